@@ -33,8 +33,11 @@ NO_END = 1 << 62
 class LineageTables(LineageOrigins):
     """Whole tables of the lineage. `since`: only what snapshots from this id on did."""
 
-    def tables(self) -> list[TableName]:
-        """Return the tables, and their branches, that anything was recorded of."""
+    def tables(self, *, branches_of: TableName | None = None) -> list[TableName]:
+        """Return the tables, and their branches, that anything was recorded of.
+
+        `branches_of`: of this table alone, main and all its branches.
+        """
         statement = (
             select(TABLES.c.database_name, TABLES.c.table_name, TABLES.c.branch)
             .where(TABLES.c.catalog_key == self._catalog_key)
@@ -49,6 +52,11 @@ class LineageTables(LineageOrigins):
                 case((TABLES.c.branch == MAIN_BRANCH, null()), else_=TABLES.c.branch),
             )
         )
+        if branches_of is not None:
+            statement = statement.where(
+                TABLES.c.database_name == branches_of.database,
+                TABLES.c.table_name == branches_of.table,
+            )
         return [
             TableName(database=row["database_name"], table=row["table_name"], branch=row["branch"])
             for row in self._ask(statement).to_pylist()

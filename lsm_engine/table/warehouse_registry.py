@@ -4,7 +4,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 
 from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError, LsmError
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
@@ -187,11 +186,8 @@ class CatalogRegistry(ABC):
                     error,
                 )
         name = TableName.parse(table.name)
-        for known in lineage.tables():
-            if replace(known, branch=name.branch) == name and known.branch not in (
-                *there,
-                name.branch,
-            ):
+        for known in lineage.tables(branches_of=name):
+            if known.branch not in (*there, name.branch):
                 lineage.rebuild(known, [])
 
     def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:

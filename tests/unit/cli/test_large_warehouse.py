@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.catalog.lineage_tables import LineageTables
 from lsm_engine.cli.ui.routes import Site
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.store import manifests, manifests_together
@@ -110,6 +111,22 @@ def test_a_shallow_doctor_decodes_the_lists_of_all_tables_at_once(many, files, m
 def test_a_look_at_many_tables_needs_no_compiler(many, words) -> None:
     modules, _ = loaded("--warehouse", many.warehouse, *words)
     assert modules.isdisjoint({*COMPILERS, "pandas"})
+
+
+def test_a_rebuild_asks_the_lineage_for_rows_of_each_table_alone(many, monkeypatch) -> None:
+    """It asked for all tables once a table: a rebuild of 10,000 took a quarter of an hour and more."""
+    rows: list[int] = []
+    ask = LineageTables._ask
+
+    def counted(self, statement):
+        answer = ask(self, statement)
+        rows.append(answer.num_rows)
+        return answer
+
+    monkeypatch.setattr(LineageTables, "_ask", counted)
+    with many.catalog() as catalog:
+        assert len(catalog.rebuild()) == TABLES
+    assert TABLES <= sum(rows) <= 4 * TABLES, rows
 
 
 def test_sys_tables_decodes_the_manifests_of_all_tables_together(many, files, monkeypatch) -> None:
