@@ -1,8 +1,11 @@
-"""Pages of a Parquet file: sizes and row counts in their headers, and a new file of some of them."""
+"""A Parquet file put together from rows that were cut out of the pages of another one."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
+
+from lsm_engine.base.record import record
 from lsm_engine.io.parquet_footer import MAGIC, stored_footer
 from lsm_engine.io.thrift_compact import (
     BINARY,
@@ -14,9 +17,9 @@ from lsm_engine.io.thrift_compact import (
     Struct,
     long_field,
     number_of,
-    whole_numbers,
     zigzag,
 )
+from lsm_engine.kernels.arrow_views import Bytes
 
 _VERSION, _SCHEMA, _ROW_COUNT, _ROW_GROUPS = 1, 2, 3, 4  # of FileMetaData
 _COLUMNS, _BYTES, _GROUP_ROWS = 1, 2, 3  # of RowGroup
@@ -24,52 +27,36 @@ _CHUNK_OFFSET, _CHUNK_FACTS = 2, 3  # of ColumnChunk
 _TYPE, _CHUNK_ENCODINGS, _PATH, _CODEC, _VALUE_COUNT = 1, 2, 3, 4, 5  # of ColumnMetaData
 _CHUNK_BYTES, _CHUNK_STORED_BYTES, _DATA_PAGES, _DICTIONARY_PAGE = 6, 7, 9, 11
 _ELEMENT_NAME, _CHILD_COUNT = 4, 5  # of SchemaElement
-# Of PageHeader itself, DataPageHeader, DictionaryPageHeader and DataPageHeaderV2.
-_PAGE_STORED_BYTES, _ROWS_OF_PAGE, _DICTIONARY_VALUES, _ROWS_OF_PAGE_V2 = (
-    (0, 3),
-    (5, 1),
-    (7, 1),
-    (8, 3),
-)
+_KIND, _PAGE_BYTES, _PAGE_STORED_BYTES, _DATA, _DICTIONARY = 1, 2, 3, 5, 7  # of PageHeader
+_IS_DICTIONARY = 2  # PageType
+_VALUES, _ENCODING, _LEVELS, _REPETITIONS = 1, 2, 3, 4  # of DataPageHeader, DictionaryPageHeader
+_PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8  # Encoding
+_UNCOMPRESSED = 0  # CompressionCodec
 _PHYSICAL_TYPES = (
     "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY",
 )  # fmt: skip
-_ENCODINGS = {
-    "PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "BIT_PACKED": 4, "DELTA_BINARY_PACKED": 5,
-    "DELTA_LENGTH_BYTE_ARRAY": 6, "DELTA_BYTE_ARRAY": 7, "RLE_DICTIONARY": 8, "BYTE_STREAM_SPLIT": 9,
-}  # fmt: skip
-CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6}
-"""Compressions that PyArrow has a name of its own for: it calls both kinds of LZ4 the same."""
 _NO_CHILDREN = Field(I32, 0)
 
 
-class PageHeader(NamedTuple):
-    """What stands before the content of a page. `row_count` None: a page of neither rows nor values.
+@record
+class CutPage:
+    """Rows of a column, in an `encoding`; `levels`: a byte for each, whether it has a value."""
 
-    Of a column without lists, in which each row is a value.
-    """
+    encoding: int
+    row_count: int
+    levels: Bytes | None
+    values: bytes
 
-    byte_count: int
-    stored_bytes: int
-    is_dictionary: bool
-    row_count: int | None
 
-    @staticmethod
-    def of(data: bytes) -> "PageHeader":
-        """Return the header that bytes begin with.
+@record
+class CutColumn:
+    """A column of such rows: its schema element, and of its dictionary, if there is one, size and values."""
 
-        Raises IndexError where they end within it, ValueError where they begin with none.
-        """
-        found, end = whole_numbers(data)
-        if end > len(data):
-            raise IndexError("the header ends later")
-        rows = found.get(_ROWS_OF_PAGE, found.get(_ROWS_OF_PAGE_V2))
-        return PageHeader(
-            byte_count=end,
-            stored_bytes=found[_PAGE_STORED_BYTES],
-            is_dictionary=_DICTIONARY_VALUES in found,
-            row_count=rows,
-        )
+    element: Struct
+    physical_type: str
+    path: str
+    dictionary: tuple[int, bytes] | None
+    pages: Sequence[CutPage]
 
 
 def flat_columns(footer: bytes) -> dict[str, Struct]:
@@ -88,35 +75,42 @@ def flat_columns(footer: bytes) -> dict[str, Struct]:
     return found
 
 
-def file_of_pages(
-    root: Struct, columns: Sequence[tuple[Struct, Any, Sequence[bytes]]], *, row_count: int
-) -> bytes:
-    """Return a Parquet file of one row group: of each column its element, its chunk and its pages.
+def packed_run(groups: int) -> bytes:
+    """Return what stands before a run of so many times eight packed numbers."""
+    return _varint(groups << 1 | 1)
 
-    `root` is the schema's first element, a chunk the metadata PyArrow has of it in the file that it is from;
-    its dictionary, if there is one, is the first of its pages.
-    """
-    made = [MAGIC]
+
+def file_of_rows(root: Struct, columns: Sequence[CutColumn], *, row_count: int) -> bytes:
+    """Return a Parquet file of one row group that holds these columns. `root`: the schema's first element."""
+    made: list[Any] = [MAGIC]
     end = len(MAGIC)
     chunks: list[Struct] = []
-    for _, chunk, pages in columns:
-        start, dictionary = end, PageHeader.of(pages[0]).is_dictionary
+    for column in columns:
+        start, pages = end, []
+        if column.dictionary is not None:
+            count, values = column.dictionary
+            pages += [_dictionary_header(count, len(values)), values]
+            end += len(pages[0]) + len(values)
+        first = end
+        for page in column.pages:
+            levels = b"" if page.levels is None else _stored_levels(page.levels)
+            size = len(levels) + len(page.values)
+            header = _data_header(page, size)
+            pages += [header, levels, page.values]
+            end += len(header) + size
         made += pages
-        end += sum(map(len, pages))
-        size = long_field(end - start)
+        size_field = long_field(end - start)
         facts: Struct = {
-            _TYPE: Field(I32, zigzag(_PHYSICAL_TYPES.index(chunk.physical_type))),
-            _CHUNK_ENCODINGS: Field(
-                LIST, (I32, [zigzag(_ENCODINGS[name]) for name in chunk.encodings])
-            ),
-            _PATH: Field(LIST, (BINARY, [chunk.path_in_schema.encode()])),
-            _CODEC: Field(I32, zigzag(CODECS[chunk.compression])),
+            _TYPE: Field(I32, zigzag(_PHYSICAL_TYPES.index(column.physical_type))),
+            _CHUNK_ENCODINGS: Field(LIST, (I32, _ENCODINGS)),
+            _PATH: Field(LIST, (BINARY, [column.path.encode()])),
+            _CODEC: Field(I32, zigzag(_UNCOMPRESSED)),
             _VALUE_COUNT: long_field(row_count),
-            _CHUNK_BYTES: size,  # uncompressed: nobody asks for it of a file that is read at once
-            _CHUNK_STORED_BYTES: size,
-            _DATA_PAGES: long_field(start + len(pages[0]) if dictionary else start),
+            _CHUNK_BYTES: size_field,
+            _CHUNK_STORED_BYTES: size_field,
+            _DATA_PAGES: long_field(first),
         }
-        if dictionary:
+        if column.dictionary is not None:
             facts[_DICTIONARY_PAGE] = long_field(start)
         chunks.append({_CHUNK_OFFSET: long_field(start), _CHUNK_FACTS: Field(STRUCT, facts)})
     group: Struct = {
@@ -126,7 +120,7 @@ def file_of_pages(
     }
     elements = [
         root | {_CHILD_COUNT: Field(I32, zigzag(len(columns)))},
-        *(element for element, _, _ in columns),
+        *(column.element for column in columns),
     ]
     footer = stored_footer(
         {
@@ -137,3 +131,35 @@ def file_of_pages(
         }
     )
     return b"".join((*made, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+_ENCODINGS = [zigzag(_PLAIN), zigzag(_RLE), zigzag(_RLE_DICTIONARY)]
+
+
+def _data_header(page: CutPage, size: int) -> bytes:
+    stored = _varint(zigzag(size))
+    rows, encoding = _varint(zigzag(page.row_count)), zigzag(page.encoding)
+    inner = b"\x15" + rows + bytes([0x15, encoding, 0x15, zigzag(_RLE), 0x15, zigzag(_RLE), 0])
+    return b"\x15\x00\x15" + stored + b"\x15" + stored + b"\x2c" + inner + b"\x00"
+
+
+def _dictionary_header(count: int, size: int) -> bytes:
+    stored = _varint(zigzag(size))
+    inner = b"\x15" + _varint(zigzag(count)) + bytes([0x15, zigzag(_PLAIN), 0])
+    begin = bytes([0x15, zigzag(_IS_DICTIONARY), 0x15])
+    return begin + stored + b"\x15" + stored + b"\x4c" + inner + b"\x00"
+
+
+def _stored_levels(levels: Bytes) -> bytes:
+    packed = np.packbits(levels, bitorder="little").tobytes()
+    run = packed_run(len(packed)) + packed
+    return len(run).to_bytes(4, "little") + run
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    made.append(number)
+    return bytes(made)

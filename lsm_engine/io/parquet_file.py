@@ -35,7 +35,7 @@ class ParquetFile:
         self._expected: Sequence[int] = ()
         self._held: frozenset[int] = frozenset()
         self._held_names: Sequence[str] | None = None
-        self._pages = PageReader(source, footer)
+        self._pages = PageReader(source, footer, verify_checksums=verify_checksums)
 
     @property
     def members(self) -> Mapping[bytes, bytes]:
@@ -91,10 +91,10 @@ class ParquetFile:
         found: dict[str, pa.ChunkedArray] = {}
         flat = {name: self._leaves[name] for name in names if name in self._leaves}
         if flat and self._pages.can_cut and pays(rows, self.group_rows[group]):
-            for made, positions in self._pages.files(group, flat, rows) or ():
-                source = pa.BufferReader(made)
-                file = open_parquet(source, None, verify_checksums=self._verify_checksums)
-                table = take(file.read_row_group(0, use_threads=False), positions)
+            made = self._pages.rows(group, flat, rows)
+            if made is not None:
+                file = open_parquet(pa.BufferReader(made), None, verify_checksums=False)
+                table = file.read_row_group(0, use_threads=False)
                 found |= dict(zip(table.column_names, table.columns, strict=True))
         rest = [name for name in names if name not in found]
         if rest:

@@ -41,51 +41,6 @@ def zigzag(number: int) -> int:
     return number << 1
 
 
-def whole_numbers(data: bytes) -> tuple[dict[tuple[int, int], int], int]:
-    """Return the sizes and counts in a struct that bytes begin with, and where the struct ends.
-
-    By field, with the field of the struct that they are in before it: 0 for the outer one. What lies
-    deeper, text and numbers that could be negative are not meant. Where bytes end too early there is an
-    IndexError, or an end beyond them; ValueError for lists.
-    """
-    found: dict[tuple[int, int], int] = {}
-    above: list[int] = []
-    at = number = 0
-    while True:
-        header = data[at]
-        at += 1
-        if header == STOP:
-            if not above:
-                return found, at
-            number = above.pop()
-            continue
-        kind = header & 15
-        if not header >> 4:
-            raise ValueError("fields this far apart are not known of any header")
-        value = shift = 0
-        if kind in (I16, I32, I64, BINARY):
-            while True:
-                byte = data[at]
-                at += 1
-                value |= (byte & 127) << shift
-                shift += 7
-                if byte < 128:
-                    break
-        number += header >> 4
-        if kind == STRUCT:
-            above.append(number)
-            number = 0
-        elif kind == BINARY:
-            at += value
-        elif kind in (I16, I32, I64):
-            if len(above) < 2:
-                found[above[0] if above else 0, number] = value >> 1
-        elif kind in (BYTE, DOUBLE):
-            at += 1 if kind == BYTE else 8
-        elif kind not in (TRUE, FALSE):
-            raise ValueError("a list where none is known")
-
-
 class Reader:
     """The compact protocol, read; `at`: how far. IndexError where the bytes end too early."""
 
