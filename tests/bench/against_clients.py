@@ -3,15 +3,16 @@
     python -m tests.bench.against_clients --rows 1000000 --rounds 3
 
 pypaimon 2.1.0 and pypaimon-rust 0.4.0 write and merge-read two unsorted runs that share two thirds of
-their keys; Java Paimon 0.9.0, warmed up by compacting the same table several times, compacts copies
-of the very table that this engine compacts. Every contender has a process of its own and is timed
+their keys; Java Paimon 0.9.0 and 1.4.2, warmed up by compacting the same table several times, compact
+copies of the very table that this engine compacts. Every contender has a process of its own and is timed
 inside it, so that moving rows between processes counts for nobody. Goals are the issue's: written and
 read at least 20 times as fast as pypaimon, no slower than pypaimon-rust, compacted at least twice as
 fast per core as Java.
 """
 
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,12 +31,14 @@ from tests.bench.measure import (
 from tests.bench.rows import two_runs
 from tests.bench.tables import UNCOMPACTED, copied, new_table, table_of_runs, warm_up
 from tests.interop.clients import Client, JavaClient, PypaimonClient, RustClient
+from tests.interop.newest_java import VERSION, NewestJava
 
-OURS, PYPAIMON, RUST, JAVA = "lsm_engine", "pypaimon 2.1.0", "pypaimon-rust 0.4.0", "Java 0.9.0"
+OURS, PYPAIMON, RUST = "lsm_engine", "pypaimon 2.1.0", "pypaimon-rust 0.4.0"
+JAVA, NEWEST_JAVA = "Java 0.9.0", f"Java {VERSION}"
 WRITE, READ, COMPACT = "write", "merge-read", "full compaction"
 READERS = {PYPAIMON: PypaimonClient, RUST: RustClient}
 JAVA_WARM_UPS = 5
-GOALS = {PYPAIMON: 20.0, RUST: 1.0, JAVA: 2.0}
+GOALS = {PYPAIMON: 20.0, RUST: 1.0, JAVA: 2.0, NEWEST_JAVA: 2.0}
 
 
 def in_client(client: Client) -> Seconds:
@@ -105,24 +108,42 @@ def write_and_read(folder: Path, rows: int, rounds: int, patience: float, sample
 
 
 def compaction(folder: Path, rows: int, rounds: int, patience: float, samples: Samples) -> None:
-    """Ours and Java's compaction of copies of one table."""
+    """Ours, and that of each Java, of copies of one table."""
     table = table_of_runs(folder / "both", two_runs(rows))
     wanted = table.scan().to_arrow()
-    with JavaClient(timeout_seconds=1_800) as java:
+    with JavaClient(timeout_seconds=1_800) as java, NewestJava() as newest:
+
+        def by_java(path: Path) -> Seconds:
+            java.compact(path, full=True)
+            return in_client(java)
+
+        def by_newest_java(path: Path) -> Seconds:
+            cpu, started = newest.cpu_seconds, time.perf_counter()
+            newest.ask("compact", path=str(path), full=True)
+            return Seconds(time.perf_counter() - started, newest.cpu_seconds - cpu)
+
+        contenders: dict[str, Callable[[Path], Seconds]] = {
+            OURS: compacted,
+            JAVA: by_java,
+            NEWEST_JAVA: by_newest_java,
+        }
         for number in range(JAVA_WARM_UPS):
-            java.compact(copied(table, folder / f"warm-{number}"), full=True)
+            for who in (JAVA, NEWEST_JAVA):
+                contenders[who](copied(table, folder / f"warm {who} {number}"))
         for number in range(rounds):
-            wait_for_quiet(patience)
-            mine = lsm.open_table(str(copied(table, folder / f"mine-{number}")))
-            with stopwatch() as spent:
-                mine.compact(full=True)
-            samples.add(COMPACT, OURS, spent())
-            wait_for_quiet(patience)
-            theirs = copied(table, folder / f"java-{number}")
-            java.compact(theirs, full=True)
-            samples.add(COMPACT, JAVA, in_client(java))
-            check(OURS, mine.scan().to_arrow(), wanted)
-            check(JAVA, lsm.open_table(str(theirs)).scan().to_arrow(), wanted)
+            for who, compact in contenders.items():
+                copy = copied(table, folder / f"{who} {number}")
+                wait_for_quiet(patience)
+                samples.add(COMPACT, who, compact(copy))
+                check(who, lsm.open_table(str(copy)).scan().to_arrow(), wanted)
+
+
+def compacted(path: Path) -> Seconds:
+    """Our turn."""
+    table = lsm.open_table(str(path))
+    with stopwatch() as spent:
+        table.compact(full=True)
+    return spent()
 
 
 def speed_ups(samples: Samples) -> list[Ratio]:
@@ -142,7 +163,7 @@ def speed_ups(samples: Samples) -> list[Ratio]:
                     what=what,
                     name=f"times as fast as {who}, {kind}",
                     rounds=tuple(theirs / ours for theirs, ours in pairs),
-                    goal=GOALS[who] if kind == "cpu" or who != JAVA else None,
+                    goal=GOALS[who] if kind == "cpu" or what != COMPACT else None,
                     more_is_better=True,
                 )
             )

@@ -1,6 +1,7 @@
 """Load, upserts and reads of 50 partitions of 6 buckets that hold little, beside pypaimon-rust, in turn.
 
     python -m tests.bench.many_buckets                  # 300,000 rows, upserts of 2,000
+    python -m tests.bench.many_buckets --buckets 100    # 5,000 buckets in place of 300
 
 Both write level-0 files only, each into tables of its own, in a process that has done so before; both are timed
 inside their process. Rust reads what it wrote itself.
@@ -23,7 +24,7 @@ PARTITIONS, BUCKETS = 50, 6
 UPSERTS, UPSERT_ROWS = 5, 2_000
 LOAD, UPSERT, READ = "load", "upsert of 2,000 rows", "read, 6 runs"
 GOAL = 1.0
-KEY, OPTIONS = ("p", "k"), {"bucket": str(BUCKETS), "write-only": "true"}
+KEY = ("p", "k")
 
 
 def batches(count: int) -> Iterator[pa.Table]:
@@ -41,10 +42,9 @@ def partitioned(numbers: np.ndarray, seed: int) -> pa.Table:
     return made.append_column(part, pa.array((numbers % PARTITIONS).astype(np.int32)))
 
 
-def ours(folder: Path, count: int, samples: Samples, *, waits: bool) -> pa.Table:
-    """Our turn. `waits`: for the disk."""
+def ours(folder: Path, count: int, samples: Samples, options: dict[str, str]) -> pa.Table:
+    """Our turn."""
     given = list(batches(count))
-    options = OPTIONS | {"commit.fsync": str(waits).lower()}
     table = new_table(folder, given[0].schema, key=KEY, options=options, partitioned_by=("p",))
     for number, batch in enumerate(given):
         with stopwatch() as spent:
@@ -57,7 +57,9 @@ def ours(folder: Path, count: int, samples: Samples, *, waits: bool) -> pa.Table
     return found
 
 
-def theirs(client: RustClient, folder: Path, count: int, samples: Samples) -> pa.Table:
+def theirs(
+    client: RustClient, folder: Path, count: int, samples: Samples, options: dict[str, str]
+) -> pa.Table:
     """The turn of the client."""
     given = list(batches(count))
     path = client.create(
@@ -66,7 +68,7 @@ def theirs(client: RustClient, folder: Path, count: int, samples: Samples) -> pa
         given[0].schema,
         primary_key=KEY,
         partitioned_by=("p",),
-        options=OPTIONS,
+        options=options,
     )
     for number, batch in enumerate(given):
         client.write(path, batch)
@@ -77,16 +79,19 @@ def theirs(client: RustClient, folder: Path, count: int, samples: Samples) -> pa
     return found
 
 
-def measured(folder: Path, count: int, rounds: int, patience: float, *, waits: bool) -> Samples:
-    """Both in turn; the first turn is small and counts for nothing."""
-    samples = Samples()
+def measured(
+    folder: Path, count: int, rounds: int, patience: float, *, buckets: int, waits: bool
+) -> Samples:
+    """Both in turn; the first turn is small and counts for nothing. `waits`: ours for the disk."""
+    samples, options = Samples(), {"bucket": str(buckets), "write-only": "true"}
+    own = options | {"commit.fsync": str(waits).lower()}
     with RustClient(timeout_seconds=1_800) as client:
         for turn in range(rounds + 1):
             wait_for_quiet(patience)
             taken, size = (samples, count) if turn else (Samples(quiet=True), 3_000)
-            found = ours(folder / f"ours-{turn}", size, taken, waits=waits)
+            found = ours(folder / f"ours-{turn}", size, taken, own)
             wait_for_quiet(patience)
-            check(OURS, found, theirs(client, folder / f"theirs-{turn}", size, taken))
+            check(OURS, found, theirs(client, folder / f"theirs-{turn}", size, taken, options))
     return samples
 
 
@@ -94,13 +99,21 @@ def main() -> None:
     """Measure as the command line says."""
     parser = arguments(__doc__, rows=300_000, rounds=3)
     parser.add_argument("--no-fsync", action="store_true", help="wait for no disk, as rust does")
+    parser.add_argument("--buckets", type=int, default=BUCKETS, help="of each partition")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-buckets-") as scratch:
         samples = measured(
-            Path(scratch), given.rows, given.rounds, given.patience, waits=not given.no_fsync
-        )
+            Path(scratch), given.rows, given.rounds, given.patience,
+            buckets=given.buckets, waits=not given.no_fsync,
+        )  # fmt: skip
         ratios = [samples.ratio(what, OURS, RUST, goal=GOAL) for what in (LOAD, UPSERT, READ)]
-        report("many_buckets", ratios, samples, facts={"rows": given.rows}, out=given.json)
+        report(
+            "many_buckets",
+            ratios,
+            samples,
+            facts={"rows": given.rows, "buckets": given.buckets},
+            out=given.json,
+        )
 
 
 if __name__ == "__main__":

@@ -79,6 +79,12 @@ class NewestJava:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 
+    @property
+    def cpu_seconds(self) -> float:
+        """What the JVM has spent so far, all of its threads."""
+        spent = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
+
     def __enter__(self) -> Self:
         return self
 
