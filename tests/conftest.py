@@ -19,7 +19,7 @@ sys.dont_write_bytecode = False
 SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=SLOW_STARTS)
 settings.register_profile(
-    "ci", max_examples=20, deadline=None, derandomize=True, suppress_health_check=SLOW_STARTS
+    "ci", max_examples=14, deadline=None, derandomize=True, suppress_health_check=SLOW_STARTS
 )
 settings.register_profile(
     "nightly",

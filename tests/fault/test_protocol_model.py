@@ -42,7 +42,7 @@ from lsm_engine.table.history import expire, rollback
 from lsm_engine.table.tags import tag as tags
 from tests.unit.store.documents import snapshot
 
-STATES = int(os.environ.get("LSM_MODEL_STATES", "12000"))
+STATES = int(os.environ.get("LSM_MODEL_STATES", "8000"))
 PATHS = TablePaths(root="t")
 PREFIX = "t/snapshot/"
 Files = frozenset[tuple[str, bytes]]

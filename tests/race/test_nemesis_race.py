@@ -24,7 +24,7 @@ from tests.fault.test_nemesis import KINDS
 from tests.race.nemesis_worker import SHARED, roll_back, unfinished_target
 
 ROOT = Path(__file__).parents[2]
-SECONDS = float(os.environ.get("LSM_NEMESIS_SECONDS", "3"))
+SECONDS = float(os.environ.get("LSM_NEMESIS_SECONDS", "2"))
 IN_CI = ("fixed", "append", "aggregation")
 ROLLED_BACK_IN_CI = ("partial-update",)
 ROLES = ["write", "write", "write", "compact", "expire", "orphans", "tag", "read"]

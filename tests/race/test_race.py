@@ -26,7 +26,7 @@ from tests.model.stored_table import StoredTable
 from tests.race.race_worker import SHARED_KEYS
 
 ROOT = Path(__file__).parents[2]
-PROCESSES, COMMITS = map(int, os.environ.get("LSM_RACE", "4x25").split("x"))
+PROCESSES, COMMITS = map(int, os.environ.get("LSM_RACE", "4x15").split("x"))
 SHARED_FROM = 100
 """Commits of each writer from which on their shares are compared: of fewer, who starts first has most."""
 
