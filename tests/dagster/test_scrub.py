@@ -14,7 +14,7 @@ pytestmark = MARKS
 
 CHECK = dg.AssetCheckKey(KEYS.asset(AssetKind.SNAPSHOTS), "contents")
 INSPECT = KEYS.op("inspect")
-FLIPPED = 400
+FLIPPED = 250
 """Bytes of a file that are flipped, at most: a bloom filter is some 50 KB that look all alike."""
 
 
