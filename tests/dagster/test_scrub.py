@@ -1,5 +1,6 @@
 """Materialising does the work that it names: snapshots are scrubbed, manifests compacted, tags changed."""
 
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -14,7 +15,7 @@ pytestmark = MARKS
 
 CHECK = dg.AssetCheckKey(KEYS.asset(AssetKind.SNAPSHOTS), "contents")
 INSPECT = KEYS.op("inspect")
-FLIPPED = 250
+FLIPPED = int(os.environ.get("LSM_FLIPS", "250"))
 """Bytes of a file that are flipped, at most: a bloom filter is some 50 KB that look all alike."""
 
 
