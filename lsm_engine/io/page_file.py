@@ -15,8 +15,10 @@ from lsm_engine.io.thrift_compact import (
     Field,
     Reader,
     Struct,
+    Writer,
     long_field,
     number_of,
+    varint,
     zigzag,
 )
 from lsm_engine.kernels.arrow_views import Bytes
@@ -28,9 +30,9 @@ _TYPE, _CHUNK_ENCODINGS, _PATH, _CODEC, _VALUE_COUNT = 1, 2, 3, 4, 5  # of Colum
 _CHUNK_BYTES, _CHUNK_STORED_BYTES, _DATA_PAGES, _DICTIONARY_PAGE = 6, 7, 9, 11
 _ELEMENT_NAME, _CHILD_COUNT = 4, 5  # of SchemaElement
 _KIND, _PAGE_BYTES, _PAGE_STORED_BYTES, _DATA, _DICTIONARY = 1, 2, 3, 5, 7  # of PageHeader
-_IS_DICTIONARY = 2  # PageType
+_IS_DATA, _IS_DICTIONARY = 0, 2  # PageType
 _VALUES, _ENCODING, _LEVELS, _REPETITIONS = 1, 2, 3, 4  # of DataPageHeader, DictionaryPageHeader
-_PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8  # Encoding
+PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8  # Encoding
 _UNCOMPRESSED = 0  # CompressionCodec
 _PHYSICAL_TYPES = (
     "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY",
@@ -77,7 +79,7 @@ def flat_columns(footer: bytes) -> dict[str, Struct]:
 
 def packed_run(groups: int) -> bytes:
     """Return what stands before a run of so many times eight packed numbers."""
-    return _varint(groups << 1 | 1)
+    return varint(groups << 1 | 1)
 
 
 def file_of_rows(root: Struct, columns: Sequence[CutColumn], *, row_count: int) -> bytes:
@@ -133,33 +135,29 @@ def file_of_rows(root: Struct, columns: Sequence[CutColumn], *, row_count: int) 
     return b"".join((*made, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 
-_ENCODINGS = [zigzag(_PLAIN), zigzag(_RLE), zigzag(_RLE_DICTIONARY)]
+_ENCODINGS = [zigzag(PLAIN), zigzag(RLE), zigzag(RLE_DICTIONARY)]
 
 
 def _data_header(page: CutPage, size: int) -> bytes:
-    stored = _varint(zigzag(size))
-    rows, encoding = _varint(zigzag(page.row_count)), zigzag(page.encoding)
-    inner = b"\x15" + rows + bytes([0x15, encoding, 0x15, zigzag(_RLE), 0x15, zigzag(_RLE), 0])
-    return b"\x15\x00\x15" + stored + b"\x15" + stored + b"\x2c" + inner + b"\x00"
+    numbers = {
+        _VALUES: page.row_count, _ENCODING: page.encoding, _LEVELS: RLE, _REPETITIONS: RLE,
+    }  # fmt: skip
+    return _page_header(_IS_DATA, size, _DATA, numbers)
 
 
 def _dictionary_header(count: int, size: int) -> bytes:
-    stored = _varint(zigzag(size))
-    inner = b"\x15" + _varint(zigzag(count)) + bytes([0x15, zigzag(_PLAIN), 0])
-    begin = bytes([0x15, zigzag(_IS_DICTIONARY), 0x15])
-    return begin + stored + b"\x15" + stored + b"\x4c" + inner + b"\x00"
+    return _page_header(_IS_DICTIONARY, size, _DICTIONARY, {_VALUES: count, _ENCODING: PLAIN})
+
+
+def _page_header(kind: int, size: int, inner: int, numbers: dict[int, int]) -> bytes:
+    """Return the header of a page of `size` bytes; `inner`: the field of what only its kind has."""
+    outer = {_KIND: kind, _PAGE_BYTES: size, _PAGE_STORED_BYTES: size}
+    fields: Struct = {number: Field(I32, zigzag(value)) for number, value in outer.items()}
+    of_kind = {number: Field(I32, zigzag(value)) for number, value in numbers.items()}
+    return Writer().struct(fields | {inner: Field(STRUCT, of_kind)})
 
 
 def _stored_levels(levels: Bytes) -> bytes:
     packed = np.packbits(levels, bitorder="little").tobytes()
     run = packed_run(len(packed)) + packed
     return len(run).to_bytes(4, "little") + run
-
-
-def _varint(number: int) -> bytes:
-    made = bytearray()
-    while number > 127:
-        made.append(number & 127 | 128)
-        number >>= 7
-    made.append(number)
-    return bytes(made)

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsm_engine.io.object_input import ObjectInput
-from lsm_engine.io.parquet_pages import PageReader, pays
 from lsm_engine.io.parquet_stats import ColumnBounds, column_bounds, leaf_positions
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.selection import take
+
+if TYPE_CHECKING:
+    from lsm_engine.io.parquet_pages import PageReader
 
 _REPEATED_BYTES = 4
 """Bytes per value of a column that its dictionary makes small, dictionary included."""
@@ -35,13 +37,20 @@ class ParquetFile:
         self._expected: Sequence[int] = ()
         self._held: frozenset[int] = frozenset()
         self._held_names: Sequence[str] | None = None
-        self._pages = PageReader(source, footer, verify_checksums=verify_checksums)
 
     @property
     def members(self) -> Mapping[bytes, bytes]:
         """Texts that the writer put into the footer."""
         found: Mapping[bytes, bytes] | None = self._file.metadata.metadata
         return found or {}
+
+    @cached_property
+    def _pages(self) -> "PageReader":
+        from lsm_engine.io.parquet_pages import PageReader  # noqa: PLC0415 -- most reads are of all rows
+
+        return PageReader(
+            self._source, self._file.metadata, verify_checksums=self._verify_checksums
+        )
 
     @cached_property
     def _leaves(self) -> dict[str, int]:
@@ -90,7 +99,7 @@ class ParquetFile:
         """Return columns of some rows of one row group, which ascend; pages without any are left out."""
         found: dict[str, pa.ChunkedArray] = {}
         flat = {name: self._leaves[name] for name in names if name in self._leaves}
-        if flat and self._pages.can_cut and pays(rows, self.group_rows[group]):
+        if flat and self._pages.pays(group, rows):
             made = self._pages.rows(group, flat, rows)
             if made is not None:
                 file = open_parquet(pa.BufferReader(made), None, verify_checksums=False)

@@ -15,7 +15,16 @@ import pyarrow.parquet as pq
 
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import checksum_of
-from lsm_engine.io.page_file import CutColumn, CutPage, file_of_rows, flat_columns, packed_run
+from lsm_engine.io.page_file import (
+    PLAIN,
+    RLE,
+    RLE_DICTIONARY,
+    CutColumn,
+    CutPage,
+    file_of_rows,
+    flat_columns,
+    packed_run,
+)
 from lsm_engine.kernels.arrow_views import Bytes, Longs, address_of
 from lsm_engine.kernels.page_rows import (
     BITS,
@@ -39,13 +48,12 @@ _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD"}
 """Compressions that PyArrow has a name of its own for: it calls both kinds of LZ4 the same."""
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _DATA_PAGE, _DICTIONARY_PAGE, _SECOND_DATA_PAGE = 0, 2, 3
-_PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
+_PLAIN_DICTIONARY = 2  # Encoding
 _WIDEST_NUMBER = 32
 _GROUP = 8  # numbers that are packed together
 
 
-def pays(rows: Longs, row_count: int) -> bool:
-    """Whether so few rows of a row group are wanted that choosing them is worth it."""
+def _pays(rows: Longs, row_count: int) -> bool:
     if _MOST_SHARE * len(rows) <= row_count:
         return True
     pages = -(-row_count // _PAGE_ROWS)
@@ -71,6 +79,10 @@ class PageReader:
         """Whether pages of this file can be taken apart: it lies here, and its types are Parquet's own."""
         members = self._footer.metadata or {}
         return isinstance(self._source, pa.NativeFile) and b"ARROW:schema" not in members
+
+    def pays(self, group: int, rows: Longs) -> bool:
+        """Whether so few rows of a row group are wanted that choosing them is worth it, and can be done."""
+        return self.can_cut and _pays(rows, self._footer.row_group(group).num_rows)
 
     def rows(self, group: int, leaves: dict[str, int], rows: Longs) -> pa.Buffer | None:
         """Return a file that holds columns of some rows of a row group; None where no column can be cut.
@@ -127,7 +139,7 @@ class PageReader:
             start = self._header(at, end)
             header = self._facts.tolist()
             kind, size, stored, crc, count = header[:5]
-            if start + stored > end or size > chunk.total_uncompressed_size:
+            if start + stored > end:
                 raise ValueError("a page ends beyond its column")
             at = start + stored
             low = high = 0
@@ -141,16 +153,23 @@ class PageReader:
             content = self._content(start, stored)
             if self._verify_checksums and crc >= 0 and checksum_of(content) != crc:
                 raise ValueError("a page's checksum is another one")
+            # A page larger than its column is PyArrow's to judge: a footer may be careless, or the header damaged.
+            is_simple = size <= chunk.total_uncompressed_size and header[7] == 0
             levels_size = header[6] + header[7] if kind == _SECOND_DATA_PAGE else 0
             if levels_size > min(stored, size):
                 raise ValueError("the levels of a page end beyond it")
             levels, values = content.slice(0, levels_size), content.slice(levels_size)
-            if codec is not None and not (kind == _SECOND_DATA_PAGE and not header[8]):
+            if (
+                codec is not None
+                and is_simple
+                and values.size
+                and (kind != _SECOND_DATA_PAGE or header[8])
+            ):
                 values = codec.decompress(values, size - levels_size)
             yield _Page(
                 kind=kind, encoding=header[5], count=count, first=first, low=low, high=high,
                 levels=levels, values=values,
-                is_simple=header[7] == 0 and (kind != _DATA_PAGE or header[10] == _RLE),
+                is_simple=is_simple and (kind != _DATA_PAGE or header[10] == RLE),
             )  # fmt: skip
             if kind != _DICTIONARY_PAGE:
                 first += count
@@ -160,7 +179,7 @@ class PageReader:
     def _content(self, at: int, size: int) -> pa.Buffer:
         """Read bytes, which stay until the next ones are read: memory that is used again is fast."""
         if len(self._space) < size:
-            self._space = bytearray(2 * size)
+            self._space = bytearray(size)
         content = memoryview(self._space)[:size]
         self._source.seek(at)
         if self._source.readinto(content) != size:
@@ -228,9 +247,11 @@ class _Cut:
 
     def take(self, page: _Page) -> bool:
         """Copy the wanted rows of a page; False if this page is of a kind that is not known here."""
+        if not page.is_simple:
+            return False
         if page.kind == _DICTIONARY_PAGE:
             self.dictionary = page.count, page.values.to_pybytes()  # the next page takes its place
-            return page.encoding in (_PLAIN, _PLAIN_DICTIONARY)
+            return page.encoding in (PLAIN, _PLAIN_DICTIONARY)
         found = self._values(page)
         if found is None:
             return False
@@ -255,8 +276,6 @@ class _Cut:
         """Return how values of a page lie, their width, and where levels and values begin and end."""
         start, end = page.values.address, page.values.address + page.values.size
         levels = levels_end = 0
-        if not page.is_simple:
-            return None
         if self._flags is not None and page.kind == _DATA_PAGE:
             if start + 4 > end:
                 return None
@@ -267,9 +286,9 @@ class _Cut:
             levels, levels_end = page.levels.address, page.levels.address + page.levels.size
         if start > end:
             return None
-        if page.encoding == _PLAIN:
+        if page.encoding == PLAIN:
             return self._kind, self._width, (levels, levels_end, start, end)
-        if page.encoding not in (_PLAIN_DICTIONARY, _RLE_DICTIONARY) or self.dictionary is None:
+        if page.encoding not in (_PLAIN_DICTIONARY, RLE_DICTIONARY) or self.dictionary is None:
             return None
         width = 0 if start == end else memoryview(page.values)[start - page.values.address]
         if width > _WIDEST_NUMBER:
@@ -283,7 +302,7 @@ class _Cut:
             kinds, ends, values = zip(*pieces, strict=True)
             last = ends[-1]
             yield CutPage(
-                encoding=_RLE_DICTIONARY if is_numbers else _PLAIN,
+                encoding=RLE_DICTIONARY if is_numbers else PLAIN,
                 row_count=last - first,
                 levels=None if self._flags is None else self._flags[first:last],
                 values=_as_stored(kinds[0], b"".join(values)),

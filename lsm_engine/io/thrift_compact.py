@@ -41,6 +41,16 @@ def zigzag(number: int) -> int:
     return number << 1
 
 
+def varint(number: int) -> bytes:
+    """Return a number, not negative, seven bits a byte, the lowest ones first."""
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
 class Reader:
     """The compact protocol, read; `at`: how far. IndexError where the bytes end too early."""
 
@@ -143,10 +153,7 @@ class Writer:
             self._content(kind, item)
 
     def _varint(self, number: int) -> None:
-        while number > 127:
-            self._made.append(number & 127 | 128)
-            number >>= 7
-        self._made.append(number)
+        self._made += varint(number)
 
 
 def _unzigzag(number: int) -> int:

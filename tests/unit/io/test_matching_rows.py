@@ -161,20 +161,25 @@ def test_few_pages_are_decoded(monkeypatch):
     of = schema(*COLUMNS[:3])
     table = pa.Table.from_batches([ROWS.select(of.key_value_arrow.names)])
     disk, meta = foreign(table, max_rows_per_page=8, store_schema=False)
-    found = []
-    original = parquet_pages.PageReader.rows
+    found, read = [], []
+    rows_of, content = parquet_pages.PageReader.rows, parquet_pages.PageReader._content
 
     def seen(self, *given):
-        made = original(self, *given)
-        found.append(pq.read_table(pa.BufferReader(made)))
-        return made
+        found.append(rows_of(self, *given))
+        return found[-1]
+
+    def counted(self, at, size):
+        read.append(size)
+        return content(self, at, size)
 
     monkeypatch.setattr(parquet_pages.PageReader, "rows", seen)
+    monkeypatch.setattr(parquet_pages.PageReader, "_content", counted)
     with read_back(disk, meta, of) as reader:
         (batch,) = reader.matching([0], pc.field("k") == 77, ["k"])
     assert batch.column("k").to_pylist() == [77]
-    (rows_decoded,) = found
-    assert rows_decoded.num_rows == 1
+    (made,) = found
+    assert 0 < sum(read) < meta.file_size / 3
+    assert pq.read_metadata(pa.BufferReader(made)).num_rows == 1
 
 
 def test_a_damaged_page_header_is_no_other_answer():
