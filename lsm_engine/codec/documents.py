@@ -40,10 +40,15 @@ from lsm_engine.schema.types import (
 )
 
 _SNAPSHOTS_KEPT = 16
+_SCHEMAS_KEPT = 32
+"""A scan reads the file of a schema each time, as another process may have made the table anew: the same bytes
+are the same schema.
+"""
 
 # --- schemas -------------------------------------------------------------------------------------
 
 
+@lru_cache(_SCHEMAS_KEPT)
 def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
     """Return the schema that a schema file holds, with the defaults of older versions filled in.
 

@@ -98,6 +98,8 @@ def stored_bounds(
 
 def _same_values(one: DataType, other: DataType) -> bool:
     """Whether two types are the same but for nullability, so that bounds mean the same."""
+    if one == other:
+        return True
     texts = [str(type_json(kind)).removesuffix(" NOT NULL") for kind in (one, other)]
     return texts[0] == texts[1]
 
