@@ -15,7 +15,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import ChangeMode
 from lsm_engine.plan.ownership import same_state
-from lsm_engine.prune.expression import to_expression
+from lsm_engine.prune.expression import flags_of
 from lsm_engine.prune.predicate import Predicate
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import Point, change_range, id_at
@@ -80,7 +80,7 @@ class Followed(NamedElsewhere):
         self.is_full = full is not None
         self._changes = changes
         self._full = full
-        self._where = None if where is None else to_expression(where)
+        self._where = where
 
     @property
     def schema(self) -> pa.Schema:
@@ -98,7 +98,7 @@ class Followed(NamedElsewhere):
             columns[ROW_KIND] = pa.repeat(RowKind.INSERT.symbol, batch.num_rows)
             rows = pa.table(columns)
             if self._where is not None:
-                rows = rows.filter(self._where)
+                rows = rows.filter(flags_of(self._where, rows))
             chosen = rows.select(self.schema.names).cast(self.schema)
             yield from (some for some in chosen.to_batches() if some.num_rows)
 

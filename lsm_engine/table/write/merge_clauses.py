@@ -17,7 +17,7 @@ from lsm_engine.base.near_names import nearest
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.merge.retracts import deleted_columns
-from lsm_engine.prune.expression import refuse_triple, to_expression, tree_of
+from lsm_engine.prune.expression import matches, refuse_triple, tree_of
 from lsm_engine.prune.where import AnyOf, Filter, Predicate
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
@@ -225,11 +225,7 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
         parts = [holds(part, frame) for part in condition]
         return np.logical_and.reduce(parts) if parts else holds(None, frame)
     rows = frame.flat()
-    predicate = to_expression(tree_of(condition, rows.schema))
-    places = rows.append_column("", pa.array(np.arange(frame.count))).filter(predicate)
-    found = np.zeros(frame.count, np.bool_)
-    found[places.column("").to_numpy()] = True
-    return found
+    return matches(tree_of(condition, rows.schema), rows)
 
 
 def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:

@@ -182,3 +182,11 @@ def test_refusals(expression: pc.Expression, kind: ErrorKind, message: str) -> N
     with pytest.raises(InvalidInputError, match=message) as refused:
         tree_of(expression, SCHEMA)
     assert refused.value.kind is kind
+
+
+def test_a_comparison_that_only_rows_show_to_be_none_is_refused() -> None:
+    schema = pa.schema([("k", pa.int64()), ("at", pa.timestamp("us"))])
+    zoned = pa.scalar(0, pa.timestamp("us", "UTC"))
+    either = pc.field("k").is_null(nan_is_null=True) | (pc.field("at") == zoned)
+    with pytest.raises(InvalidInputError, match="Cannot compare timestamp with timezone"):
+        tree_of(either, schema)
