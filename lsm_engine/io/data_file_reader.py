@@ -1,13 +1,12 @@
 """DataFileMeta → record batches: projected, cast to the read schema, group by group."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
@@ -30,7 +29,7 @@ from lsm_engine.io.read_column import ReadColumn, number_of_all, plain_columns
 from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.arrow_views import Longs
-from lsm_engine.kernels.selection import RowsLeft, kept_by, take
+from lsm_engine.kernels.selection import RowsLeft, take
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.lost_values import lost_count
@@ -233,18 +232,21 @@ class DataFileReader:
         return groups
 
     def matching(
-        self, row_groups: Iterable[int], where: pc.Expression, names: Collection[str]
+        self,
+        row_groups: Iterable[int],
+        positions_of: Callable[[pa.Table], Longs],
+        names: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of row groups that a filter of the columns `names` keeps, group by group.
 
-        Those columns are read first, and of the others no more than the pages that hold such rows.
+        `positions_of`: the filter, given those columns. Of the others only pages with such rows are decompressed.
         """
         assert not self._with_positions, "positions are for those who read every row"
         asked = [column for column in self._columns if column.name in names] or self._columns[:1]
         others = [column for column in self._columns if column not in asked]
         for group in row_groups:
             rows = self._read_row_group(group, asked)
-            hits = kept_by(rows, where)
+            hits = positions_of(rows)
             if not len(hits):
                 continue
             found = take(rows, hits)

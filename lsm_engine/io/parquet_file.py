@@ -49,7 +49,10 @@ class ParquetFile:
         from lsm_engine.io.parquet_pages import PageReader  # noqa: PLC0415 -- most reads are of all rows
 
         return PageReader(
-            self._source, self._file.metadata, verify_checksums=self._verify_checksums
+            self._source,
+            self._file.metadata,
+            self.schema,
+            verify_checksums=self._verify_checksums,
         )
 
     @cached_property
@@ -100,11 +103,7 @@ class ParquetFile:
         found: dict[str, pa.ChunkedArray] = {}
         flat = {name: self._leaves[name] for name in names if name in self._leaves}
         if flat and self._pages.pays(group, rows):
-            made = self._pages.rows(group, flat, rows)
-            if made is not None:
-                file = open_parquet(pa.BufferReader(made), None, verify_checksums=False)
-                table = file.read_row_group(0, use_threads=False)
-                found |= dict(zip(table.column_names, table.columns, strict=True))
+            found = self._pages.rows(group, flat, rows)
         rest = [name for name in names if name not in found]
         if rest:
             table = take(self.read_group(group, rest), rows)

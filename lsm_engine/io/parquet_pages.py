@@ -1,321 +1,320 @@
-"""Some rows of a row group by their positions: of each column only the pages that hold one are read.
+"""Some rows of a row group by their positions: of each column only the pages that hold one are decompressed.
 
-Of such a page the rows are copied as they are stored. What comes of it is a Parquet file in memory of
-these rows alone, which PyArrow decodes, with all that it knows of types.
+Of such a page the rows are copied to where Arrow wants them. Columns whose type, encoding or compression is not
+known here are left to PyArrow, which decodes all of their rows.
 """
 
-import struct
-from collections.abc import Iterator
-from itertools import groupby
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import checksum_of
-from lsm_engine.io.page_file import (
-    PLAIN,
-    RLE,
-    RLE_DICTIONARY,
-    CutColumn,
-    CutPage,
-    file_of_rows,
-    flat_columns,
-    packed_run,
-)
-from lsm_engine.kernels.arrow_views import Bytes, Longs, address_of
-from lsm_engine.kernels.page_rows import (
-    BITS,
-    FIXED,
-    HEADER_FACTS,
-    NO_ROOM,
-    NUMBERS,
-    TEXT,
-    cut_rows,
-    page_header,
+from lsm_engine.io.cut_column import CutColumn, PageLayout, WantedRows, layout_of
+from lsm_engine.kernels.arrow_views import Longs, address_of
+from lsm_engine.kernels.page_headers import (
+    DICTIONARY_PAGE,
+    PAGE_FACTS,
+    UNFINISHED,
+    UNKNOWN,
+    next_pages,
+    varint_at,
 )
 
 _PAGE_ROWS = 20_000
 """Rows of a page as PyArrow writes them, and other clients at most."""
-_MOST_SHARE = 8
-"""Of more rows than one in so many, decoding all is as cheap as choosing."""
-_HEADER_BYTES = 512
-_MOST_HEADER_BYTES = 1 << 20
-_TRAILER_BYTES = 8
-_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD"}
-"""Compressions that PyArrow has a name of its own for: it calls both kinds of LZ4 the same."""
-_WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-_DATA_PAGE, _DICTIONARY_PAGE, _SECOND_DATA_PAGE = 0, 2, 3
-_PLAIN_DICTIONARY = 2  # Encoding
-_WIDEST_NUMBER = 32
-_GROUP = 8  # numbers that are packed together
-
-
-def _pays(rows: Longs, row_count: int) -> bool:
-    if _MOST_SHARE * len(rows) <= row_count:
-        return True
-    pages = -(-row_count // _PAGE_ROWS)
-    return 2 * len(np.unique(rows // _PAGE_ROWS)) <= pages
+_MOST_SHARE = 2
+"""Of more rows than one in so many, decoding all is cheaper than choosing."""
+_HEADER_BYTES, _MOST_HEADER_BYTES = 512, 1 << 20
+_FEW_PAGES_BYTES, _MANY_PAGES_BYTES = 64 << 10, 1 << 20
+"""How much is read at once where few pages of a column are wanted, and where most of them are."""
+_TOGETHER_BYTES = 2 << 20
+"""Bytes of pages that are decompressed together: they stay within the processor's caches."""
+_WINDOW_PAGES = 64
+_CODECS = {"UNCOMPRESSED", "SNAPPY", "ZSTD"}
+"""Compressions whose bytes record how many come out of them: of others a damaged size would go unnoticed."""
+_AHEAD_BYTES = 256 << 10
+"""How much of the columns that follow a small one is read with it."""
 
 
 class PageReader:
-    """Reads rows of one open file by its pages. `source`: of PyArrow, so that reads need no seek."""
+    """Reads rows of one open file by its pages.
+
+    `source`: the open file; `schema`: as PyArrow reads it.
+    """
 
     def __init__(
-        self, source: Any, footer: "pq.FileMetaData", *, verify_checksums: bool = True
+        self,
+        source: Any,
+        footer: "pq.FileMetaData",
+        schema: pa.Schema,
+        *,
+        verify_checksums: bool = True,
     ) -> None:
-        self._source = source
         self._footer = footer
+        self._schema = schema
         self._verify_checksums = verify_checksums
-        self._elements: dict[str, Any] | None = None
-        self._space = bytearray()
-        self._facts = np.empty(HEADER_FACTS, np.int64)
-        self._facts_at = address_of(self._facts)
+        self._is_near = isinstance(source, pa.NativeFile)
+        self._layouts: dict[int, PageLayout | None] = {}
+        self._codecs: dict[str, pa.Codec] = {}
+        self._bytes = _FileBytes(source)
+        self._state = np.empty(3, np.int64)
+        self._state_at = address_of(self._state)
+        self._found = np.empty((_WINDOW_PAGES, PAGE_FACTS), np.int64)
+        self._found_at = address_of(self._found)
+        self._pending = _PendingPages()
 
     @property
     def can_cut(self) -> bool:
         """Whether pages of this file can be taken apart: it lies here, and its types are Parquet's own."""
-        members = self._footer.metadata or {}
-        return isinstance(self._source, pa.NativeFile) and b"ARROW:schema" not in members
+        return self._is_near and b"ARROW:schema" not in (self._footer.metadata or {})
 
     def pays(self, group: int, rows: Longs) -> bool:
         """Whether so few rows of a row group are wanted that choosing them is worth it, and can be done."""
-        return self.can_cut and _pays(rows, self._footer.row_group(group).num_rows)
+        return self.can_cut and _MOST_SHARE * len(rows) <= self._footer.row_group(group).num_rows
 
-    def rows(self, group: int, leaves: dict[str, int], rows: Longs) -> pa.Buffer | None:
-        """Return a file that holds columns of some rows of a row group; None where no column can be cut.
+    def rows(self, group: int, leaves: dict[str, int], rows: Longs) -> dict[str, pa.ChunkedArray]:
+        """Return columns of some rows of a row group, which ascend, without those that cannot be cut.
 
-        `leaves`: flat columns by name, and their positions. A column whose pages are of a kind that is not
-        taken apart is left out. Raises ValueError for pages that are damaged.
+        `leaves`: flat columns by name, and their positions. Raises ValueError or ArrowException for pages
+        that are damaged.
         """
-        elements = self._flat_elements()
         metadata = self._footer.row_group(group)
-        wanted = np.ascontiguousarray(rows, np.int64)
-        made = []
-        for name, leaf in leaves.items():
-            column = self._cut(name, metadata.column(leaf), leaf, wanted)
-            if column is not None:
-                made.append(column)
-        if not made:
-            return None
-        return pa.py_buffer(file_of_rows(elements[""], made, row_count=len(rows)))
+        chunks = {name: metadata.column(leaf) for name, leaf in leaves.items()}
+        layouts = {
+            name: layout
+            for name, leaf in leaves.items()
+            if (layout := self._layout(name, leaf))
+            and chunks[name].compression in _CODECS
+            and chunks[name].num_values == metadata.num_rows
+        }
+        wanted = WantedRows(np.ascontiguousarray(rows, np.int64), layouts.values())
+        is_sparse = _are_few_pages(rows, metadata.num_rows)
+        self._pending = _PendingPages()
+        self._bytes.forget()
+        cut = {name: CutColumn(layout, wanted) for name, layout in layouts.items()}
+        following = run_end = 0
+        ahead: dict[str, int] = {}
+        for name in reversed(cut):  # where the columns that lie one behind the other end
+            start, end = _place(chunks[name])
+            run_end = run_end if following == end else end
+            ahead[name], following = run_end, start
+        for name, column in cut.items():
+            self._collect(
+                chunks[name], layouts[name], column, wanted, ahead[name], is_sparse=is_sparse
+            )
+        self._flush()
+        return {name: column.finished() for name, column in cut.items() if column.is_known}
 
-    def _cut(
-        self, name: str, chunk: "pq.ColumnChunkMetaData", leaf: int, rows: Longs
-    ) -> CutColumn | None:
-        element = self._flat_elements().get(name)
-        described = self._footer.schema.column(leaf)
-        kind, width = _layout(chunk.physical_type, described.length)
-        if (
-            chunk.compression not in _CODECS
-            or element is None
-            or described.max_repetition_level
-            or described.max_definition_level > 1
-        ):
-            return None
-        cut = _Cut(kind, width, rows, has_levels=bool(described.max_definition_level))
-        for page in self._pages(chunk, rows):
-            if not cut.take(page):
-                return None
-        return CutColumn(
-            element=element,
-            physical_type=chunk.physical_type,
-            path=chunk.path_in_schema,
-            dictionary=cut.dictionary,
-            pages=tuple(cut.finished()),
-        )
+    def _layout(self, name: str, leaf: int) -> PageLayout | None:
+        if leaf not in self._layouts:
+            kind = self._schema.field(name).type
+            self._layouts[leaf] = layout_of(self._footer.schema.column(leaf), kind)
+        return self._layouts[leaf]
 
-    def _pages(self, chunk: "pq.ColumnChunkMetaData", rows: Longs) -> "Iterator[_Page]":
-        """Walk through all pages of a column, as headers have no checksum; yield those that hold rows."""
-        at = chunk.data_page_offset
-        if chunk.dictionary_page_offset:
-            at = min(at, chunk.dictionary_page_offset)
-        end = at + chunk.total_compressed_size
-        codec = None if chunk.compression == "UNCOMPRESSED" else pa.Codec(chunk.compression.lower())
-        first = 0
-        while at < end:
-            start = self._header(at, end)
-            header = self._facts.tolist()
-            kind, size, stored, crc, count = header[:5]
-            if start + stored > end:
-                raise ValueError("a page ends beyond its column")
-            at = start + stored
-            low = high = 0
-            if kind in (_DATA_PAGE, _SECOND_DATA_PAGE):
-                low, high = np.searchsorted(rows, [first, first + count]).tolist()
-                if low == high:
-                    first += count
-                    continue
-            elif kind != _DICTIONARY_PAGE:
-                continue
-            content = self._content(start, stored)
-            if self._verify_checksums and crc >= 0 and checksum_of(content) != crc:
-                raise ValueError("a page's checksum is another one")
-            # A page larger than its column is PyArrow's to judge: a footer may be careless, or the header damaged.
-            is_simple = size <= chunk.total_uncompressed_size and header[7] == 0
-            levels_size = header[6] + header[7] if kind == _SECOND_DATA_PAGE else 0
-            if levels_size > min(stored, size):
-                raise ValueError("the levels of a page end beyond it")
-            levels, values = content.slice(0, levels_size), content.slice(levels_size)
-            if (
-                codec is not None
-                and is_simple
-                and values.size
-                and (kind != _SECOND_DATA_PAGE or header[8])
-            ):
-                values = codec.decompress(values, size - levels_size)
-            yield _Page(
-                kind=kind, encoding=header[5], count=count, first=first, low=low, high=high,
-                levels=levels, values=values,
-                is_simple=is_simple and (kind != _DATA_PAGE or header[10] == RLE),
+    def _codec(self, name: str) -> pa.Codec | None:
+        if name != "UNCOMPRESSED" and name not in self._codecs:
+            self._codecs[name] = pa.Codec(name.lower())
+        return self._codecs.get(name)
+
+    def _collect(
+        self,
+        chunk: "pq.ColumnChunkMetaData",
+        layout: PageLayout,
+        cut: CutColumn,
+        wanted: WantedRows,
+        ahead: int,
+        *,
+        is_sparse: bool,
+    ) -> None:
+        """Have the pages of a column that hold wanted rows decompressed, together with those of other columns.
+
+        `ahead`: up to where columns follow in the file that are read next. All headers are read: they have no
+        checksum.
+        """
+        codec = self._codec(chunk.compression)
+        at, end = _place(chunk)
+        count, most_bytes = chunk.num_values, chunk.total_uncompressed_size
+        if end - at > _FEW_PAGES_BYTES:
+            ahead = 0
+        least = _read_bytes(end - at, count) if is_sparse else _MANY_PAGES_BYTES
+        first, size = 0, least
+        while at < end and cut.is_known:
+            window, start = self._read(at, min(size, end - at), ahead)
+            self._state[1] = first
+            found = next_pages(
+                start, start + len(window), start + end - at, most_bytes, count,
+                layout.has_levels, codec is not None, wanted.address, len(wanted),
+                self._state_at, self._found_at, _WINDOW_PAGES,
             )  # fmt: skip
-            if kind != _DICTIONARY_PAGE:
-                first += count
-        if first != chunk.num_values:
+            after, first, ended = self._state.tolist()
+            is_too_short = ended == UNFINISHED and after == start
+            if ended == UNKNOWN or (
+                is_too_short and (len(window) < size or size >= _MOST_HEADER_BYTES)
+            ):
+                cut.is_known = False
+                return
+            if is_too_short:
+                size *= 32  # it holds long statistics
+                continue
+            pages = self._found[:found].copy()
+            contents: list[memoryview] = []
+            for facts in pages.tolist():
+                begins, stored = facts[7] - start, facts[2]
+                content = window[begins : begins + stored]
+                if len(content) < stored:  # the last one goes on beyond the window
+                    self._pending.add(cut, codec, pages[: len(contents)], contents)
+                    pages, contents = pages[-1:], []
+                    content, _ = self._read(at + begins, stored)
+                if self._verify_checksums and facts[3] >= 0 and checksum_of(content) != facts[3]:
+                    raise ValueError("a page's checksum is another one")
+                contents.append(content)
+            self._pending.add(cut, codec, pages, contents)
+            at += after - start
+            size = least
+        if cut.is_known and first != count:
             raise ValueError("the pages of a column have other rows than its row group")
 
-    def _content(self, at: int, size: int) -> pa.Buffer:
-        """Read bytes, which stay until the next ones are read: memory that is used again is fast."""
-        if len(self._space) < size:
-            self._space = bytearray(size)
-        content = memoryview(self._space)[:size]
-        self._source.seek(at)
-        if self._source.readinto(content) != size:
-            raise ValueError("the file ends within a page")
-        return pa.py_buffer(content)
+    def _read(self, at: int, size: int, ahead: int = 0) -> tuple[memoryview, int]:
+        if not self._bytes.holds(at, size) and not self._bytes.has_room(size):
+            self._flush()
+        return self._bytes.read(at, size, ahead)
 
-    def _header(self, at: int, end: int) -> int:
-        """Read the facts of the header at a place; return where its page begins. ValueError if there is none."""
-        size = _HEADER_BYTES
-        while True:
-            data = pa.py_buffer(self._source.read_at(min(size, end - at), at))
-            start, stop = data.address, data.address + data.size
-            begins = int(page_header(start, stop, self._facts_at))
-            if begins >= 0:
-                return at + begins - int(start)
-            if data.size < size or size >= _MOST_HEADER_BYTES:
-                raise ValueError("the header of a page cannot be read")
-            size *= 32  # it holds long statistics
-
-    def _flat_elements(self) -> dict[str, Any]:
-        if self._elements is None:
-            size = self._source.size()
-            length = int.from_bytes(self._source.read_at(4, size - _TRAILER_BYTES), "little")
-            start = size - _TRAILER_BYTES - length
-            self._elements = flat_columns(self._source.read_at(length, start))
-        return self._elements
+    def _flush(self) -> None:
+        self._pending.flush()
+        self._bytes.forget()
 
 
-def _layout(physical_type: str, length: int) -> tuple[int, int]:
-    if physical_type == "BOOLEAN":
-        return BITS, 0
-    if physical_type == "BYTE_ARRAY":
-        return TEXT, 0
-    return FIXED, _WIDTHS.get(physical_type, length)
+def _place(chunk: "pq.ColumnChunkMetaData") -> tuple[int, int]:
+    """Return where a column begins in its file, and where it ends."""
+    start = chunk.data_page_offset
+    if chunk.dictionary_page_offset:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
 
 
-@record
-class _Page:
-    """A page laid open: of rows from `first` on, of which those from `low` to `high` are wanted."""
-
-    kind: int
-    encoding: int
-    count: int
-    first: int
-    low: int
-    high: int
-    levels: pa.Buffer
-    values: pa.Buffer
-    is_simple: bool
+def _read_bytes(stored_bytes: int, row_count: int) -> int:
+    """Return how much of a column to read at once where few pages are wanted: of large ones headers alone."""
+    has_large_pages = 2 * stored_bytes * _PAGE_ROWS > _FEW_PAGES_BYTES * row_count
+    return _HEADER_BYTES if has_large_pages else _FEW_PAGES_BYTES
 
 
-class _Cut:
-    """The wanted rows of one column, gathered page by page."""
+def _are_few_pages(rows: Longs, row_count: int) -> bool:
+    """Whether no more than half of the pages of a column hold some of its rows."""
+    wanted = 1 + np.count_nonzero(np.diff(rows // _PAGE_ROWS))
+    return bool(2 * wanted <= -(-row_count // _PAGE_ROWS))
 
-    def __init__(self, kind: int, width: int, rows: Longs, *, has_levels: bool) -> None:
-        self._kind = kind
-        self._width = width
-        self._rows_at = address_of(rows)
-        self._ranks = np.empty(len(rows), np.int64)
-        self._ranks_at = address_of(self._ranks)
-        self._flags: Bytes | None = np.empty(len(rows), np.uint8) if has_levels else None
-        self._flags_at = 0 if self._flags is None else address_of(self._flags)
-        self._pieces: list[tuple[int, int, pa.Buffer]] = []
-        self.dictionary: tuple[int, bytes] | None = None
 
-    def take(self, page: _Page) -> bool:
-        """Copy the wanted rows of a page; False if this page is of a kind that is not known here."""
-        if not page.is_simple:
-            return False
-        if page.kind == _DICTIONARY_PAGE:
-            self.dictionary = page.count, page.values.to_pybytes()  # the next page takes its place
-            return page.encoding in (PLAIN, _PLAIN_DICTIONARY)
-        found = self._values(page)
-        if found is None:
-            return False
-        kind, width, where = found
-        count = page.high - page.low
-        flags = self._flags_at and self._flags_at + page.low
-        room = {NUMBERS: 4, BITS: 1, FIXED: width}.get(kind, 0) * count
-        room = room or 2 * count * page.values.size // max(1, page.count) + 64
-        while True:
-            made = pa.allocate_buffer(room)
-            written = cut_rows(
-                *where, kind, width, self._rows_at + 8 * page.low, count, page.first,
-                flags, self._ranks_at, made.address, room,
-            )  # fmt: skip
-            if written != NO_ROOM:
-                break
-            room *= 4
-        self._pieces.append((kind, page.high, made.slice(0, max(0, int(written)))))
-        return bool(written >= 0)
+class _PendingPages:
+    """Pages of one or more columns that are decompressed together."""
 
-    def _values(self, page: _Page) -> tuple[int, int, tuple[int, int, int, int]] | None:
-        """Return how values of a page lie, their width, and where levels and values begin and end."""
-        start, end = page.values.address, page.values.address + page.values.size
-        levels = levels_end = 0
-        if self._flags is not None and page.kind == _DATA_PAGE:
-            if start + 4 > end:
-                return None
-            (size,) = struct.unpack_from("<I", page.values)
-            levels, start = start + 4, start + 4 + size
-            levels_end = start
-        elif self._flags is not None:
-            levels, levels_end = page.levels.address, page.levels.address + page.levels.size
-        if start > end:
-            return None
-        if page.encoding == PLAIN:
-            return self._kind, self._width, (levels, levels_end, start, end)
-        if page.encoding not in (_PLAIN_DICTIONARY, RLE_DICTIONARY) or self.dictionary is None:
-            return None
-        width = 0 if start == end else memoryview(page.values)[start - page.values.address]
-        if width > _WIDEST_NUMBER:
-            return None
-        return NUMBERS, width, (levels, levels_end, min(start + 1, end), end)
+    def __init__(self) -> None:
+        self._codec: pa.Codec | None = None
+        self._columns: list[tuple[CutColumn, Any]] = []
+        self._contents: list[memoryview] = []
+        self._size = 0
 
-    def finished(self) -> Iterator[CutPage]:
-        """Yield the wanted rows as pages, one for each change of encoding."""
-        first = 0
-        for is_numbers, pieces in groupby(self._pieces, lambda piece: piece[0] == NUMBERS):
-            kinds, ends, values = zip(*pieces, strict=True)
-            last = ends[-1]
-            yield CutPage(
-                encoding=RLE_DICTIONARY if is_numbers else PLAIN,
-                row_count=last - first,
-                levels=None if self._flags is None else self._flags[first:last],
-                values=_as_stored(kinds[0], b"".join(values)),
-            )
+    def add(
+        self, cut: CutColumn, codec: "pa.Codec | None", pages: Any, contents: list[memoryview]
+    ) -> None:
+        """Add pages of a column: int64[n, PAGE_FACTS], and what follows their headers."""
+        if not contents:
+            return
+        if codec is not self._codec or self._size > _TOGETHER_BYTES:
+            self.flush()
+            self._codec = codec
+        self._columns.append((cut, pages))
+        self._contents += contents
+        self._size += pages[:, 1].sum()
+
+    def flush(self) -> None:
+        """Decompress these pages, and copy their wanted rows to their columns."""
+        if not self._columns:
+            return
+        pages = np.concatenate([some for _, some in self._columns])
+        values = self._decompressed(pages)  # they are to stay until their texts are copied
+        at, first = address_of(pages), 0
+        for cut, some in self._columns:
+            last = first + len(some)
+            if cut.is_known and some[0, 0] == DICTIONARY_PAGE:
+                cut.take_dictionary(int(some[0, 4]), values[first])
+                first += 1
+            if cut.is_known and first < last:
+                rows = int(pages[first, 9]), int(pages[last - 1, 10])
+                cut.copy(at + 8 * PAGE_FACTS * first, last - first, rows)
             first = last
+        self._columns, self._contents, self._size = [], [], 0
 
+    def _decompressed(self, pages: Any) -> list[pa.Buffer]:
+        """Return pages as they were before they were stored, and note where they lie.
 
-def _as_stored(kind: int, values: bytes) -> bytes:
-    """Return what was cut out as a page holds it."""
-    if kind == BITS:
-        return np.packbits(np.frombuffer(values, np.uint8), bitorder="little").tobytes()
-    if kind != NUMBERS:
+        Frames of zstd in a row are as good as one (RFC 8878, 3): together they need its tables and memory once.
+        """
+        codec, contents, sizes = self._codec, self._contents, pages[:, 1].tolist()
+        if codec is not None and codec.name == "zstd" and len(sizes) > 1:
+            whole = codec.decompress(b"".join(contents), sum(sizes))
+            starts = accumulate(sizes[:-1], initial=0)
+            values = [whole.slice(start, size) for start, size in zip(starts, sizes, strict=True)]
+        elif codec is not None:
+            values = [_decompressed(codec, *one) for one in zip(contents, sizes, strict=True)]
+        else:
+            values = [pa.py_buffer(content) for content in contents]
+        pages[:, 11] = [one.address for one in values]
         return values
-    groups = -(-len(values) // (_GROUP * 4))
-    content = values.ljust(groups * _GROUP * 4, b"\0")
-    return bytes([_WIDEST_NUMBER]) + packed_run(groups) + content
+
+
+def _decompressed(codec: pa.Codec, content: memoryview, size: int) -> pa.Buffer:
+    if codec.name == "snappy":  # zstd compares the size that it records by itself
+        at = pa.py_buffer(content).address
+        if varint_at(at, at + len(content))[0] != size:
+            raise ValueError("a page is of another size than its header states")
+    return codec.decompress(content, size)
+
+
+class _FileBytes:
+    """Parts of a file, one behind the other in memory that is used again, as such memory is fast."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._space = memoryview(b"")
+        self._address = 0
+        self._used = 0
+        self._newest = range(0)
+        self._newest_at = 0
+
+    def has_room(self, size: int) -> bool:
+        return self._used + size <= len(self._space)
+
+    def holds(self, at: int, size: int) -> bool:
+        """Whether bytes were read with those before them."""
+        return self._newest.start <= at and at + size <= self._newest.stop
+
+    def forget(self) -> None:
+        """Let what was read be overwritten."""
+        self._used = 0
+        self._newest = range(0)
+
+    def read(self, at: int, size: int, ahead: int) -> tuple[memoryview, int]:
+        """Return bytes from `at` on, and where they lie in memory; ValueError if the file ends before.
+
+        `ahead`: up to where more of the file may be read, to be held.
+        """
+        if not self.holds(at, size):
+            self._read(at, size, min(ahead - at, size + _AHEAD_BYTES))
+        start = self._newest_at + at - self._newest.start
+        return self._space[start : start + size], self._address + start
+
+    def _read(self, at: int, size: int, most: int) -> None:
+        if not self.has_room(size):
+            assert not self._used, "parts that were read are in use"
+            space = np.empty(max(size, _MANY_PAGES_BYTES), np.uint8)
+            self._space, self._address = space.data, address_of(space)
+        end = min(self._used + max(size, most), len(self._space))
+        self._source.seek(at)
+        there = self._source.readinto(self._space[self._used : end])
+        if there < size:
+            raise ValueError("the file ends within a page")
+        self._newest, self._newest_at = range(at, at + there), self._used
+        self._used += there

@@ -41,16 +41,6 @@ def zigzag(number: int) -> int:
     return number << 1
 
 
-def varint(number: int) -> bytes:
-    """Return a number, not negative, seven bits a byte, the lowest ones first."""
-    made = bytearray()
-    while number > 127:
-        made.append(number & 127 | 128)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
-
-
 class Reader:
     """The compact protocol, read; `at`: how far. IndexError where the bytes end too early."""
 
@@ -58,11 +48,10 @@ class Reader:
         self._data = data
         self.at = 0
 
-    def struct(self, last: int | None = None) -> Struct:
-        """Read a struct, up to and with field `last` if that is given."""
+    def struct(self) -> Struct:
         fields: Struct = {}
         number = 0
-        while number != last and (header := self._byte()) != STOP:
+        while (header := self._byte()) != STOP:
             number = number + (header >> 4) if header >> 4 else _unzigzag(self._varint())
             kind = header & 15
             fields[number] = Field(kind, self._content(kind))
@@ -153,7 +142,10 @@ class Writer:
             self._content(kind, item)
 
     def _varint(self, number: int) -> None:
-        self._made += varint(number)
+        while number > 127:
+            self._made.append(number & 127 | 128)
+            number >>= 7
+        self._made.append(number)
 
 
 def _unzigzag(number: int) -> int:

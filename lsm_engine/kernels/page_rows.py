@@ -1,7 +1,7 @@
-"""Rows of a Parquet page by their positions, copied as they are stored.
+"""Rows of Parquet pages by their positions, copied as Arrow has them.
 
-Headers are Thrift's compact protocol; levels, and numbers of a dictionary, are runs of equal values or of
-packed bits (parquet-format: README, Encodings).
+Definition levels and dictionary indexes are encoded as RLE: runs of equal values or of packed bits
+(parquet-format: README, Encodings).
 """
 
 from typing import Any
@@ -20,105 +20,28 @@ from lsm_engine.kernels.compiled import (
     store_u32,
     store_u64,
 )
+from lsm_engine.kernels.page_headers import (
+    PAGE_FACTS,
+    PLAIN_DICTIONARY,
+    RLE_DICTIONARY,
+    UNREADABLE,
+    varint_at,
+)
 
-UNREADABLE, NO_ROOM = -1, -2
-BITS, FIXED, TEXT, NUMBERS = range(4)
-"""How values lie in a page: bits, values of `width` bytes, texts after their lengths of 4 bytes, or numbers
-of a dictionary of `width` bits each.
+BITS, FIXED, BIG_ENDIAN, INT96, TEXT = range(5)
+"""How values lie in a page, and what becomes of them.
+
+Bits: a byte each. Values of `width` bytes: `size` bytes each, of which the sign fills what is more; from the
+highest byte on: the other way round. 12 bytes, nanoseconds of a day and its Julian number: nanoseconds since 1970.
+Texts after their lengths of 4 bytes: texts alone.
 """
-HEADER_FACTS = 12
-"""Numbers that a header becomes: 0 type, 1 size, 2 stored size, 3 CRC-32 (negative: none), 4 values,
-5 encoding, 6 bytes of levels, 7 bytes of repetition levels, 8 whether values are compressed, 9 rows (those
-four of the second version), 10 encoding of levels (of the first).
+COLUMN_FACTS = 11
+"""Numbers that `cut_rows` takes of a column: 0 the kind of its values, 1 their width, 2 their size, 3 where the numbers of all
+wanted rows lie, ascending, 4 where a byte for each goes, whether it has a value (0: every row has one, and there are
+no levels), 5 where 8 bytes for each are free, 6 of texts where each ends, 4 bytes for each. Of the dictionary 7 where
+it lies, 8 where it ends, 9 of texts where their places lie (`place_texts`), 10 how many they are.
 """
-_DATA, _DICTIONARY, _SECOND = 5, 7, 8  # of PageHeader
-_DEEPEST = 2
-_CRC = 3  # of the facts
-_TRUE, _FALSE, _BYTE, _I16, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 4, 7, 8, 12  # of the protocol
-
-
-def _header_work(data: int, end: int, found: int) -> int:
-    return 100
-
-
-# Compiles in about 1 s.
-@compiled_with(work=_header_work)
-def page_header(data: int, end: int, found: int) -> Any:
-    """Read the header that lies at `data`, not beyond `end`; return where its page begins, or UNREADABLE.
-
-    `found`: where `HEADER_FACTS` whole numbers go.
-    """
-    for slot in range(HEADER_FACTS):
-        store_u64(found + 8 * slot, np.uint64(0))
-    store_u64(found + 24, np.uint64(2**64 - 1))
-    store_u64(found + 64, np.uint64(1))
-    at, number, depth = np.int64(data), np.int64(0), np.int64(0)
-    outer, inner = np.int64(0), np.int64(0)
-    while at < end:
-        byte = np.int64(load_u8(at))
-        kind, step = byte & 15, byte >> 4
-        at += 1
-        if byte == 0:
-            if depth == 0:
-                return at
-            depth -= 1
-            number = outer if depth == 0 else inner
-            continue
-        if step == 0:
-            return np.int64(UNREADABLE)
-        number += step
-        if kind == _STRUCT and depth < _DEEPEST:
-            outer, inner = (number, inner) if depth == 0 else (outer, number)
-            depth += 1
-            number = np.int64(0)
-        elif kind in (_TRUE, _FALSE):
-            if depth == 1 and outer == _SECOND and number == 7:
-                store_u64(found + 64, np.uint64(2 - kind))
-        elif kind in (_BYTE, _DOUBLE):
-            at += 1 if kind == _BYTE else 8
-        elif _I16 <= kind <= _BINARY and kind != _DOUBLE:
-            value, at = _varint(at, end)
-            if value < 0:
-                return np.int64(UNREADABLE)
-            if kind == _BINARY:
-                at += value
-                continue
-            slot = _slot(depth, outer, number)
-            if slot == _CRC:
-                value = (((value >> 1) ^ -(value & 1)) & 0xFFFFFFFF) << 1
-            if slot >= 0:
-                store_u64(found + 8 * slot, np.uint64(value >> 1))
-        else:
-            return np.int64(UNREADABLE)
-    return np.int64(UNREADABLE)
-
-
-@compiled
-def _slot(depth: Any, outer: Any, number: Any) -> Any:
-    """Return where among the facts a number of a header goes; -1: nowhere."""
-    if depth == 0:
-        return number - 1 if number <= 4 else -1
-    if depth == 1 and (outer in (_DATA, _DICTIONARY)) and number <= 2:
-        return number + 3
-    if depth == 1 and outer == _DATA and number == 3:
-        return 10
-    if depth == 1 and outer == _SECOND and number <= 6 and number != 2:
-        return (4, 0, 9, 5, 6, 7)[number - 1]
-    return -1
-
-
-@compiled
-def _varint(at: Any, end: Any) -> Any:
-    """Return a number and where it ends; a negative one where it ends too late."""
-    value, shift = np.int64(0), np.int64(0)
-    while at < end and shift < 56:
-        byte = np.int64(load_u8(at))
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-    return np.int64(UNREADABLE), at
+_UNIX_DAY, _DAY_NANOS = 2_440_588, 86_400_000_000_000
 
 
 @compiled
@@ -145,6 +68,9 @@ def _present(bits: Any, level: Any, low: Any, high: Any) -> Any:
 def _packed_number(bits: Any, end: Any, first: Any, width: Any) -> Any:
     """Return the number of `width` bits that begins at a bit; UNREADABLE beyond the end."""
     at, stop = bits + (first >> 3), bits + ((first + width + 7) >> 3)
+    if at + 8 <= end:  # at most 32 bits, and 7 before them
+        word = load_u64(at) >> np.uint64(first & 7)
+        return np.int64(word & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)))
     if stop > end:
         return np.int64(UNREADABLE)
     found, shift = np.int64(0), np.int64(0)
@@ -155,147 +81,265 @@ def _packed_number(bits: Any, end: Any, first: Any, width: Any) -> Any:
     return (found >> (first & 7)) & ((np.int64(1) << width) - 1)
 
 
-def _cut_work(
-    levels: int, levels_end: int, values: int, values_end: int, kind: int, width: int,
-    rows: int, count: int, first: int, *_: int,
-) -> int:  # fmt: skip
-    passed = load_i64(rows + 8 * (count - 1)) - first if kind == TEXT else 0
-    return 8 * count + passed + levels_end - levels
+def _cut_work(pages: int, page_count: int, column: int, *_: int) -> int:
+    steps = 0
+    rows, is_text = load_i64(column + 24), load_i64(column) == TEXT
+    for page in range(pages, pages + 8 * PAGE_FACTS * page_count, 8 * PAGE_FACTS):
+        first, low, high = load_i64(page + 64), load_i64(page + 72), load_i64(page + 80)
+        passed = load_i64(rows + 8 * (high - 1)) - first if is_text else 0
+        steps += 10 * (high - low) + passed
+    return steps
 
 
 # Compiles in about 2 s.
 @compiled_with(work=_cut_work)
-def cut_rows(
-    levels: int, levels_end: int, values: int, values_end: int, kind: int, width: int,
-    rows: int, count: int, first: int, flags: int, ranks: int, target: int, room: int,
-) -> Any:  # fmt: skip
-    """Copy the values of some rows of a page; return the bytes that they take, UNREADABLE or NO_ROOM.
+def cut_rows(pages: int, page_count: int, column: int, target: int, before: int) -> Any:
+    """Copy the wanted rows of some pages; return 0, for texts how many bytes they are, or UNREADABLE.
 
-    `levels`: where runs of definition levels lie; 0: every row has a value. `rows`: `count` row numbers that
-    ascend, of which `first` is the page's own first. `flags` take a byte for each: whether it has a value;
-    `ranks` 8 bytes for each, which nobody reads. A number of a dictionary becomes 4 bytes, a bit one byte.
+    `pages`, `column`: numbers as `PAGE_FACTS` and `COLUMN_FACTS` say. `target`: where the values of all wanted rows go.
+    Of texts nothing is copied yet (`copy_texts`): where each lies is noted in the 8 bytes that are free for it, and
+    where it ends, behind `before` bytes of texts of pages before these.
     """
-    present = _ranked(levels, levels_end, rows, count, first, flags, ranks)
-    if present < 0:
-        return present
-    if kind == NUMBERS:
-        return _copied_numbers(values, values_end, width, ranks, present, target, room)
-    if kind == TEXT:
-        return _copied_texts(values, values_end, ranks, present, target, room)
-    written = np.int64(0)
-    for wanted in range(present):
-        rank = load_i64(ranks + 8 * wanted)
-        if kind == BITS:
-            number = _packed_number(values, values_end, rank, np.int64(1))
-            if number < 0:
-                return number
-            store_u8(target + written, np.uint8(number))
-            written += 1
-            continue
-        start = values + rank * width
-        if start + width > values_end:
+    kind, width, size = load_i64(column), load_i64(column + 8), load_i64(column + 16)
+    rows, flags, ranks = load_i64(column + 24), load_i64(column + 32), load_i64(column + 40)
+    ends = load_i64(column + 48)
+    written: Any = np.int64(before)
+    for number in range(page_count):
+        page = pages + 8 * PAGE_FACTS * number
+        values: Any = load_i64(page + 88)
+        values_end = values + load_i64(page + 8)
+        levels: Any = np.int64(0)
+        levels_end: Any = np.int64(0)
+        if flags != 0:
+            levels = values + 4
+            if levels > values_end:
+                return np.int64(UNREADABLE)
+            levels_end = levels + np.int64(load_u32(values))
+            values = levels_end
+            if values > values_end:
+                return np.int64(UNREADABLE)
+        first, low = load_i64(page + 64), load_i64(page + 72)
+        count = load_i64(page + 80) - low
+        own = ranks + 8 * low
+        if flags == 0:
+            for wanted in range(low, low + count):
+                store_u64(ranks + 8 * wanted, np.uint64(load_i64(rows + 8 * wanted) - first))
+        elif not _ranked(levels, levels_end, rows + 8 * low, count, first, flags + low, own):
             return np.int64(UNREADABLE)
-        if width == 8:
-            store_u64(target + written, load_u64(start))
+        places: Any = np.int64(0)
+        if load_i64(page + 40) in (PLAIN_DICTIONARY, RLE_DICTIONARY):
+            if load_i64(column + 56) == 0 or not _dictionary_indexes(
+                values, values_end, own, count
+            ):
+                return np.int64(UNREADABLE)
+            values, values_end = load_i64(column + 56), load_i64(column + 64)
+            places = load_i64(column + 72)
+        if kind == TEXT:
+            written = _placed(
+                values, values_end, places, load_i64(column + 80), own, count, ends + 4 * low, written
+            )  # fmt: skip
+            is_whole = written >= 0
+        elif kind == BITS:
+            is_whole = _copied_bits(values, values_end, own, count, target + low)
         else:
-            copy_bytes(target + written, start, np.int64(width))
-        written += width
-    return written
+            is_whole = _copied_values(
+                values, values_end, kind, width, size, own, count, target + size * low
+            )
+        if not is_whole:
+            return np.int64(UNREADABLE)
+    return written - before
+
+
+@compiled
+def _copied_values(
+    values: Any, values_end: Any, kind: Any, width: Any, size: Any, ranks: Any, count: Any, target: Any
+) -> Any:  # fmt: skip
+    there = (values_end - values) // width
+    for wanted in range(count):
+        rank, to = load_i64(ranks + 8 * wanted), target + wanted * size
+        if rank >= there:
+            return False
+        at = values + rank * width
+        if rank < 0:
+            for byte in range(size):
+                store_u8(to + byte, np.uint8(0))
+        elif kind == FIXED and size == width:
+            if size == 8:
+                store_u64(to, load_u64(at))
+            elif size == 4:
+                store_u32(to, load_u32(at))
+            else:
+                copy_bytes(to, at, np.int64(size))
+        elif kind == INT96:
+            day = np.int64(load_u32(at + 8)) - _UNIX_DAY
+            store_u64(to, np.uint64(day * _DAY_NANOS + load_i64(at)))
+        else:
+            highest = at if kind == BIG_ENDIAN else at + width - 1
+            sign = np.uint8(255) if load_u8(highest) > 127 else np.uint8(0)
+            for byte in range(size):
+                if byte >= width:
+                    store_u8(to + byte, sign)
+                elif kind == BIG_ENDIAN:
+                    store_u8(to + byte, load_u8(at + width - 1 - byte))
+                else:
+                    store_u8(to + byte, load_u8(at + byte))
+    return True
+
+
+@compiled
+def _copied_bits(values: Any, values_end: Any, ranks: Any, count: Any, target: Any) -> Any:
+    for wanted in range(count):
+        rank = load_i64(ranks + 8 * wanted)
+        bit = np.int64(0)
+        if rank >= 0:
+            bit = _packed_number(values, values_end, rank, np.int64(1))
+        if bit < 0:
+            return False
+        store_u8(target + wanted, np.uint8(bit))
+    return True
 
 
 @compiled
 def _ranked(
-    levels: int, levels_end: int, rows: int, count: int, first: int, flags: int, ranks: int
+    levels: Any, levels_end: Any, rows: Any, count: Any, first: Any, flags: Any, ranks: Any
 ) -> Any:
-    """Note of each wanted row whether it has a value, and of those that have one which of the page's it is."""
+    """Note of each wanted row whether it has a value, and which of the page's it is (-1: none)."""
     at, run_first, run_end = np.int64(levels), np.int64(0), np.int64(0)
     bits, level, seen = np.int64(0), np.int64(0), np.int64(0)
     before: Any = np.int64(0)
-    present = np.int64(0)
-    for wanted in range(count):
+    wanted = np.int64(0)
+    while wanted < count:
         row = load_i64(rows + 8 * wanted) - first
-        if levels != 0:
-            while run_end <= row:
-                before += _present(bits, level, seen - run_first, run_end - run_first)
-                seen = run_end
-                run_first = run_end
-                header, at = _varint(at, levels_end)
-                if header < 0 or at >= levels_end:
-                    return np.int64(UNREADABLE)
-                if header & 1:
-                    bits = at
-                    at += header >> 1
-                    run_end += (header >> 1) * 8
-                else:
-                    bits = np.int64(0)
-                    level = np.int64(load_u8(at)) & 1
-                    at += 1
-                    run_end += header >> 1
-                if at > levels_end:
-                    return np.int64(UNREADABLE)
-            before += _present(bits, level, seen - run_first, row - run_first)
-            seen = np.int64(row)
-            is_there = _present(bits, level, row - run_first, row - run_first + 1)
-            store_u8(flags + wanted, np.uint8(is_there))
-            if is_there == 0:
-                continue
-            row = before
-        store_u64(ranks + 8 * present, np.uint64(row))
-        present += 1
-    return present
+        while run_end <= row:
+            before += _present(bits, level, seen - run_first, run_end - run_first)
+            seen = run_end
+            run_first = run_end
+            header, at = varint_at(at, levels_end)
+            if header < 0 or at >= levels_end:
+                return False
+            if header & 1:
+                bits = at
+                at += header >> 1
+                run_end += (header >> 1) * 8
+            else:
+                bits = np.int64(0)
+                level = np.int64(load_u8(at)) & 1
+                at += 1
+                run_end += header >> 1
+            if at > levels_end:
+                return False
+        if bits == 0:  # a run of equal levels, mostly that of a whole page
+            base = before - seen
+            while wanted < count and row < run_end:
+                store_u8(flags + wanted, np.uint8(level))
+                store_u64(ranks + 8 * wanted, np.uint64(base + row if level else -1))
+                wanted += 1
+                row = load_i64(rows + 8 * wanted) - first if wanted < count else run_end
+            continue
+        before += _present(bits, level, seen - run_first, row - run_first)
+        seen = np.int64(row)
+        is_there = _present(bits, level, row - run_first, row - run_first + 1)
+        store_u8(flags + wanted, np.uint8(is_there))
+        store_u64(ranks + 8 * wanted, np.uint64(before if is_there else -1))
+        wanted += 1
+    return True
 
 
 @compiled
-def _copied_texts(
-    values: int, values_end: int, ranks: int, count: Any, target: int, room: int
-) -> Any:
+def _placed(
+    values: Any, values_end: Any, places: Any, place_count: Any, ranks: Any, count: Any, ends: Any, written: Any
+) -> Any:  # fmt: skip
+    """Put in the place of ranks where the texts lie; return how many bytes they are with others, or UNREADABLE.
+
+    `places`: of a dictionary; 0: ranks ascend, and texts lie one behind the other.
+    """
     at: Any = np.int64(values)
-    value, written = np.int64(0), np.int64(0)
+    value = np.int64(0)
     for wanted in range(count):
         rank = load_i64(ranks + 8 * wanted)
-        while value < rank and at + 4 <= values_end:
-            at += 4 + np.int64(load_u32(at))
-            value += 1
-        if at + 4 > values_end:
-            return np.int64(UNREADABLE)
-        size = 4 + np.int64(load_u32(at))
-        if at + size > values_end:
-            return np.int64(UNREADABLE)
-        if written + size > room:
-            return np.int64(NO_ROOM)
-        copy_bytes(target + written, at, size)
-        written += size
+        if rank >= 0:
+            if places != 0:
+                if rank >= place_count:
+                    return np.int64(UNREADABLE)
+                at = load_i64(places + 8 * rank)
+            else:
+                while value < rank and at + 4 <= values_end:
+                    at += 4 + np.int64(load_u32(at))
+                    value += 1
+            if at + 4 > values_end:
+                return np.int64(UNREADABLE)
+            size = np.int64(load_u32(at))
+            if at + 4 + size > values_end:
+                return np.int64(UNREADABLE)
+            store_u64(ranks + 8 * wanted, np.uint64(at + 4))
+            written += size
+        store_u32(ends + 4 * wanted, np.uint32(written))
     return written
 
 
-@compiled
-def _copied_numbers(
-    values: int, values_end: int, width: int, ranks: int, count: Any, target: int, room: int
-) -> Any:
+def _texts_work(*given: int) -> int:
+    return given[2]
+
+
+@compiled_with(work=_texts_work)
+def place_texts(values: int, values_end: int, count: int, places: int) -> Any:
+    """Note of `count` texts, one behind the other, where each lies, 8 bytes each; return 0 or UNREADABLE."""
     at: Any = np.int64(values)
+    for value in range(count):
+        if at + 4 > values_end:
+            return np.int64(UNREADABLE)
+        store_u64(places + 8 * value, np.uint64(at))
+        at += 4 + np.int64(load_u32(at))
+    return np.int64(0)
+
+
+@compiled_with(work=_texts_work)
+def copy_texts(places: int, ends: int, count: int, target: int) -> None:
+    """Copy texts from where they lie (8 bytes each, -1 for none) up to where each ends, 4 bytes for each.
+
+    4 bytes before `ends` lies where the first one begins; `target` is where that goes.
+    """
+    before = np.int64(load_u32(ends - 4))
+    start = before
+    for wanted in range(count):
+        end = np.int64(load_u32(ends + 4 * wanted))
+        if end > start:
+            copy_bytes(target + start - before, load_i64(places + 8 * wanted), end - start)
+        start = end
+
+
+@compiled
+def _dictionary_indexes(values: Any, values_end: Any, ranks: Any, count: Any) -> Any:
+    """Put in the place of ranks the indexes into the dictionary that stand there."""
+    width = np.int64(0)
+    if values < values_end:
+        width = np.int64(load_u8(values))
+    if width > 32:
+        return False
+    at: Any = np.int64(values + 1)
     run_first, run_end, packed = np.int64(0), np.int64(0), np.int64(0)
     number: Any = np.int64(0)
     for wanted in range(count):
         rank = load_i64(ranks + 8 * wanted)
+        if rank < 0:
+            continue
         while run_end <= rank:
             run_first = run_end
-            header, at = _varint(at, values_end)
+            header, at = varint_at(at, values_end)
             if header < 0:
-                return np.int64(UNREADABLE)
+                return False
             if header & 1:
                 packed = at
                 at += (header >> 1) * width
                 run_end += (header >> 1) * 8
             else:
                 packed = np.int64(0)
-                number = _packed_number(at, values_end, np.int64(0), np.int64(width))
+                number = _packed_number(at, values_end, np.int64(0), width)
                 at += (width + 7) >> 3
                 run_end += header >> 1
         if packed != 0:
-            number = _packed_number(packed, values_end, (rank - run_first) * width, np.int64(width))
+            number = _packed_number(packed, values_end, (rank - run_first) * width, width)
         if number < 0:
-            return np.int64(UNREADABLE)
-        if 4 * wanted + 4 > room:
-            return np.int64(NO_ROOM)
-        store_u32(target + 4 * wanted, np.uint32(number))
-    return np.int64(4) * count
+            return False
+        store_u64(ranks + 8 * wanted, np.uint64(number))
+    return True

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs
 
@@ -25,19 +24,15 @@ def take(rows: R, positions: Longs) -> R:
     """Return rows by position, in the order asked for; without a copy where they are neighbours."""
     if not len(positions):
         return rows.slice(0, 0)
-    first, last = int(positions[0]), int(positions[-1])
-    if last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all()):
-        return rows.slice(first, len(positions))
+    steps = np.diff(positions)
+    if (steps == 1).all():
+        return rows.slice(int(positions[0]), len(positions))
+    if isinstance(rows, pa.Table) and (steps > 0).all():
+        # Taking joins the chunks of a column to one, of text 2 GB at most; a filter goes chunk by chunk.
+        flags: Bools = np.zeros(rows.num_rows, np.bool_)
+        flags[positions] = True
+        return rows.filter(pa.array(flags))
     return rows.take(pa.array(positions))
-
-
-def kept_by(rows: pa.Table, where: pc.Expression) -> Longs:
-    """Return the positions of the rows that a filter keeps, in order."""
-    number = "_" * (1 + max(map(len, rows.column_names), default=0))
-    numbered = rows.append_column(number, pa.array(np.arange(rows.num_rows)))
-    kept = numbered.filter(where).column(number).to_numpy()
-    positions: Longs = np.sort(kept)  # PyArrow filters on several threads
-    return positions
 
 
 class RowsLeft:

@@ -30,6 +30,7 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.ground.row_kinds import kind_symbols
 from lsm_engine.table.read.merge_stream import Part, merge_slices, order_of
+from lsm_engine.table.read.row_groups import MatchingGroups
 from lsm_engine.table.read.split_read import BucketReader, ReadRows
 
 SNAPSHOT_ID = "_snapshot_id"
@@ -75,7 +76,7 @@ def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iter
     if context.schema.has_primary_key:
         names = (*names, VALUE_KIND)
     for file in split.files:
-        yield from reader.file(file, names, matching=rows.predicate)
+        yield from reader.file(file, names, matching=MatchingGroups(rows.predicate))
     yield from _combined(context, reader, rows, split)
 
 
@@ -118,7 +119,9 @@ def _whole_keys(
     """Yield the changes of a split in key order, those of a key together and in order."""
     reader = BucketReader(context, split.partition, split.bucket)
     names = rows.to_merge(context.schema, rules)
-    files = [reader.file(file, names, matching=rows.predicate) for file in split.files]
+    files = [
+        reader.file(file, names, matching=MatchingGroups(rows.predicate)) for file in split.files
+    ]
     for parts in merge_slices([_uncut(file, rules) for file in files], rules):
         order = order_of(parts, rules)
         yield gather([part.rows for part in parts], order.run, order.row)

@@ -31,6 +31,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.file_origins import FileOrigins, origins_of
 from lsm_engine.table.inspect.key_outcome import MARK, KeyOutcome, outcome_of
 from lsm_engine.table.read.prune_files import prune_files
+from lsm_engine.table.read.row_groups import MatchingGroups
 from lsm_engine.table.read.split_read import BucketReader
 
 _UNREAD = "not read yet: level 0 is read once it is compacted"
@@ -208,7 +209,7 @@ def _rows_in(
     names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
     return [
         row
-        for rows in reader.file(file, names, matching=predicate)
+        for rows in reader.file(file, names, matching=MatchingGroups(predicate))
         for row in _rows_of_key(rows, rules, batch, keys)
     ]
 

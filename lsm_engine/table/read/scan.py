@@ -14,7 +14,7 @@ from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keyword
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation
 from lsm_engine.plan.scan import Split
-from lsm_engine.prune.expression import to_expression, tree_of
+from lsm_engine.prune.expression import flags_of, tree_of
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.executor import LocalExecutor
@@ -372,7 +372,7 @@ class Scan(NamedElsewhere, StaysHere):
         if found is None:
             self._keys.scanned(self._planned)
             return None
-        return found.filter(to_expression(where))
+        return found.filter(flags_of(where, found))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema

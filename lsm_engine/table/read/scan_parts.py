@@ -16,10 +16,10 @@ from lsm_engine.plan.scan import Section, Split
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.read_ahead import Part
 from lsm_engine.table.read.replaced_rows import Replaced, ReplacedRows
+from lsm_engine.table.read.row_groups import MatchingGroups, file_parts
 from lsm_engine.table.read.split_read import (
     BucketReader,
     SplitSource,
-    file_parts,
     merged_rows,
     raw_rows,
     split_parts,
@@ -94,8 +94,9 @@ def _files_less(
     names = source.rows.needed(source.context.schema)
     files = [file for run in section for file in run]
     for file in sorted(files, key=lambda file: -file.row_count):
+        groups = MatchingGroups(source.rows.predicate)
         for part in file_parts(file, max_bytes):
-            yield partial(raw_rows, bucket, source.rows, names, file, part, deleted)
+            yield partial(raw_rows, bucket, source.rows, names, file, part, groups, deleted)
 
 
 def _joins(source: SplitSource) -> bool:

@@ -7,20 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
-from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
-from lsm_engine.io.data_formats import format_of
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.mergetree.sections import runs_are_apart, runs_by_age
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.plan.scan import Run, Section, Split
-from lsm_engine.prune.expression import to_expression
+from lsm_engine.prune.expression import flags_of, positions_of
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.bucket_context import BucketContext
@@ -28,13 +25,12 @@ from lsm_engine.table.ground.deletion_vectors import BucketVectors
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.column_files import joined_rows
 from lsm_engine.table.read.merge_stream import (
-    DECODED_BYTES_PER_STORED_BYTE,
     MergeLimits,
     merge_runs,
     spilled_runs,
 )
 from lsm_engine.table.read.read_ahead import Part
-from lsm_engine.table.read.row_groups import matching_row_groups
+from lsm_engine.table.read.row_groups import MatchingGroups, file_parts
 
 _FILES_AHEAD = 32
 _SMALL_FILE_BYTES = 1 << 20
@@ -44,13 +40,12 @@ _SMALL_FILE_BYTES = 1 << 20
 class ReadRows:
     """Which columns come out, and which rows.
 
-    `where` is the filter as Arrow evaluates it, `filter_columns` are those that it reads, `predicate`
-    is what row groups are chosen by, and `key_predicate` as much of it as holds for all versions of a
-    key or for none.
+    `where` is the filter, `filter_columns` are the columns that it reads, `predicate` is what row groups are
+    chosen by, and `key_predicate` as much of it as holds for all versions of a key or for none.
     """
 
     names: tuple[str, ...]
-    where: pc.Expression | None = None
+    where: Predicate | None = None
     filter_columns: frozenset[str] = frozenset()
     predicate: Predicate | None = None
     key_predicate: Predicate | None = None
@@ -65,7 +60,7 @@ class ReadRows:
         columns = frozenset() if predicate is None else columns_of(predicate)
         return ReadRows(
             names=tuple(names),
-            where=None if predicate is None else to_expression(predicate),
+            where=predicate,
             filter_columns=columns,
             predicate=predicate,
             key_predicate=key_predicate,
@@ -92,8 +87,7 @@ class ReadRows:
     def finish(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield rows filtered and projected."""
         if self.where is not None:
-            table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-            rows = table.filter(self.where)
+            rows = rows.filter(flags_of(self.where, rows))
         yield from self.projected(rows)
 
     def projected(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
@@ -196,8 +190,10 @@ def split_parts(
             continue
         names = rows.needed(context.schema)
         for file in (file for run in section for file in run):
-            for part in file_parts(file, max_bytes):
-                yield partial(raw_rows, bucket, rows, names, file, part)
+            groups = MatchingGroups(rows.predicate)
+            # Rows that a filter keeps are cut out in steps of Python, which threads would only wait for.
+            for part in file_parts(file, max_bytes, len(names) if rows.where is None else 0):
+                yield partial(raw_rows, bucket, rows, names, file, part, groups)
 
 
 def merged_rows(
@@ -221,27 +217,20 @@ def raw_rows(
     names: Sequence[str],
     file: DataFileMeta,
     part: range,
+    groups: MatchingGroups,
     replaced: Callable[[], Mapping[str, DeletionVector]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part of a file that stand alone: all, or (by file) all but those `replaced`."""
+    """Yield the rows of a part of a file that stand alone: all, or (by file) all but those `replaced`.
+
+    `groups`: of the file, one for all of its parts.
+    """
+    if groups.are_none_in(part):
+        return
     deleted = None if replaced is None else replaced().get(file.file_name)
     for batch in bucket.file(
-        file, names, matching=rows.predicate, part=part, kept_by=rows, deleted=deleted
+        file, names, matching=groups, part=part, kept_by=rows, deleted=deleted
     ):
         yield from rows.projected(batch)
-
-
-def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
-    """Cut the rows of a file into parts of about so many decoded bytes, and not below a row group.
-
-    Opening a file again for each part is cheap where its footer lists the row groups.
-    """
-    whole = range(file.row_count)
-    if max_bytes is None or format_of(file.file_name).policy.decodes_whole:
-        return [whole]
-    row_bytes = max(1, DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(whole)))
-    step = max(ROW_GROUP_ROWS, max_bytes // row_bytes)
-    return [whole[first : first + step] for first in whole[::step]]
 
 
 class BucketReader:
@@ -317,8 +306,9 @@ class BucketReader:
         for file in run:
             part = parts.get(file.file_name) if parts else None
             number = None if exact else file.max_sequence_number
+            groups = MatchingGroups(matching)
             yield from self.file(
-                file, names, matching=matching, max_rows=max_rows, part=part, number=number
+                file, names, matching=groups, max_rows=max_rows, part=part, number=number
             )
 
     def file(
@@ -326,7 +316,7 @@ class BucketReader:
         file: DataFileMeta,
         names: Sequence[str],
         *,
-        matching: Predicate | None = None,
+        matching: MatchingGroups | None = None,
         max_rows: int | None = None,
         part: range | None = None,
         kept_by: ReadRows | None = None,
@@ -344,17 +334,17 @@ class BucketReader:
         with self._context.open_file(*where, verify_checksums=checked, number=number) as reader:
             if deleted is not None:
                 reader.without(deleted)
-            groups = reader.groups_from(range(file.row_count) if part is None else part)
+            asked = reader.groups_from(range(file.row_count) if part is None else part)
             if matching is not None:
-                may_match = set(matching_row_groups(reader, matching))
-                groups = [group for group in groups if group in may_match]
+                asked = matching.among(asked, reader)
             if kept_by is None or kept_by.where is None:
-                yield from reader.batches(groups, max_rows=max_rows)
+                yield from reader.batches(asked, max_rows=max_rows)
             elif self._context.file_io.facts.is_far:  # all columns of a group in one round
-                for batch in reader.batches(groups, max_rows=max_rows):
+                for batch in reader.batches(asked, max_rows=max_rows):
                     yield from kept_by.finish(batch)
             else:
-                yield from reader.matching(groups, kept_by.where, kept_by.filter_columns)
+                positions = partial(positions_of, kept_by.where)
+                yield from reader.matching(asked, positions, kept_by.filter_columns)
 
     def merged(
         self,

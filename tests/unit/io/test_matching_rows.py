@@ -122,11 +122,21 @@ def answers(disk, meta, file_schema, read_schema, deleted, where, names):
                 reader.without(DeletionVector.of(np.array(sorted(deleted), np.int64)))
             groups = range(reader.row_group_count)
             if is_matching:
-                some = list(reader.matching(groups, where, names))
+                some = list(reader.matching(groups, kept_by(where), names))
                 found.append(pa.Table.from_batches(some, schema=reader.schema))
             else:
                 found.append(reader.read(groups).filter(where))
     return found
+
+
+def kept_by(where):
+    """What positions a filter keeps, as readers are given it."""
+
+    def positions(rows):
+        numbered = rows.append_column("_number", pa.array(np.arange(rows.num_rows)))
+        return np.sort(numbered.filter(where).column("_number").to_numpy())
+
+    return positions
 
 
 def same(one, other):
@@ -157,29 +167,35 @@ def test_every_format_of_ours(file_format, asked, deleted):
     assert same(by_pages, whole.sort_by("k"))
 
 
-def test_few_pages_are_decoded(monkeypatch):
+def test_few_pages_are_read_and_decompressed(monkeypatch):
     of = schema(*COLUMNS[:3])
-    table = pa.Table.from_batches([ROWS.select(of.key_value_arrow.names)])
-    disk, meta = foreign(table, max_rows_per_page=8, store_schema=False)
-    found, read = [], []
-    rows_of, content = parquet_pages.PageReader.rows, parquet_pages.PageReader._content
+    texts = [f"{at}" * 1_000 for at in range(COUNT)]
+    made = rows(of, {"k": list(range(COUNT)), "x": [0.5] * COUNT, "text": texts})
+    table, how = (
+        pa.Table.from_batches([made]),
+        {"max_rows_per_page": 8, "write_batch_size": 8, "write_statistics": False},
+    )
+    disk, meta = foreign(table, store_schema=False, use_dictionary=False, compression="none", **how)
+    pages, read = [], []
+    add, read_file = parquet_pages._PendingPages.add, parquet_pages._FileBytes._read
 
-    def seen(self, *given):
-        found.append(rows_of(self, *given))
-        return found[-1]
+    def added(self, *given):
+        pages.extend(given[-1])
+        return add(self, *given)
 
-    def counted(self, at, size):
-        read.append(size)
-        return content(self, at, size)
+    def counted(self, *given):
+        read_file(self, *given)
+        read.append(len(self._newest))
 
-    monkeypatch.setattr(parquet_pages.PageReader, "rows", seen)
-    monkeypatch.setattr(parquet_pages.PageReader, "_content", counted)
+    monkeypatch.setattr(parquet_pages._PendingPages, "add", added)
+    monkeypatch.setattr(parquet_pages._FileBytes, "_read", counted)
+    monkeypatch.setattr(parquet_pages, "_FEW_PAGES_BYTES", 1024)  # so that texts are a large column
     with read_back(disk, meta, of) as reader:
-        (batch,) = reader.matching([0], pc.field("k") == 77, ["k"])
+        (batch,) = reader.matching([0], kept_by(pc.field("k") == 77), ["k"])
     assert batch.column("k").to_pylist() == [77]
-    (made,) = found
-    assert 0 < sum(read) < meta.file_size / 3
-    assert pq.read_metadata(pa.BufferReader(made)).num_rows == 1
+    assert len(pages) == len(of.key_value_arrow.names) - 1  # of thirty pages each
+    assert batch.column("text").to_pylist() == ["77" * 1_000]
+    assert 0 < sum(map(len, pages)) <= sum(read) < meta.file_size / 3
 
 
 def test_a_damaged_page_header_is_no_other_answer():
@@ -199,7 +215,7 @@ def test_a_damaged_page_header_is_no_other_answer():
             other.write_new(name, bytes(damaged))
             try:
                 with read_back(other, meta, of) as reader:
-                    (batch,) = reader.matching([0], pc.field("k") == 77, ["k"])
+                    (batch,) = reader.matching([0], kept_by(pc.field("k") == 77), ["k"])
             except CorruptFileError:
                 refused += 1
             else:

@@ -15,7 +15,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.read import split_read
+from lsm_engine.table.read import row_groups
 from lsm_engine.table.read.read_ahead import read_ahead
 
 BATCH_BYTES = 8 * 1024
@@ -203,7 +203,7 @@ def test_a_file_cut_into_parts_gives_each_row_once(table, file_format, monkeypat
     monkeypatch.setattr("lsm_engine.table.read.scan._PART_BYTES", 1)
     monkeypatch.setattr(LocalExecutor, "__init__", lambda self: setattr(self, "threads", 3))
     (split,) = table.scan().splits()
-    parts = [part for file in split.files for part in split_read.file_parts(file, 1)]
+    parts = [part for file in split.files for part in row_groups.file_parts(file, 1)]
     assert sum(map(len, parts)) == COUNT + COUNT // 1000
     assert (len(parts) > len(split.files)) == (file_format != "avro")
     rows = table.scan().to_arrow().sort_by("id")
