@@ -1,8 +1,4 @@
-"""Rows of Parquet pages by their positions, copied as Arrow has them.
-
-Definition levels and dictionary indexes are encoded as RLE: runs of equal values or of packed bits
-(parquet-format: README, Encodings).
-"""
+"""Rows of Parquet pages by their positions, copied as Arrow has them."""
 
 from typing import Any
 
@@ -25,8 +21,8 @@ from lsm_engine.kernels.page_headers import (
     PLAIN_DICTIONARY,
     RLE_DICTIONARY,
     UNREADABLE,
-    varint_at,
 )
+from lsm_engine.kernels.page_runs import are_neighbours, dictionary_indexes, packed_number, ranked
 
 BITS, FIXED, BIG_ENDIAN, INT96, TEXT = range(5)
 """How values lie in a page, and what becomes of them.
@@ -42,43 +38,6 @@ no levels), 5 where 8 bytes for each are free, 6 of texts where each ends, 4 byt
 it lies, 8 where it ends, 9 of texts where their places lie (`place_texts`), 10 how many they are.
 """
 _UNIX_DAY, _DAY_NANOS = 2_440_588, 86_400_000_000_000
-
-
-@compiled
-def _present(bits: Any, level: Any, low: Any, high: Any) -> Any:
-    """Return how many of the rows from `low` up to `high` of a run have a value."""
-    if bits == 0:
-        return (high - low) * level
-    found: Any = np.int64(0)
-    at = low
-    while at < high:
-        byte = np.int64(load_u8(bits + (at >> 3)))
-        if at & 7 == 0 and high - at >= 8:
-            byte -= (byte >> 1) & 0x55
-            byte = (byte & 0x33) + ((byte >> 2) & 0x33)
-            found += (byte + (byte >> 4)) & 15
-            at += 8
-        else:
-            found += (byte >> (at & 7)) & 1
-            at += 1
-    return found
-
-
-@compiled
-def _packed_number(bits: Any, end: Any, first: Any, width: Any) -> Any:
-    """Return the number of `width` bits that begins at a bit; UNREADABLE beyond the end."""
-    at, stop = bits + (first >> 3), bits + ((first + width + 7) >> 3)
-    if at + 8 <= end:  # at most 32 bits, and 7 before them
-        word = load_u64(at) >> np.uint64(first & 7)
-        return np.int64(word & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)))
-    if stop > end:
-        return np.int64(UNREADABLE)
-    found, shift = np.int64(0), np.int64(0)
-    while at < stop:
-        found |= np.int64(load_u8(at)) << shift
-        shift += 8
-        at += 1
-    return (found >> (first & 7)) & ((np.int64(1) << width) - 1)
 
 
 def _cut_work(pages: int, page_count: int, column: int, *_: int) -> int:
@@ -124,12 +83,17 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
         if flags == 0:
             for wanted in range(low, low + count):
                 store_u64(ranks + 8 * wanted, np.uint64(load_i64(rows + 8 * wanted) - first))
-        elif not _ranked(levels, levels_end, rows + 8 * low, count, first, flags + low, own):
+        elif not ranked(levels, levels_end, rows + 8 * low, count, first, flags + low, own):
             return np.int64(UNREADABLE)
         places: Any = np.int64(0)
         if load_i64(page + 40) in (PLAIN_DICTIONARY, RLE_DICTIONARY):
-            if load_i64(column + 56) == 0 or not _dictionary_indexes(
-                values, values_end, own, count
+            is_stretch = (
+                are_neighbours(rows + 8 * low, count)
+                and load_i64(own) >= 0
+                and are_neighbours(own, count)
+            )
+            if load_i64(column + 56) == 0 or not dictionary_indexes(
+                values, values_end, own, count, is_stretch
             ):
                 return np.int64(UNREADABLE)
             values, values_end = load_i64(column + 56), load_i64(column + 64)
@@ -154,36 +118,49 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
 def _copied_values(
     values: Any, values_end: Any, kind: Any, width: Any, size: Any, ranks: Any, count: Any, target: Any
 ) -> Any:  # fmt: skip
-    there = (values_end - values) // width
+    highest: Any = np.int64(-1)
     for wanted in range(count):
-        rank, to = load_i64(ranks + 8 * wanted), target + wanted * size
-        if rank >= there:
-            return False
-        at = values + rank * width
-        if rank < 0:
-            for byte in range(size):
-                store_u8(to + byte, np.uint8(0))
-        elif kind == FIXED and size == width:
-            if size == 8:
-                store_u64(to, load_u64(at))
-            elif size == 4:
-                store_u32(to, load_u32(at))
-            else:
-                copy_bytes(to, at, np.int64(size))
-        elif kind == INT96:
-            day = np.int64(load_u32(at + 8)) - _UNIX_DAY
-            store_u64(to, np.uint64(day * _DAY_NANOS + load_i64(at)))
-        else:
-            highest = at if kind == BIG_ENDIAN else at + width - 1
-            sign = np.uint8(255) if load_u8(highest) > 127 else np.uint8(0)
-            for byte in range(size):
-                if byte >= width:
-                    store_u8(to + byte, sign)
-                elif kind == BIG_ENDIAN:
-                    store_u8(to + byte, load_u8(at + width - 1 - byte))
-                else:
-                    store_u8(to + byte, load_u8(at + byte))
+        highest = max(highest, load_i64(ranks + 8 * wanted))
+    if highest >= (values_end - values) // width:
+        return False
+    is_plain = kind == FIXED and size == width and highest >= 0
+    if is_plain and size == 8:
+        for wanted in range(count):
+            rank = load_i64(ranks + 8 * wanted)
+            value = load_u64(values + 8 * max(rank, 0))
+            store_u64(target + 8 * wanted, value if rank >= 0 else np.uint64(0))
+    elif is_plain and size == 4:
+        for wanted in range(count):
+            rank = load_i64(ranks + 8 * wanted)
+            short = load_u32(values + 4 * max(rank, 0))
+            store_u32(target + 4 * wanted, short if rank >= 0 else np.uint32(0))
+    else:
+        for wanted in range(count):
+            rank = load_i64(ranks + 8 * wanted)
+            _copy_value(values + rank * width, rank < 0, kind, width, size, target + wanted * size)
     return True
+
+
+@compiled
+def _copy_value(at: Any, is_null: Any, kind: Any, width: Any, size: Any, target: Any) -> None:
+    if is_null:
+        for byte in range(size):
+            store_u8(target + byte, np.uint8(0))
+    elif kind == FIXED and size == width:
+        copy_bytes(target, at, np.int64(size))
+    elif kind == INT96:
+        day = np.int64(load_u32(at + 8)) - _UNIX_DAY
+        store_u64(target, np.uint64(day * _DAY_NANOS + load_i64(at)))
+    else:
+        highest = at if kind == BIG_ENDIAN else at + width - 1
+        sign = np.uint8(255) if load_u8(highest) > 127 else np.uint8(0)
+        for byte in range(size):
+            if byte >= width:
+                store_u8(target + byte, sign)
+            elif kind == BIG_ENDIAN:
+                store_u8(target + byte, load_u8(at + width - 1 - byte))
+            else:
+                store_u8(target + byte, load_u8(at + byte))
 
 
 @compiled
@@ -192,56 +169,10 @@ def _copied_bits(values: Any, values_end: Any, ranks: Any, count: Any, target: A
         rank = load_i64(ranks + 8 * wanted)
         bit = np.int64(0)
         if rank >= 0:
-            bit = _packed_number(values, values_end, rank, np.int64(1))
+            bit = packed_number(values, values_end, rank, np.int64(1))
         if bit < 0:
             return False
         store_u8(target + wanted, np.uint8(bit))
-    return True
-
-
-@compiled
-def _ranked(
-    levels: Any, levels_end: Any, rows: Any, count: Any, first: Any, flags: Any, ranks: Any
-) -> Any:
-    """Note of each wanted row whether it has a value, and which of the page's it is (-1: none)."""
-    at, run_first, run_end = np.int64(levels), np.int64(0), np.int64(0)
-    bits, level, seen = np.int64(0), np.int64(0), np.int64(0)
-    before: Any = np.int64(0)
-    wanted = np.int64(0)
-    while wanted < count:
-        row = load_i64(rows + 8 * wanted) - first
-        while run_end <= row:
-            before += _present(bits, level, seen - run_first, run_end - run_first)
-            seen = run_end
-            run_first = run_end
-            header, at = varint_at(at, levels_end)
-            if header < 0 or at >= levels_end:
-                return False
-            if header & 1:
-                bits = at
-                at += header >> 1
-                run_end += (header >> 1) * 8
-            else:
-                bits = np.int64(0)
-                level = np.int64(load_u8(at)) & 1
-                at += 1
-                run_end += header >> 1
-            if at > levels_end:
-                return False
-        if bits == 0:  # a run of equal levels, mostly that of a whole page
-            base = before - seen
-            while wanted < count and row < run_end:
-                store_u8(flags + wanted, np.uint8(level))
-                store_u64(ranks + 8 * wanted, np.uint64(base + row if level else -1))
-                wanted += 1
-                row = load_i64(rows + 8 * wanted) - first if wanted < count else run_end
-            continue
-        before += _present(bits, level, seen - run_first, row - run_first)
-        seen = np.int64(row)
-        is_there = _present(bits, level, row - run_first, row - run_first + 1)
-        store_u8(flags + wanted, np.uint8(is_there))
-        store_u64(ranks + 8 * wanted, np.uint64(before if is_there else -1))
-        wanted += 1
     return True
 
 
@@ -306,40 +237,3 @@ def copy_texts(places: int, ends: int, count: int, target: int) -> None:
         if end > start:
             copy_bytes(target + start - before, load_i64(places + 8 * wanted), end - start)
         start = end
-
-
-@compiled
-def _dictionary_indexes(values: Any, values_end: Any, ranks: Any, count: Any) -> Any:
-    """Put in the place of ranks the indexes into the dictionary that stand there."""
-    width = np.int64(0)
-    if values < values_end:
-        width = np.int64(load_u8(values))
-    if width > 32:
-        return False
-    at: Any = np.int64(values + 1)
-    run_first, run_end, packed = np.int64(0), np.int64(0), np.int64(0)
-    number: Any = np.int64(0)
-    for wanted in range(count):
-        rank = load_i64(ranks + 8 * wanted)
-        if rank < 0:
-            continue
-        while run_end <= rank:
-            run_first = run_end
-            header, at = varint_at(at, values_end)
-            if header < 0:
-                return False
-            if header & 1:
-                packed = at
-                at += (header >> 1) * width
-                run_end += (header >> 1) * 8
-            else:
-                packed = np.int64(0)
-                number = _packed_number(at, values_end, np.int64(0), width)
-                at += (width + 7) >> 3
-                run_end += header >> 1
-        if packed != 0:
-            number = _packed_number(packed, values_end, (rank - run_first) * width, width)
-        if number < 0:
-            return False
-        store_u64(ranks + 8 * wanted, np.uint64(number))
-    return True
