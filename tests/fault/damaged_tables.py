@@ -103,6 +103,9 @@ def seen(told: Story, besides: State | None = None) -> State:
     ids |= {name for name in besides or () if name.startswith("snapshot")}
     asks = {
         "newest": lambda: table.scan().to_arrow(),
+        "few rows": lambda: table.scan(where="v = 'value 3'").to_arrow(),
+        "few keys": lambda: table.scan(where="id >= 190").to_arrow(),
+        "few rows of a tag": lambda: table.scan(tag="kept", where="v = 'value 3'").to_arrow(),
         "tag": lambda: table.scan(tag="kept").to_arrow(),
         "older tag": lambda: table.scan(tag="older").to_arrow(),
         "changes": lambda: table.changelog(),

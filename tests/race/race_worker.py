@@ -2,7 +2,8 @@
 
     python -m tests.race.race_worker TABLE GATE NUMBER COMMITS ROLE
 
-Roles: write (own keys, and a few that all share), compact, tend (tags and expires).
+Roles: write (own keys, and a few that all share), compact, tend (tags and expires), read (whole and filtered), and
+parts of upkeep by themselves.
 """
 
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CommitConflictError, LsmError
@@ -32,6 +34,8 @@ def main() -> None:
             compact(table, Path(gate))
         case "tend":
             tend(table, Path(gate), int(number))
+        case "read":
+            repeat(gate, role, lambda _: read_filtered(table))
         case "expire":
             repeat(gate, role, lambda _: expire(table))
         case "tag":
@@ -90,6 +94,17 @@ def repeat(gate: str, role: str, act: Callable[[int], object]) -> None:
             missed += 1
         time.sleep(0.1)
     print(role, rounds, missed, flush=True)
+
+
+def read_filtered(table: lsm.Table) -> None:
+    """A filter finds in a snapshot what is in all of it."""
+    newest = table.latest_snapshot()
+    if newest is None:
+        return
+    whole = table.scan(snapshot_id=newest.id).to_arrow().sort_by("k")
+    for where in (pc.field("writer") == 1, pc.field("k") < 0, pc.field("count") == 3):
+        found = table.scan(snapshot_id=newest.id, where=where).to_arrow().sort_by("k")
+        assert found.equals(whole.filter(where)), (newest.id, where)
 
 
 def expire(table: lsm.Table) -> None:

@@ -175,11 +175,11 @@ def test_writers_alone(tmp_path: Path, hogs: int) -> None:
         assert share >= 0.25
 
 
-def test_writers_compactor_and_tender(tmp_path: Path) -> None:
+def test_writers_compactor_tender_and_reader(tmp_path: Path) -> None:
     location = made_table(tmp_path, {"num-sorted-run.compaction-trigger": "3"})
-    roles = [*["write"] * PROCESSES, "compact", "tend"]
+    roles = [*["write"] * PROCESSES, "compact", "tend", "read"]
     finish = run(location, tmp_path, roles, COMMITS)
-    print([line for line in finish.others if not line.startswith("failed")][-3:])
+    print([line for line in finish.others if not line.startswith("failed")][-4:])
     check_finish(location, finish, whole_history=False)
 
 
