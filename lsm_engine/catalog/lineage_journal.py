@@ -8,7 +8,6 @@ power cut left of a last line was never acknowledged. Earlier versions left one 
 
 import itertools
 import logging
-import zlib
 from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any
@@ -24,6 +23,7 @@ from lsm_engine.catalog.facts import (
     TagDeletion,
     TagFacts,
 )
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.io.file_io import FileIO
@@ -96,7 +96,7 @@ class Journal:
         """Keep a fact; raises the LsmError of the last place where no place takes it."""
         kind = _KIND_OF[type(fact)]
         text = b"%015d %b %b" % (millis, kind.encode(), encode_message(fact))
-        line = b"%08x %b\n" % (zlib.crc32(text), text)
+        line = b"%08x %b\n" % (checksum_of(text), text)
         with self._lock:
             while not self._appended(line):
                 self._let_go()
@@ -209,7 +209,7 @@ def _lines(place: FileIO, name: str, data: bytes) -> Iterator[WaitingFact]:
     for line in data.split(b"\n")[:-1]:  # what follows the last newline was never acknowledged
         checksum, _, text = line.partition(b" ")
         before, kind = 0, _DAMAGED
-        if checksum == b"%08x" % zlib.crc32(text):
+        if checksum == b"%08x" % checksum_of(text):
             stamp, word, fact = text.split(b" ", 2)
             before, kind, millis = len(line) - len(fact), word.decode(), int(stamp)
         yield WaitingFact(

@@ -14,6 +14,7 @@ from backports import zstd
 
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.codec.checksum import checksum_of
 
 MAGIC = b"Obj\x01"
 CODECS = ("null", "deflate", "snappy", "zstandard")
@@ -253,7 +254,7 @@ def _unsnappy(stored: bytes, limit: int) -> bytes:
     if size > limit:
         raise _TooLarge
     data = pa.Codec("snappy").decompress(stored[:-4], decompressed_size=size, asbytes=True)
-    if zlib.crc32(data) != int.from_bytes(stored[-4:], "big"):
+    if checksum_of(data) != int.from_bytes(stored[-4:], "big"):
         raise ValueError("the checksum differs")
     return bytes(data)
 

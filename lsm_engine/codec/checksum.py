@@ -1,11 +1,12 @@
 """Checksums of whole files: CRC-32, kept by whoever names a file, so that damage to it is noticed.
 
 Every single flipped bit and every burst of up to 32 bits changes a CRC-32; of other damage one case in
-four thousand million passes. zlib computes several gigabytes of it a second.
+four thousand million passes. ISA-L computes 10 GB of it a second, the zlib of most Pythons 1 to 2 (decision 38).
 """
 
-import zlib
 from typing import Any
+
+from isal.isal_zlib import crc32
 
 from lsm_engine.base.errors import CorruptFileError
 
@@ -14,13 +15,13 @@ FORM = "crc32"
 
 def checksum_of(data: Any, before: int = 0) -> int:
     """Return the checksum of bytes that follow others, whose checksum is `before`."""
-    return zlib.crc32(data, before)
+    return crc32(data, before)
 
 
 def check_bytes(data: Any, expected: int | None, *, file_name: str) -> None:
     """Raise CorruptFileError if bytes are not those of the checksum; None: nothing is known."""
-    if expected is not None and zlib.crc32(data) != expected:
-        raise damaged(file_name, zlib.crc32(data), expected)
+    if expected is not None and crc32(data) != expected:
+        raise damaged(file_name, crc32(data), expected)
 
 
 def damaged(file_name: str, found: int, expected: int) -> CorruptFileError:

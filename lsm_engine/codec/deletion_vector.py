@@ -6,7 +6,6 @@ with a magic number in front, and the CRC-32 of both. 32-bit bitmaps are what ev
 """
 
 import struct
-import zlib
 from array import array
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +15,7 @@ from pyroaring import BitMap, BitMap64
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.base.units import counted
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.kernels.groups import distinct
 from lsm_engine.meta.index_file import DeletionVectorMeta
@@ -113,7 +113,7 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
     if meta.length != (size + FRAME_BYTES if is_wide else size):
         raise corrupt(f"is of {size} bytes, and its index manifest records {meta.length}")
     (checksum,) = struct.unpack_from(">I", data, 4 + size)
-    if checksum != zlib.crc32(body):
+    if checksum != checksum_of(body):
         raise corrupt("does not match its checksum")
     try:
         found = BitMap64.deserialize(body[4:]) if is_wide else BitMap.deserialize(body[4:])
@@ -158,7 +158,7 @@ def encode_vector(vector: DeletionVector, *, wide: bool = False) -> bytes:
         small = BitMap(array("I", positions.astype(np.uint32).tobytes()))
         small.run_optimize()
         body = struct.pack(">i", MAGIC_32) + small.serialize()
-    return struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    return struct.pack(">i", len(body)) + body + struct.pack(">I", checksum_of(body))
 
 
 def encode_vector_file(

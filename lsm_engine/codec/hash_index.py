@@ -6,7 +6,6 @@ then bloom size and entries, the number of lengths, a CRC-32 of all before it, a
 """
 
 import struct
-import zlib
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +22,7 @@ from lsm_engine.codec.bloom import (
     stored_bloom,
 )
 from lsm_engine.codec.byte_copies import read_only
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.compacted_row import put_varint, varint_at, varint_sizes
 from lsm_engine.kernels.arrow_views import Bytes, Longs
 from lsm_engine.kernels.compiled import compiled
@@ -97,7 +97,7 @@ def _ending(geometry: list[list[int]], bloom: BloomFilter | None, parts: list[by
     head = lengths + struct.pack("<qqq", size, entries, len(geometry))
     checksum = 0
     for part in (*parts, head):
-        checksum = zlib.crc32(part, checksum)
+        checksum = checksum_of(part, checksum)
     return head + struct.pack("<II", checksum, _MAGIC)
 
 
@@ -111,7 +111,7 @@ class HashFile:
             raise self.corrupt()
         view = memoryview(data)
         size, entries, count, checksum, magic = _END.unpack_from(view, len(view) - _END.size)
-        if magic != _MAGIC or zlib.crc32(view[: len(view) - 8]) != checksum:
+        if magic != _MAGIC or checksum_of(view[: len(view) - 8]) != checksum:
             raise self.corrupt()
         self.bloom: BloomFilter | None = None
         if entries:

@@ -4,7 +4,6 @@ Blocks are laid out and taken apart by compiled loops over all their entries; Py
 """
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.codec.bloom import BloomFilter, read_only_longs, stored_bloom
 from lsm_engine.codec.byte_copies import read_only
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.compacted_row import put_varint, varint_at, varint_sizes
 from lsm_engine.kernels.arrow_views import Bytes, Longs
 from lsm_engine.kernels.compiled import compiled
@@ -303,7 +303,7 @@ def _tail(entries: Entries, done: int) -> Entries | None:
 
 
 def _checksum(stored: bytes | memoryview, kind: int) -> int:
-    return zlib.crc32(bytes([kind]), zlib.crc32(stored))
+    return checksum_of(bytes([kind]), checksum_of(stored))
 
 
 def _varint(number: int) -> bytes:

@@ -9,7 +9,6 @@ of keys (decisions/0010).
 """
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, BinaryIO
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, WORDS_AND_BYTES, SortKeys
@@ -44,7 +44,7 @@ class _Sink:
         for at in range(0, len(view), _CHUNK_BYTES):
             piece = view[at : at + _CHUNK_BYTES]
             self._sink.write(piece)
-            self.checksum = zlib.crc32(piece, self.checksum)
+            self.checksum = checksum_of(piece, self.checksum)
         self.size += len(view)
         return len(view)
 
@@ -195,7 +195,7 @@ def _laid_open(data: pa.Buffer, path: str) -> _Parts:
     magic, form, rows, width, *starts, end, stored, _ = _FOOTER.unpack_from(view, footer_at)
     checksum = 0
     for at in range(0, data.size - 8, _CHUNK_BYTES):
-        checksum = zlib.crc32(view[at : min(at + _CHUNK_BYTES, data.size - 8)], checksum)
+        checksum = checksum_of(view[at : min(at + _CHUNK_BYTES, data.size - 8)], checksum)
     if magic != _MAGIC or stored != checksum or bytes(view[:8]) != _MAGIC:
         raise _damaged(path)
     # The checksum vouches for the footer: nothing below can lie outside the file.
