@@ -118,26 +118,19 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
 def _copied_values(
     values: Any, values_end: Any, kind: Any, width: Any, size: Any, ranks: Any, count: Any, target: Any
 ) -> Any:  # fmt: skip
-    highest: Any = np.int64(-1)
+    there = (values_end - values) // width
+    is_plain = kind == FIXED and size == width
+    # A loop that ends early is not made of gathers, which processors with a mitigation of GDS are slow at.
     for wanted in range(count):
-        highest = max(highest, load_i64(ranks + 8 * wanted))
-    if highest >= (values_end - values) // width:
-        return False
-    is_plain = kind == FIXED and size == width and highest >= 0
-    if is_plain and size == 8:
-        for wanted in range(count):
-            rank = load_i64(ranks + 8 * wanted)
-            value = load_u64(values + 8 * max(rank, 0))
-            store_u64(target + 8 * wanted, value if rank >= 0 else np.uint64(0))
-    elif is_plain and size == 4:
-        for wanted in range(count):
-            rank = load_i64(ranks + 8 * wanted)
-            short = load_u32(values + 4 * max(rank, 0))
-            store_u32(target + 4 * wanted, short if rank >= 0 else np.uint32(0))
-    else:
-        for wanted in range(count):
-            rank = load_i64(ranks + 8 * wanted)
-            _copy_value(values + rank * width, rank < 0, kind, width, size, target + wanted * size)
+        rank, to = load_i64(ranks + 8 * wanted), target + wanted * size
+        if rank >= there:
+            return False
+        if is_plain and size == 8:
+            store_u64(to, load_u64(values + 8 * rank) if rank >= 0 else np.uint64(0))
+        elif is_plain and size == 4:
+            store_u32(to, load_u32(values + 4 * rank) if rank >= 0 else np.uint32(0))
+        else:
+            _copy_value(values + rank * width, rank < 0, kind, width, size, to)
     return True
 
 

@@ -75,17 +75,6 @@ def are_neighbours(rows: Any, count: Any) -> Any:
 
 
 @compiled
-def _rows_below(end: Any, rows: Any, wanted: Any, count: Any) -> Any:
-    """Return up to which of the wanted rows, from one that is below `end`, all are."""
-    if load_i64(rows + 8 * (count - 1)) < end:
-        return count
-    last = wanted + 1
-    while load_i64(rows + 8 * last) < end:
-        last += 1
-    return last
-
-
-@compiled
 def ranked(
     levels: Any, levels_end: Any, rows: Any, count: Any, first: Any, flags: Any, ranks: Any
 ) -> Any:
@@ -94,6 +83,7 @@ def ranked(
     bits, level, seen = np.int64(0), np.int64(0), np.int64(0)
     before: Any = np.int64(0)
     wanted = np.int64(0)
+    is_stretch = are_neighbours(rows, count)
     while wanted < count:
         row = load_i64(rows + 8 * wanted) - first
         while run_end <= row:
@@ -115,14 +105,21 @@ def ranked(
             if at > levels_end:
                 return False
         if bits == 0:  # a run of equal levels, mostly that of a whole page
-            last = _rows_below(first + run_end, rows, wanted, count)
-            for one in range(wanted, last):
-                store_u8(flags + one, np.uint8(level))
-            base = before - seen - first
-            for one in range(wanted, last):
-                rank = base + load_i64(rows + 8 * one) if level else np.int64(-1)
-                store_u64(ranks + 8 * one, np.uint64(rank))
-            wanted = last
+            base = before - seen
+            if is_stretch:
+                last = min(count, wanted + run_end - row)
+                for one in range(wanted, last):
+                    store_u8(flags + one, np.uint8(level))
+                for one in range(wanted, last):
+                    rank = base + row + one - wanted if level else np.int64(-1)
+                    store_u64(ranks + 8 * one, np.uint64(rank))
+                wanted = last
+                continue
+            while wanted < count and row < run_end:
+                store_u8(flags + wanted, np.uint8(level))
+                store_u64(ranks + 8 * wanted, np.uint64(base + row if level else -1))
+                wanted += 1
+                row = load_i64(rows + 8 * wanted) - first if wanted < count else run_end
             continue
         before += _present(bits, level, seen - run_first, row - run_first)
         seen = np.int64(row)
@@ -169,14 +166,14 @@ def dictionary_indexes(
                 number = packed_number(at, values_end, np.int64(0), width)
                 at += (width + 7) >> 3
                 run_end += header >> 1
-        last = min(count, wanted + run_end - rank) if is_stretch else wanted + 1
-        if packed == 0:
-            for one in range(wanted, last):
-                store_u64(ranks + 8 * one, np.uint64(number))
+        first, last = (rank - run_first) * width, wanted + 1
+        if packed != 0 and is_stretch:
+            last = min(count, wanted + run_end - rank)
+            number = _unpacked(packed, values_end, first, width, last - wanted, ranks + 8 * wanted)
         else:
-            number = _unpacked(
-                packed, values_end, (rank - run_first) * width, width, last - wanted, ranks + 8 * wanted
-            )  # fmt: skip
+            if packed != 0:
+                number = packed_number(packed, values_end, first, width)
+            store_u64(ranks + 8 * wanted, np.uint64(number))
         if number < 0:
             return False
         wanted = last
