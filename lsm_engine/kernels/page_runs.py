@@ -50,7 +50,7 @@ def packed_number(bits: Any, end: Any, first: Any, width: Any) -> Any:
 
 @compiled
 def _unpacked(bits: Any, end: Any, first: Any, width: Any, count: Any, target: Any) -> Any:
-    """Store numbers that follow each other from a bit on, 8 bytes each; return the last, UNREADABLE beyond the end."""
+    """Store numbers that follow each other from a bit on, 8 bytes each; return UNREADABLE beyond the end."""
     whole: Any = np.int64(0)  # how many are read by whole words
     if width > 0:
         whole = min(max(((end - bits - 7) * 8 - first + width - 1) // width, 0), count)
