@@ -156,7 +156,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(table, tmp_path, monkeypatc
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("lsm_engine.lookup.columnar_store.zlib.crc32", full)
+        monkeypatch.setattr("lsm_engine.lookup.columnar_store.checksum_of", full)
         with pytest.raises(lsm.StorageError, match="disk is full"):
             query.lookup([{"k": "key-0301xxx"}])
         monkeypatch.undo()
