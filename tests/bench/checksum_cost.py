@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -46,7 +45,7 @@ def checked(*, is_on: bool) -> Iterator[None]:
         return
     expected = file_checksum.ExpectedChecksums
     with (
-        mock.patch.object(checksum, "zlib", SimpleNamespace(crc32=lambda *_: 0)),
+        mock.patch.object(checksum, "crc32", lambda *_: 0),
         mock.patch.object(data_file_reader, "ExpectedChecksums", return_value=expected()),
     ):
         yield
