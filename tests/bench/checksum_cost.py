@@ -45,7 +45,7 @@ def checked(*, is_on: bool) -> Iterator[None]:
         return
     expected = file_checksum.ExpectedChecksums
     with (
-        mock.patch.object(checksum, "crc32", lambda *_: 0),
+        mock.patch.object(checksum, "crc32", return_value=0),
         mock.patch.object(data_file_reader, "ExpectedChecksums", return_value=expected()),
     ):
         yield
