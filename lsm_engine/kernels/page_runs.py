@@ -71,6 +71,7 @@ def _unpacked(bits: Any, end: Any, first: Any, width: Any, count: Any, target: A
 
 @compiled
 def are_neighbours(rows: Any, count: Any) -> Any:
+    """Return whether `count` numbers that ascend follow each other, with none left out."""
     return load_i64(rows + 8 * (count - 1)) - load_i64(rows) == count - 1
 
 
