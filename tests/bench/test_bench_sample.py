@@ -51,11 +51,11 @@ def test_rows_cost_no_more_and_hold_no_more_memory_in_a_larger_table(
 
 
 @pytest.mark.parametrize("name", list(commit_cost.OPTIONS))
-def test_commits_cost_the_same_at_the_120th(name: str, tmp_path: Path) -> None:
+def test_commits_cost_the_same_at_the_300th(name: str, tmp_path: Path) -> None:
     warm_up(tmp_path / "warm")
     ratios = []
     for attempt in range(3):  # what else the machine does only ever adds
-        taken = commit_cost.commits(tmp_path / f"{attempt}", commit_cost.OPTIONS[name], 120, 10)
+        taken = commit_cost.commits(tmp_path / f"{attempt}", commit_cost.OPTIONS[name], 300, 10)
         ratios.append(
             commit_cost.late_to_early(name, [taken], "cpu", mean=True)
         )  # every second one compacts

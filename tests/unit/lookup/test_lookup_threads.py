@@ -136,7 +136,7 @@ def raced(table, tmp_path, seconds, kind):
     table.upsert(rows_of(0), properties={"version": "0"})
     race = Race(table, tmp_path / "cache", seconds, kind)
     left = race.run()
-    assert race.lookups >= THREADS
+    assert race.lookups > THREADS
     assert race.newest >= seconds // 10
     assert race.most <= race.limit
     assert left.evictions["size"] > 0
@@ -147,7 +147,7 @@ def raced(table, tmp_path, seconds, kind):
 
 @pytest.mark.parametrize("kind", ["columnar", "sort"])
 def test_sixteen_threads_and_a_writer(kind, table, tmp_path):
-    raced(table, tmp_path, 1.0, kind)
+    raced(table, tmp_path, 2.0, kind)
 
 
 @pytest.mark.sweep
