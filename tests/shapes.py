@@ -67,7 +67,7 @@ def runs(shape: str) -> list[LevelSortedRun]:
 
 def levels(shape: str, *, level_count: int = 6) -> Levels:
     """Return a shape as the levels of a bucket."""
-    return Levels.of(files(shape), level_count=level_count, key_order=key_order)
+    return Levels.from_files(files(shape), level_count=level_count, key_order=key_order)
 
 
 def show(file: DataFileMeta) -> str:

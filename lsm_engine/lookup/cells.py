@@ -32,8 +32,8 @@ def cell_reader(column: pa.Array) -> CellReader:
     begin, valid = column.offset, memoryview(bits).cast("B")
 
     def read_valid(row: int) -> object:
-        at = begin + row
-        return read(row) if valid[at >> 3] >> (at & 7) & 1 else None
+        offset = begin + row
+        return read(row) if valid[offset >> 3] >> (offset & 7) & 1 else None
 
     return read_valid
 
@@ -78,5 +78,5 @@ def _pieces(begins: Any, data: memoryview, *, is_text: bool) -> CellReader:
 
 
 def _laid_open(buffer: pa.Buffer, code: Any) -> Any:
-    whole = memoryview(buffer).cast("B")
-    return whole[: len(whole) // _WIDTHS[code] * _WIDTHS[code]].cast(code)
+    view = memoryview(buffer).cast("B")
+    return view[: len(view) // _WIDTHS[code] * _WIDTHS[code]].cast(code)

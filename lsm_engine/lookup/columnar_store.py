@@ -41,8 +41,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B") if not isinstance(data, bytes) else data
-        for at in range(0, len(view), _CHUNK_BYTES):
-            piece = view[at : at + _CHUNK_BYTES]
+        for offset in range(0, len(view), _CHUNK_BYTES):
+            piece = view[offset : offset + _CHUNK_BYTES]
             self._sink.write(piece)
             self.checksum = checksum_of(piece, self.checksum)
         self.size += len(view)
@@ -74,13 +74,13 @@ def write_columnar(
     """
     out = _Sink(sink)
     out.write(_MAGIC)
-    kept: list[SortKeys] = []
+    sort_keys: list[SortKeys] = []
     with pa.ipc.new_stream(out, schema) as writer:
         for batch in batches:
-            kept.append(keys_of(batch))
+            sort_keys.append(keys_of(batch))
             writer.write_batch(batch.select(schema.names))
-    keys = _concatenated(kept)
-    sorted_, _ = ascending(SearchKeys.of(keys))
+    keys = _concatenated(sort_keys)
+    sorted_, _ = ascending(SearchKeys.from_sort_keys(keys))
     if not sorted_:
         raise CorruptFileError(
             "the rows of the data file are not in key order; restore it, or run verify",
@@ -99,22 +99,22 @@ def write_columnar(
 
 
 def _concatenated(keys: Sequence[SortKeys]) -> SortKeys:
-    keys = [one for one in keys if len(one)]
+    keys = [batch for batch in keys if len(batch)]
     if not keys:
         return SortKeys(prefix=np.zeros(0, np.uint64))
     if len(keys) == 1:
         return _from_zero(keys[0])
-    parts = [_from_zero(one) for one in keys]
-    made = {
-        "prefix": np.concatenate([one.prefix for one in parts]),
-        "second": np.concatenate([one.second for one in parts]),
+    parts = [_from_zero(batch) for batch in keys]
+    arrays = {
+        "prefix": np.concatenate([part.prefix for part in parts]),
+        "second": np.concatenate([part.second for part in parts]),
     }
     if parts[0].form == WORDS_AND_BYTES:
-        begins = np.cumsum([0, *(len(one.data) for one in parts)])
-        offsets = [one.offsets[:-1] + begin for one, begin in zip(parts, begins, strict=False)]
-        made["data"] = np.concatenate([one.data for one in parts])
-        made["offsets"] = np.concatenate([*offsets, begins[-1:]])
-    return SortKeys(**made, width=parts[0].width)
+        begins = np.cumsum([0, *(len(part.data) for part in parts)])
+        offsets = [part.offsets[:-1] + begin for part, begin in zip(parts, begins, strict=False)]
+        arrays["data"] = np.concatenate([part.data for part in parts])
+        arrays["offsets"] = np.concatenate([*offsets, begins[-1:]])
+    return SortKeys(**arrays, width=parts[0].width)
 
 
 def _from_zero(keys: SortKeys) -> SortKeys:
@@ -140,7 +140,7 @@ class ColumnarStore:
         self._data = data
         parts = _laid_open(data, path)
         self.keys = parts.keys
-        self.search = SearchKeys.of(self.keys)
+        self.search = SearchKeys.from_sort_keys(self.keys)
         try:
             with pa.ipc.open_stream(data.slice(len(_MAGIC), parts.stream_end)) as reader:
                 self.schema = reader.schema
@@ -156,8 +156,8 @@ class ColumnarStore:
 
     def find(self, batch: KeyBatch, pending: Longs) -> Handles:
         """Look up keys: one pass over both, as both are sorted."""
-        found = locate(self.search, batch.search, pending)
-        return Handles(first=found.first, last=found.last)
+        rows = locate(self.search, batch.search, pending)
+        return Handles(first=rows.first, last=rows.last)
 
     def fetch(self, handles: Longs, names: Sequence[str]) -> Fetched:
         """Return rows where they lie in the mapped file."""
@@ -194,8 +194,8 @@ def _laid_open(data: pa.Buffer, path: str) -> _Parts:
     footer_at = data.size - _FOOTER.size
     magic, form, rows, width, *starts, end, stored, _ = _FOOTER.unpack_from(view, footer_at)
     checksum = 0
-    for at in range(0, data.size - 8, _CHUNK_BYTES):
-        checksum = checksum_of(view[at : min(at + _CHUNK_BYTES, data.size - 8)], checksum)
+    for offset in range(0, data.size - 8, _CHUNK_BYTES):
+        checksum = checksum_of(view[offset : min(offset + _CHUNK_BYTES, data.size - 8)], checksum)
     if magic != _MAGIC or stored != checksum or bytes(view[:8]) != _MAGIC:
         raise _damaged(path)
     # The checksum vouches for the footer: nothing below can lie outside the file.

@@ -60,12 +60,12 @@ class HashStore:
 
     def find(self, batch: KeyBatch, pending: Longs) -> Handles:
         """Ask the bloom filter, then the slots."""
-        found = np.full(len(pending), -1, np.int64)
-        asked: Longs = np.arange(len(pending), dtype=np.int64)
+        rows = np.full(len(pending), -1, np.int64)
+        candidates: Longs = np.arange(len(pending), dtype=np.int64)
         if self._file.bloom is not None:
-            asked = asked[self._file.bloom.may_hold(batch.hashes[pending])]
-        found[asked] = self._file.find(batch.compacted, pending[asked], batch.hashes)
-        return Handles(first=found, last=found)
+            candidates = candidates[self._file.bloom.may_hold(batch.hashes[pending])]
+        rows[candidates] = self._file.find(batch.compacted, pending[candidates], batch.hashes)
+        return Handles(first=rows, last=rows)
 
     def fetch(self, handles: Longs, names: Sequence[str]) -> Fetched:
         """Decode the rows asked for."""

@@ -34,25 +34,27 @@ class KeyBatch:
         self.columns = tuple(columns)
         self.types = tuple(types)
         self.keys = keys
-        self.search = SearchKeys.of(keys)
+        self.search = SearchKeys.from_sort_keys(keys)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @staticmethod
-    def of(columns: Sequence[pa.Array], types: Sequence[DataType]) -> "tuple[KeyBatch, Longs]":
+    def from_columns(
+        columns: Sequence[pa.Array], types: Sequence[DataType]
+    ) -> "tuple[KeyBatch, Longs]":
         """Return the batch of keys in any order, and which of them stands at each place of it."""
         keys = sort_keys(columns)
         order = sort_order(keys, RowRanks(sequence=np.zeros(len(keys), np.int64))).row
         places = order.astype(np.int64)
         if np.array_equal(places, np.arange(len(places))):
             return KeyBatch(columns, types, keys), places
-        taken = [column.take(pa.array(places)) for column in columns]
+        distinct = [column.take(pa.array(places)) for column in columns]
         if keys.form == ONE_WORD:
             ordered = SortKeys(prefix=keys.prefix[places], width=keys.width)
         else:
-            ordered = sort_keys(taken)
-        return KeyBatch(taken, types, ordered), places
+            ordered = sort_keys(distinct)
+        return KeyBatch(distinct, types, ordered), places
 
     def slice(self, start: int, stop: int) -> "KeyBatch":
         """Return keys `start` to `stop`, without copying."""
@@ -62,9 +64,9 @@ class KeyBatch:
     @cached_property
     def firsts(self) -> Longs:
         """The numbers of the keys that differ from the one before: every distinct key once."""
-        found = np.empty(len(self), np.int64)
-        count = _firsts(self.search.form, self.search.places, len(self), found)
-        return found[:count]
+        places = np.empty(len(self), np.int64)
+        count = _firsts(self.search.form, self.search.places, len(self), places)
+        return places[:count]
 
     @cached_property
     def compacted(self) -> tuple[Bytes, Longs]:
@@ -86,18 +88,18 @@ class SearchKeys:
     places: Longs = field(default_factory=lambda: _NOTHING)
 
     @staticmethod
-    def of(keys: SortKeys) -> "SearchKeys":
+    def from_sort_keys(keys: SortKeys) -> "SearchKeys":
         """Lay keys open."""
-        whole = SortKeys(
+        contiguous = SortKeys(
             prefix=np.ascontiguousarray(keys.prefix),
             second=np.ascontiguousarray(keys.second),
             data=keys.data,
             offsets=np.ascontiguousarray(keys.offsets),
             width=keys.width,
         )
-        arrays = (whole.prefix, whole.second, whole.data, whole.offsets)
+        arrays = (contiguous.prefix, contiguous.second, contiguous.data, contiguous.offsets)
         places = np.array([address_of(array) for array in arrays], dtype=np.int64)
-        return SearchKeys(keys=whole, form=whole.form, places=places)
+        return SearchKeys(keys=contiguous, form=contiguous.form, places=places)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -135,14 +137,14 @@ def ascending(keys: SearchKeys) -> tuple[bool, bool]:
 @compiled
 def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
     """Compare a row of one set of keys with a row of another: below, at or above zero."""
-    one, other = load_u64(store[0] + 8 * row), load_u64(batch[0] + 8 * key)
-    if one != other:
-        return -1 if one < other else 1
+    stored, searched = load_u64(store[0] + 8 * row), load_u64(batch[0] + 8 * key)
+    if stored != searched:
+        return -1 if stored < searched else 1
     if form == ONE_WORD:
         return 0
-    one, other = load_u64(store[1] + 8 * row), load_u64(batch[1] + 8 * key)
-    if one != other:
-        return -1 if one < other else 1
+    stored, searched = load_u64(store[1] + 8 * row), load_u64(batch[1] + 8 * key)
+    if stored != searched:
+        return -1 if stored < searched else 1
     if form == TWO_WORDS:
         return 0
     start: Any = load_i64(store[3] + 8 * row)
@@ -150,8 +152,8 @@ def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
     begin: Any = load_i64(batch[3] + 8 * key)
     end: Any = load_i64(batch[3] + 8 * key + 8)
     shared = min(stop - start, end - begin)
-    for at in range(_WORD_BYTES, shared):
-        x, y = load_u8(store[2] + start + at), load_u8(batch[2] + begin + at)
+    for position in range(_WORD_BYTES, shared):
+        x, y = load_u8(store[2] + start + position), load_u8(batch[2] + begin + position)
         if x != y:
             return -1 if x < y else 1
     return (stop - start) - (end - begin)
@@ -168,8 +170,8 @@ def _locate(
     form: int, store: Longs, count: int, batch: Longs, pending: Longs, first: Longs, last: Longs
 ) -> None:
     low = np.int64(0)
-    for at in range(len(pending)):
-        key = pending[at]
+    for index in range(len(pending)):
+        key = pending[index]
         # Keys ascend: look further and further ahead of the last one, then halve what is left.
         step, high = np.int64(1), low
         while high < count and order_of(form, store, high, batch, key) < 0:
@@ -184,11 +186,11 @@ def _locate(
                 low = middle + 1
             else:
                 high = middle
-        first[at] = low
+        first[index] = low
         after = low
         while after < count and order_of(form, store, after, batch, key) == 0:
             after += 1
-        last[at] = after - 1 if after > low else -1
+        last[index] = after - 1 if after > low else -1
 
 
 @compiled_with(work=lambda form, keys, count: count)
@@ -204,10 +206,10 @@ def _ascending(form: int, keys: Longs, count: int) -> int:
 
 
 @compiled
-def _firsts(form: int, keys: Longs, count: int, found: Longs) -> int:
+def _firsts(form: int, keys: Longs, count: int, first_of: Longs) -> int:
     size = 0
     for row in range(count):
         if row == 0 or order_of(form, keys, row - 1, keys, row) != 0:
-            found[size] = row
+            first_of[size] = row
             size += 1
     return size

@@ -89,7 +89,7 @@ class LookupFiles:
         self._settings = settings
         self._files = files
         self._blocks = blocks
-        self._layout = RowLayout.of(files.read_schema, settings.value)
+        self._layout = RowLayout.from_schema(files.read_schema, settings.value)
 
     def open(self, file: DataFileMeta) -> LookupStore:
         """Return a data file's store. A file half built is removed, one found damaged built anew."""
@@ -98,7 +98,7 @@ class LookupFiles:
             self._name(file),
             self._limits,
             lambda sink: self._build(file, sink),
-            self._opened,
+            self._open_store,
         )
 
     def damaged(self, file: DataFileMeta) -> None:
@@ -118,7 +118,7 @@ class LookupFiles:
         schema = self._files.read_schema.id
         return f"{self._files.bucket_name}-{file.file_name}-{schema}-{kind}-{_VERSION}"
 
-    def _opened(self, data: pa.Buffer, path: str) -> LookupStore:
+    def _open_store(self, data: pa.Buffer, path: str) -> LookupStore:
         match self._settings.file_type:
             case LookupFileType.COLUMNAR:
                 return ColumnarStore(data, path)

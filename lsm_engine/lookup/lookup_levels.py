@@ -127,12 +127,12 @@ class LookupLevels:
                 low, high = np.searchsorted(pending, (start, stop))
                 if low == high:
                     continue
-                some = pending[low:high]
-                store, found = self._searched(file, batch, some)
-                hit = self._alive(file, store, found.last)
+                chunk = pending[low:high]
+                store, rows = self._searched(file, batch, chunk)
+                hit = self._alive(file, store, rows.last)
                 if hit.any():
-                    store_of[some[hit]] = len(stores)
-                    handle_of[some[hit]] = found.last[hit]
+                    store_of[chunk[hit]] = len(stores)
+                    handle_of[chunk[hit]] = rows.last[hit]
                     stores.append(store)
                     files.append(file)
             pending = pending[store_of[pending] < 0]
@@ -147,18 +147,18 @@ class LookupLevels:
         for run in self._runs:
             for file, start, stop in _candidates(run, batch):
                 low, high = np.searchsorted(batch.firsts, (start, stop))
-                some = batch.firsts[low:high]
-                if not len(some):
+                chunk = batch.firsts[low:high]
+                if not len(chunk):
                     continue
-                store, found = self._searched(file, batch, some)
-                hit = found.last >= 0
-                counts = found.last[hit] - found.first[hit] + 1
+                store, rows = self._searched(file, batch, chunk)
+                hit = rows.last >= 0
+                counts = rows.last[hit] - rows.first[hit] + 1
                 if not len(counts):
                     continue
                 begins = np.cumsum(counts) - counts
                 steps = np.arange(int(counts.sum())) - np.repeat(begins, counts)
-                keys = np.repeat(some[hit], counts)
-                handles = np.repeat(found.first[hit], counts) + steps
+                keys = np.repeat(chunk[hit], counts)
+                handles = np.repeat(rows.first[hit], counts) + steps
                 alive = self._alive(file, store, handles)
                 if alive.any():
                     yield Versions(file=file, store=store, keys=keys[alive], handles=handles[alive])
@@ -178,9 +178,9 @@ class LookupLevels:
             store = self.files.open(file)
             try:
                 store.check()
-                found = store.find(batch, pending)
-                store.accesses.add(len(pending), int(np.count_nonzero(found.last >= 0)))
-                return store, found
+                rows = store.find(batch, pending)
+                store.accesses.add(len(pending), int(np.count_nonzero(rows.last >= 0)))
+                return store, rows
             except CorruptFileError as error:
                 if attempt == 2 or error.facts.get("file") != store.path:
                     raise
@@ -193,8 +193,8 @@ def _candidates(run: _Run, batch: KeyBatch) -> Iterator[tuple[DataFileMeta, int,
     if not len(batch):
         return
     lowest, highest = batch.keys.bytes_of(0), batch.keys.bytes_of(len(batch) - 1)
-    for at in range(bisect_left(run.highest, lowest), bisect_right(run.lowest, highest)):
-        start = lower_bound(batch.keys, run.lowest[at])
-        stop = upper_bound(batch.keys, run.highest[at])
+    for index in range(bisect_left(run.highest, lowest), bisect_right(run.lowest, highest)):
+        start = lower_bound(batch.keys, run.lowest[index])
+        stop = upper_bound(batch.keys, run.highest[index])
         if start < stop:
-            yield run.files[at], start, stop
+            yield run.files[index], start, stop

@@ -56,14 +56,14 @@ class PointIndex:
     def get(self, key: bytes, names: tuple[str, ...]) -> dict[str, Any] | None:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
         first, second = _unpacked(key + _PADDING)
-        length, rest = len(key), 0
+        length, tail_address = len(key), 0
         if length > _WORD_BYTES:
-            kept = np.frombuffer(key, np.uint8)
-            rest = address_of(kept)
-        found: int = _find(self._form, self._at, self._count, first, second, rest, length)
-        if found < 0:
+            key_bytes = np.frombuffer(key, np.uint8)
+            tail_address = address_of(key_bytes)
+        row: int = _find(self._form, self._at, self._count, first, second, tail_address, length)
+        if row < 0:
             return None
-        return self._tables[found >> _STORE_BITS].row(found & _ROW_MASK, names)
+        return self._tables[row >> _STORE_BITS].row(row & _ROW_MASK, names)
 
 
 class _Columns:
@@ -88,12 +88,12 @@ class _Columns:
         return {name: read(row) for name, read in readers[batch]}
 
     def _readers_of(self, names: tuple[str, ...]) -> list[list[tuple[str, CellReader]]]:
-        made = [
+        entries = [
             [(name, cell_reader(batch.column(name))) for name in names] for batch in self._batches
         ]
         if len(self._readers) < _SELECTIONS:
-            self._readers[names] = made
-        return made
+            self._readers[names] = entries
+        return entries
 
 
 def _halvings(form: int, places: int, stop: int, *_: Any) -> int:
@@ -102,8 +102,10 @@ def _halvings(form: int, places: int, stop: int, *_: Any) -> int:
 
 # Compiles in about 1 s. Everything is a number or an address: an array takes time to hand over.
 @compiled_with(work=_halvings)
-def _find(form: int, places: int, stop: int, one: int, two: int, key: int, length: int) -> Any:
-    first, second = np.uint64(one), np.uint64(two)
+def _find(
+    form: int, places: int, stop: int, first_word: int, two: int, key: int, length: int
+) -> Any:
+    first, second = np.uint64(first_word), np.uint64(two)
     for store in range(stop):
         place = places + _PLACE_BYTES * store
         if first < load_u64(place + 48) or first > load_u64(place + 56):
@@ -143,10 +145,10 @@ def _is_below(form: int, place: int, row: Any, second: Any, key: int, length: in
     offsets = load_i64(place + 24) + 8 * row
     start = load_i64(offsets)
     size = load_i64(offsets + 8) - start
-    for at in range(_WORD_BYTES, min(size, length)):
-        byte = load_u8(load_i64(place + 16) + start + at)
-        if byte != load_u8(key + at):
-            return byte < load_u8(key + at)
+    for offset in range(_WORD_BYTES, min(size, length)):
+        byte = load_u8(load_i64(place + 16) + start + offset)
+        if byte != load_u8(key + offset):
+            return byte < load_u8(key + offset)
     return size < length
 
 
@@ -166,7 +168,7 @@ def _equals(
     start = load_i64(offsets)
     if load_i64(offsets + 8) - start != length:
         return False
-    for at in range(_WORD_BYTES, length):
-        if load_u8(load_i64(place + 16) + start + at) != load_u8(key + at):
+    for offset in range(_WORD_BYTES, length):
+        if load_u8(load_i64(place + 16) + start + offset) != load_u8(key + offset):
             return False
     return True

@@ -67,8 +67,8 @@ def check_order(
     if last is not None:
         before = [last.column(name) for name in layout.key_names]
         columns = [
-            pa.concat_arrays([one.cast(other.type), other.slice(0, 1)])
-            for one, other in zip(before, columns, strict=True)
+            pa.concat_arrays([previous_key.cast(column.type), column.slice(0, 1)])
+            for previous_key, column in zip(before, columns, strict=True)
         ]
         check_ascending(sort_keys(columns), data_file)
         columns = [batch.column(name) for name in layout.key_names]
@@ -77,7 +77,7 @@ def check_order(
 
 def check_ascending(keys: SortKeys, data_file: str) -> None:
     """Raise CorruptFileError for keys that do not ascend one by one."""
-    _, strictly = ascending(SearchKeys.of(keys))
+    _, strictly = ascending(SearchKeys.from_sort_keys(keys))
     if not strictly:
         raise CorruptFileError(
             "keys of the data file repeat or are not in order; compact the table with its own writer, "
@@ -111,12 +111,12 @@ class BlockCache:
     def get(self, key: tuple[int, int]) -> _Decoded | None:
         """Return a block, now the last to be given up."""
         with self._lock:
-            found = self._blocks.get(key)
-            if found is not None:
+            block = self._blocks.get(key)
+            if block is not None:
                 self._blocks.move_to_end(key)
-        return found
+        return block
 
-    def put(self, key: tuple[int, int], block: _Decoded) -> None:
+    def add(self, key: tuple[int, int], block: _Decoded) -> None:
         """Take a block in."""
         with self._lock:
             if key in self._blocks:
@@ -148,18 +148,18 @@ class SortStore:
 
     def find(self, batch: KeyBatch, pending: Longs) -> Handles:
         """Ask the bloom filter, then the index, then the blocks that may hold a key."""
-        found = np.full(len(pending), -1, np.int64)
-        asked: Longs = np.arange(len(pending), dtype=np.int64)
+        positions = np.full(len(pending), -1, np.int64)
+        candidates: Longs = np.arange(len(pending), dtype=np.int64)
         if self._file.bloom is not None:
-            asked = asked[self._file.bloom.may_hold(batch.hashes[pending])]
-        block_of = locate(self._index, batch.search, pending[asked]).first
+            candidates = candidates[self._file.bloom.may_hold(batch.hashes[pending])]
+        block_of = locate(self._index, batch.search, pending[candidates]).first
         inside = block_of < len(self._index)
-        asked, block_of = asked[inside], block_of[inside]
+        candidates, block_of = candidates[inside], block_of[inside]
         for number, start, stop in _stretches(block_of):
-            some = asked[start:stop]
-            rows = locate(self._decoded(number).search, batch.search, pending[some]).last
-            found[some] = np.where(rows >= 0, (number << _ROW_BITS) | rows, -1)
-        return Handles(first=found, last=found)
+            chunk = candidates[start:stop]
+            rows = locate(self._decoded(number).search, batch.search, pending[chunk]).last
+            positions[chunk] = np.where(rows >= 0, (number << _ROW_BITS) | rows, -1)
+        return Handles(first=positions, last=positions)
 
     def fetch(self, handles: Longs, names: Sequence[str]) -> Fetched:
         """Decode the rows asked for."""
@@ -190,19 +190,19 @@ class SortStore:
 
     def _decoded(self, number: int) -> _Decoded:
         key = (id(self), number)
-        found = self._blocks.get(key)
-        if found is None:
+        decoded = self._blocks.get(key)
+        if decoded is None:
             block = self._file.block(self._file.handles[number])
             search = self._search_keys(block.body, block.key_starts, block.key_ends)
-            found = _Decoded(block=block, search=search)
-            self._blocks.put(key, found)
-        return found
+            decoded = _Decoded(block=block, search=search)
+            self._blocks.add(key, decoded)
+        return decoded
 
     def _search_keys(self, body: Bytes, starts: Longs, ends: Longs) -> SearchKeys:
         columns = decode_compacted(body, starts, ends, self._layout.key_types, file_name=self.path)
         if any(column.null_count for column in columns):
             raise self._file.corrupt("a key holds a null")
-        search = SearchKeys.of(sort_keys(columns))
+        search = SearchKeys.from_sort_keys(sort_keys(columns))
         if not ascending(search)[1]:
             raise self._file.corrupt("keys are not in order")
         return search

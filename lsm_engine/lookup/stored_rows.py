@@ -48,7 +48,7 @@ class RowLayout:
     schema: pa.Schema
 
     @staticmethod
-    def of(schema: TableSchema, value: StoredValue) -> "RowLayout":
+    def from_schema(schema: TableSchema, value: StoredValue) -> "RowLayout":
         """Return how rows of a table are kept."""
         keys = schema.select(schema.trimmed_primary_keys)
         rows = value in (StoredValue.ROW, StoredValue.POSITION_AND_ROW)
@@ -112,7 +112,10 @@ def _with_tails(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> tuple[By
     if layout.with_positions:
         numbers.insert(0, np.array(_longs(batch, POSITION)))
     tails = np.concatenate(
-        [*(one.astype("<i8").view(np.uint8).reshape(-1, 8) for one in numbers), kinds[:, None]],
+        [
+            *(column.astype("<i8").view(np.uint8).reshape(-1, 8) for column in numbers),
+            kinds[:, None],
+        ],
         axis=1,
     )
     width = tails.shape[1]
@@ -159,7 +162,10 @@ def concatenated(pieces: Sequence[tuple[Bytes, Longs]]) -> tuple[Bytes, Longs]:
     """Return pieces of rows, each with its offsets, as one."""
     begins = np.cumsum([0, *(int(offsets[-1]) for _, offsets in pieces)])
     data = np.concatenate([data[: int(offsets[-1])] for data, offsets in pieces] or [_EMPTY])
-    offsets = [one[:-1] + begin for (_, one), begin in zip(pieces, begins, strict=False)]
+    offsets = [
+        piece_offsets[:-1] + begin
+        for (_, piece_offsets), begin in zip(pieces, begins, strict=False)
+    ]
     return data, np.concatenate([*offsets, begins[-1:]]).astype(np.int64)
 
 
@@ -176,9 +182,9 @@ def _corrupt(file_name: str) -> CorruptFileError:
 def _interleave(rows: Bytes, offsets: Longs, tails: Bytes, longer: Longs, data: Bytes) -> None:
     for row in range(len(offsets) - 1):
         to = longer[row]
-        for at in range(offsets[row], offsets[row + 1]):
-            data[to] = rows[at]
+        for offset in range(offsets[row], offsets[row + 1]):
+            data[to] = rows[offset]
             to += 1
-        for at in range(tails.shape[1]):
-            data[to] = tails[row, at]
+        for offset in range(tails.shape[1]):
+            data[to] = tails[row, offset]
             to += 1

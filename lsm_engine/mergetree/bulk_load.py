@@ -17,21 +17,24 @@ def bulk_load(
     """
     if levels.highest_non_empty_level > 0:
         return ()
-    taken: list[DataFileMeta] = []
+    selected: list[DataFileMeta] = []
     for file in reversed(levels.level_zero):
-        if file.may_hold_deletes or must_rewrite(file) or _overlaps(file, taken, levels):
+        if file.may_hold_deletes or must_rewrite(file) or _overlaps(file, selected, levels):
             break
-        taken.append(file)
-    while taken and is_small(taken[-1], target_file_size):
-        if len(taken) == 1 and 2 * taken[0].file_size > sum(
+        selected.append(file)
+    while selected and is_small(selected[-1], target_file_size):
+        if len(selected) == 1 and 2 * selected[0].file_size > sum(
             file.file_size for file in levels.files
         ):
             break
-        taken.pop()
-    return tuple(taken)
+        selected.pop()
+    return tuple(selected)
 
 
-def _overlaps(file: DataFileMeta, others: list[DataFileMeta], levels: Levels) -> bool:
+def _overlaps(file: DataFileMeta, selected: list[DataFileMeta], levels: Levels) -> bool:
     order = levels.key_order
     low, high = order(file.min_key), order(file.max_key)
-    return any(order(other.min_key) <= high and low <= order(other.max_key) for other in others)
+    return any(
+        order(candidate.min_key) <= high and low <= order(candidate.max_key)
+        for candidate in selected
+    )

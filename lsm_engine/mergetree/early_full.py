@@ -19,7 +19,7 @@ class EarlyFull:
     incremental_bytes: int | None
 
     @staticmethod
-    def of(options: TableOptions) -> "EarlyFull":
+    def from_options(options: TableOptions) -> "EarlyFull":
         """Return what a table's options ask for."""
         return EarlyFull(
             interval_millis=options[core_options.COMPACTION_OPTIMIZATION_INTERVAL],

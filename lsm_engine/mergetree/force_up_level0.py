@@ -27,11 +27,11 @@ class ForceUpLevelZero:
     max_interval: int | None = None
 
     @staticmethod
-    def of(options: TableOptions, *, hour: int) -> "ForceUpLevelZero":
+    def from_options(options: TableOptions, *, hour: int) -> "ForceUpLevelZero":
         """Return the strategy that a table's options ask for at an hour of the day, 0 to 23."""
         gentle = options[core_options.LOOKUP_COMPACT] is LookupCompact.GENTLE
         return ForceUpLevelZero(
-            universal=UniversalCompaction.of(options, hour=hour),
+            universal=UniversalCompaction.from_options(options, hour=hour),
             max_interval=options.lookup_compact_max_interval if gentle else None,
         )
 

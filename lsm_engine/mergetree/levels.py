@@ -27,7 +27,9 @@ class Levels:
     key_order: KeyOrder
 
     @staticmethod
-    def of(files: Iterable[DataFileMeta], *, level_count: int, key_order: KeyOrder) -> "Levels":
+    def from_files(
+        files: Iterable[DataFileMeta], *, level_count: int, key_order: KeyOrder
+    ) -> "Levels":
         """Arrange files. There are `level_count` levels, more if a file is on a deeper one.
 
         Raises CorruptFileError where files of a level below 0 overlap.
@@ -85,10 +87,12 @@ class Levels:
 
     def update(self, before: Iterable[DataFileMeta], after: Iterable[DataFileMeta]) -> "Levels":
         """Replace the inputs of a compaction by its outputs. Levels never become fewer."""
-        gone = {(file.file_name, file.level) for file in before}
-        kept = [file for file in self.files if (file.file_name, file.level) not in gone]
-        assert len(kept) + len(gone) == len(self.files), "an input is not in these levels"
-        return Levels.of((*kept, *after), level_count=self.level_count, key_order=self.key_order)
+        removed = {(file.file_name, file.level) for file in before}
+        remaining = [file for file in self.files if (file.file_name, file.level) not in removed]
+        assert len(remaining) + len(removed) == len(self.files), "an input is not in these levels"
+        return Levels.from_files(
+            (*remaining, *after), level_count=self.level_count, key_order=self.key_order
+        )
 
     def candidates(self, key: bytes, *, from_level: int = 0) -> Iterator[DataFileMeta]:
         """Yield the files whose range holds a key, newest first; at most one of each level below 0.
@@ -101,9 +105,9 @@ class Levels:
                     yield file
         for level in range(max(1, from_level), self.level_count):
             files = self.files_of(level)
-            at = bisect_left(files, key, key=lambda file: self.key_order(file.max_key))
-            if at < len(files) and self.key_order(files[at].min_key) <= key:
-                yield files[at]
+            index = bisect_left(files, key, key=lambda file: self.key_order(file.max_key))
+            if index < len(files) and self.key_order(files[index].min_key) <= key:
+                yield files[index]
 
 
 def _run(level: int, files: list[DataFileMeta], key_order: KeyOrder) -> SortedRun | None:

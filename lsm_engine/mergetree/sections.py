@@ -34,7 +34,7 @@ def runs_by_age(
         for file in run:
             by_age.setdefault(file.level if file.level >= compacted_from else 0, []).append(file)
         cut += [(age, tuple(files)) for age, files in by_age.items()]
-    return sorted(cut, key=lambda one: -one[0])
+    return sorted(cut, key=lambda cut_section: -cut_section[0])
 
 
 def runs_are_apart(section: Iterable[Sequence[DataFileMeta]]) -> bool:
@@ -57,15 +57,15 @@ _Bounded = tuple[bytes, bytes, DataFileMeta]  # first key, last key, file
 
 def _sections(files: Iterable[DataFileMeta], key_order: KeyOrder) -> Iterator[list[_Bounded]]:
     bounded = [(key_order(file.min_key), key_order(file.max_key), file) for file in files]
-    bounded.sort(key=lambda one: (one[0], one[1], one[2].file_name))
+    bounded.sort(key=lambda interval: (interval[0], interval[1], interval[2].file_name))
     section: list[_Bounded] = []
     end = b""
-    for one in bounded:
-        if section and one[0] > end:
+    for bound in bounded:
+        if section and bound[0] > end:
             yield section
             section = []
-        end = max(end, one[1]) if section else one[1]
-        section.append(one)
+        end = max(end, bound[1]) if section else bound[1]
+        section.append(bound)
     if section:
         yield section
 
@@ -94,23 +94,23 @@ def _may_tie(files: Iterable[DataFileMeta]) -> bool:
     """Whether files that may share a key have sequence numbers in common; those of a level share none."""
     spans: dict[object, tuple[int, int]] = {}
     for file in files:
-        of = file.level or file.file_name
-        low, high = spans.get(of, (file.min_sequence_number, file.max_sequence_number))
-        spans[of] = (min(low, file.min_sequence_number), max(high, file.max_sequence_number))
-    return any(one[1] >= other[0] for one, other in pairwise(sorted(spans.values())))
+        run = file.level or file.file_name
+        low, high = spans.get(run, (file.min_sequence_number, file.max_sequence_number))
+        spans[run] = (min(low, file.min_sequence_number), max(high, file.max_sequence_number))
+    return any(span[1] >= next_span[0] for span, next_span in pairwise(sorted(spans.values())))
 
 
 def _by_age(section: list[_Bounded]) -> list[list[DataFileMeta]]:
     """Give files, oldest first, to one run until one shares keys with it: the next begins a run."""
     runs: list[list[_Bounded]] = []
-    for one in sorted(section, key=lambda one: _newest_first(one[2]), reverse=True):
+    for interval in sorted(section, key=lambda interval: _newest_first(interval[2]), reverse=True):
         if runs:
-            at = bisect(runs[-1], one[0], key=lambda other: other[0])
-            follows = at == 0 or runs[-1][at - 1][1] < one[0]
-            if follows and (at == len(runs[-1]) or one[1] < runs[-1][at][0]):
-                runs[-1].insert(at, one)
+            index = bisect(runs[-1], interval[0], key=lambda member: member[0])
+            follows = index == 0 or runs[-1][index - 1][1] < interval[0]
+            if follows and (index == len(runs[-1]) or interval[1] < runs[-1][index][0]):
+                runs[-1].insert(index, interval)
                 continue
-        runs.append([one])
+        runs.append([interval])
     return [[file for _, _, file in run] for run in runs]
 
 

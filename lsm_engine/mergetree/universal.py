@@ -25,7 +25,7 @@ class UniversalCompaction:
     run_count_trigger: int
 
     @staticmethod
-    def of(options: TableOptions, *, hour: int) -> "UniversalCompaction":
+    def from_options(options: TableOptions, *, hour: int) -> "UniversalCompaction":
         """Return the strategy that a table's options ask for at an hour of the day, 0 to 23."""
         off_peak = (
             options[core_options.COMPACTION_OFFPEAK_RATIO] if is_off_peak(options, hour) else 0

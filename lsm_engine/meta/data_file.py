@@ -60,8 +60,8 @@ class DataFileMeta:
         if not self.value_stats.min_values and self.value_stats.null_counts is None:
             return self
         # A plan does this for every file, and `dataclasses.replace` takes twice as long.
-        others: dict[str, Any] = dict(zip(_OTHERS, _of_others(self), strict=True))
-        return type(self)(**others, value_stats=_NOTHING_KNOWN)
+        optional_values: dict[str, Any] = dict(zip(_OTHERS, _of_others(self), strict=True))
+        return type(self)(**optional_values, value_stats=_NOTHING_KNOWN)
 
     @property
     def may_hold_deletes(self) -> bool:

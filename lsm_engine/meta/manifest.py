@@ -77,10 +77,10 @@ class ManifestFileMeta:
 
 def by_bucket(entries: Iterable[ManifestEntry]) -> dict[Bucket, list[ManifestEntry]]:
     """Return entries by the bucket that their files are of, in the order given."""
-    found: dict[Bucket, list[ManifestEntry]] = {}
+    entries_by_bucket: dict[Bucket, list[ManifestEntry]] = {}
     for entry in entries:
-        found.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return found
+        entries_by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return entries_by_bucket
 
 
 def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[ManifestEntry]:
@@ -91,15 +91,15 @@ def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[Manif
     """
     live: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
-        known = live.get(entry.identity)
+        added = live.get(entry.identity)
         if entry.kind is EntryKind.ADD:
-            if strict and known is not None and known.kind is EntryKind.ADD:
+            if strict and added is not None and added.kind is EntryKind.ADD:
                 raise CommitConflictError(
                     "a file is added twice; reload the table and try again",
                     file=entry.file.file_name,
                 )
             live[entry.identity] = entry
-        elif known is not None and known.kind is EntryKind.ADD:
+        elif added is not None and added.kind is EntryKind.ADD:
             del live[entry.identity]
         else:
             live[entry.identity] = entry

@@ -64,11 +64,11 @@ class Snapshot(NamedElsewhere):
     def __repr__(self) -> str:
         """What a person looks for; the attributes hold the rest."""
         try:
-            made = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
+            created = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
         except (ValueError, OverflowError, OSError):  # a clock that was wrong, or damage
-            made = f"{self.time_millis} ms"
+            created = f"{self.time_millis} ms"
         return (
-            f"<{type(self).__name__} {self.id}: {self.commit_kind.value} at {made}, "
+            f"<{type(self).__name__} {self.id}: {self.commit_kind.value} at {created}, "
             f"{counted(self.delta_record_count or 0, 'row')} written, {self.total_record_count} in its files>"
         )
 

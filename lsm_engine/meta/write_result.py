@@ -6,7 +6,7 @@ from operator import attrgetter
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 
-_NAMES = tuple(each.name for each in fields(Snapshot))
+_NAMES = tuple(field.name for field in fields(Snapshot))
 _members = attrgetter(*_NAMES)
 
 
@@ -30,7 +30,7 @@ class WriteResult(Snapshot):
         return self.id if self.buckets else self.changelog_id
 
     @staticmethod
-    def of(
+    def from_snapshot(
         snapshot: Snapshot,
         *,
         visible: bool = True,

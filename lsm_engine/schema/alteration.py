@@ -61,7 +61,7 @@ Fields: TypeAlias = tuple[DataField, ...]
 _FieldChange: TypeAlias = ChangeType | SetNullable | SetColumnComment | SetColumnDefault
 
 
-def changed(
+def apply_changes(
     schema: TableSchema, changes: Sequence[SchemaChange], *, has_data: bool, now_millis: int
 ) -> TableSchema:
     """Return the next version of a schema; the checks of a new table still have to pass on it.
@@ -88,12 +88,14 @@ def _apply(
         case RenameColumn():
             return _renamed(schema, change)
         case MoveColumn():
-            return _within(schema, change.name, lambda some: _moved(some, change))
+            return _within(schema, change.name, lambda siblings: _moved(siblings, change))
         case AddColumn():
-            return _within(schema, change.name, lambda some: _added(some, change, ids))
+            return _within(schema, change.name, lambda siblings: _added(siblings, change, ids))
         case DropColumn():
             _require_free(schema, change.name, "dropped")
-            return _within(schema, change.name, lambda some: _without(some, _path(change.name)))
+            return _within(
+                schema, change.name, lambda siblings: _without(siblings, _path(change.name))
+            )
         case ChangeType() | SetNullable() | SetColumnComment() | SetColumnDefault():
             return _with_field(schema, change, ids)
         case _:  # what a program passes that no checker has seen
@@ -124,21 +126,24 @@ def _edited(fields: Fields, path: tuple[str, ...], edit: Callable[[Fields], Fiel
     """Return fields with those of the structure at `path` edited."""
     if not path:
         return edit(fields)
-    at = _index(fields, path[0])
-    kind = _edited_type(fields[at].type, path[1:], edit, path)
-    return (*fields[:at], replace(fields[at], type=kind), *fields[at + 1 :])
+    index = _index(fields, path[0])
+    kind = _edited_type(fields[index].type, path[1:], edit, path)
+    return (*fields[:index], replace(fields[index], type=kind), *fields[index + 1 :])
 
 
 def _edited_type(
-    kind: DataType, rest: tuple[str, ...], edit: Callable[[Fields], Fields], path: tuple[str, ...]
+    kind: DataType,
+    inner_path: tuple[str, ...],
+    edit: Callable[[Fields], Fields],
+    path: tuple[str, ...],
 ) -> DataType:
     match kind:
         case RowType():
-            return replace(kind, fields=_edited(kind.fields, rest, edit))
-        case ArrayType() if rest[:1] == ("element",):
-            return replace(kind, element=_edited_type(kind.element, rest[1:], edit, path))
-        case MapType() if rest[:1] == ("value",):
-            return replace(kind, value=_edited_type(kind.value, rest[1:], edit, path))
+            return replace(kind, fields=_edited(kind.fields, inner_path, edit))
+        case ArrayType() if inner_path[:1] == ("element",):
+            return replace(kind, element=_edited_type(kind.element, inner_path[1:], edit, path))
+        case MapType() if inner_path[:1] == ("value",):
+            return replace(kind, value=_edited_type(kind.value, inner_path[1:], edit, path))
         case _:
             raise NotFoundError(
                 f"{_text(path)!r} is no structure with fields",
@@ -148,12 +153,12 @@ def _edited_type(
 
 
 def _index(fields: Fields, name: str) -> int:
-    for at, field in enumerate(fields):
+    for index, field in enumerate(fields):
         if field.name == name:
-            return at
-    known = [field.name for field in fields]
+            return index
+    names = [field.name for field in fields]
     raise NotFoundError(
-        f"no column {name!r}; there are {', '.join(known)}{no_column(name, known)}",
+        f"no column {name!r}; there are {', '.join(names)}{no_column(name, names)}",
         kind=ErrorKind.NO_SUCH_COLUMN,
         column=name,
     )
@@ -175,42 +180,42 @@ def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
     return _placed(fields, field, first=change.first, after=change.after)
 
 
-def _type(wanted: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
-    if isinstance(wanted, str):
-        return with_ids(type_of_column(column, wanted), ids)
-    return type_from_arrow(given_type(wanted, column), nullable=True, column=column, ids=ids)
+def _type(declared: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
+    if isinstance(declared, str):
+        return with_ids(type_of_column(column, declared), ids)
+    return type_from_arrow(given_type(declared, column), nullable=True, column=column, ids=ids)
 
 
 def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None) -> Fields:
     if first and after is not None:
         raise InvalidInputError("a column goes first or after another, not both", after=after)
-    at = 0 if first else len(fields) if after is None else _index(fields, after) + 1
-    return (*fields[:at], field, *fields[at:])
+    index = 0 if first else len(fields) if after is None else _index(fields, after) + 1
+    return (*fields[:index], field, *fields[index:])
 
 
 def _moved(fields: Fields, change: MoveColumn) -> Fields:
-    at = _index(fields, _path(change.name)[-1])
-    rest = (*fields[:at], *fields[at + 1 :])
-    return _placed(rest, fields[at], first=change.first, after=change.after)
+    index = _index(fields, _path(change.name)[-1])
+    remaining = (*fields[:index], *fields[index + 1 :])
+    return _placed(remaining, fields[index], first=change.first, after=change.after)
 
 
 def _without(fields: Fields, path: tuple[str, ...]) -> Fields:
-    at = _index(fields, path[-1])
+    index = _index(fields, path[-1])
     if len(fields) == 1:
         raise InvalidInputError(
             "the last column cannot be dropped", kind=ErrorKind.INVALID_SCHEMA, column=_text(path)
         )
-    return (*fields[:at], *fields[at + 1 :])
+    return (*fields[:index], *fields[index + 1 :])
 
 
 def _with_field(schema: TableSchema, change: _FieldChange, ids: FieldIds) -> TableSchema:
     path = _path(change.name)
 
     def edit(fields: Fields) -> Fields:
-        at = _index(fields, path[-1])
-        altered = _altered(schema, fields[at], change, ids)
+        index = _index(fields, path[-1])
+        altered = _altered(schema, fields[index], change, ids)
         default_of(altered)  # has to be a value of the type that the column has now
-        return (*fields[:at], altered, *fields[at + 1 :])
+        return (*fields[:index], altered, *fields[index + 1 :])
 
     return replace(schema, fields=_edited(schema.fields, path[:-1], edit))
 
@@ -305,12 +310,12 @@ def _refuse_options(
             raise InvalidOptionError(message, key=option, column=column)
 
 
-def _require_free(schema: TableSchema, name: Path, what: str) -> None:
+def _require_free(schema: TableSchema, name: Path, action: str) -> None:
     """Refuse to take away a column that keys or options name."""
     column = _text(name)
     if column in (*schema.primary_keys, *schema.partition_keys):
         raise InvalidInputError(
-            f"{column!r} is a key or partition column and cannot be {what}",
+            f"{column!r} is a key or partition column and cannot be {action}",
             kind=ErrorKind.INVALID_SCHEMA,
             column=column,
         )
@@ -323,10 +328,10 @@ def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
     old, new = path[-1], change.new_name
 
     def edit(fields: Fields) -> Fields:
-        at = _index(fields, old)
+        index = _index(fields, old)
         if any(field.name == new for field in fields):
             raise AlreadyExistsError(f"column {new!r} exists; choose another name", column=new)
-        return (*fields[:at], replace(fields[at], name=new), *fields[at + 1 :])
+        return (*fields[:index], replace(fields[index], name=new), *fields[index + 1 :])
 
     fields = _edited(schema.fields, path[:-1], edit)
     pairs = (with_name(key, text, _text(path), new) for key, text in schema.options.texts.items())

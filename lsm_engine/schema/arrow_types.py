@@ -147,17 +147,17 @@ def declared_field(name: str, kind: DataType) -> pa.Field:
     metadata = None
     match kind:
         case ArrayType():
-            held = pa.list_(declared_field("element", kind.element))
+            arrow = pa.list_(declared_field("element", kind.element))
         case MapType():
             key = declared_field("key", kind.key).with_nullable(False)  # noqa: FBT003
-            held = pa.map_(key, declared_field("value", kind.value))
+            arrow = pa.map_(key, declared_field("value", kind.value))
         case RowType():
-            held = pa.struct([declared_field(field.name, field.type) for field in kind.fields])
+            arrow = pa.struct([declared_field(field.name, field.type) for field in kind.fields])
         case ScalarType():
-            held = arrow_type(kind)
+            arrow = arrow_type(kind)
             if kind.root in BOUNDED:
                 metadata = {SQL_TYPE: type_text(kind).encode()}
-    return pa.field(name, held, kind.nullable, metadata=metadata)
+    return pa.field(name, arrow, kind.nullable, metadata=metadata)
 
 
 def _declared(field: pa.Field) -> DataType | None:
@@ -208,9 +208,9 @@ def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
 
 def _comment_of(field: pa.Field) -> str | None:
     """Return the comment in a field's metadata, by either of the names that it goes by elsewhere."""
-    known = field.metadata or {}
-    told: bytes | None = known.get(b"comment", known.get(b"description"))
-    return None if told is None else told.decode(errors="replace")
+    metadata = field.metadata or {}
+    comment: bytes | None = metadata.get(b"comment", metadata.get(b"description"))
+    return None if comment is None else comment.decode(errors="replace")
 
 
 def with_ids(value: DataType, ids: FieldIds) -> DataType:
@@ -232,25 +232,25 @@ def with_ids(value: DataType, ids: FieldIds) -> DataType:
 
 def require_own_ids(fields: Iterable[DataField]) -> None:
     """Raise InvalidInputError where two fields, nested ones included, have one id."""
-    named: dict[int, str] = {}
+    names_by_id: dict[int, str] = {}
     for name, number in _ids_of(fields):
-        if number in named:
+        if number in names_by_id:
             raise InvalidInputError(
-                f"fields {named[number]!r} and {name!r} have the same id {number}, which other clients "
+                f"fields {names_by_id[number]!r} and {name!r} have the same id {number}, which other clients "
                 f"refuse; drop the column {name.partition('.')[0]!r} and add it again",
                 kind=ErrorKind.INVALID_SCHEMA,
                 column=name,
                 field_id=number,
             )
-        named[number] = name
+        names_by_id[number] = name
 
 
 def doubled_names(fields: Iterable[DataField]) -> set[str]:
     """Return the names that two columns have, or two fields of one structure, as a.b."""
-    found: set[str] = set()
+    ids: set[str] = set()
     doubled: set[str] = set()
     for name, _ in _ids_of(fields):
-        (doubled if name in found else found).add(name)
+        (doubled if name in ids else ids).add(name)
     return doubled
 
 

@@ -28,9 +28,9 @@ _ELSEWHERE = {
 @dataclass_transform(frozen_default=True)
 def _change(cls: type[T]) -> type[T]:
     """Make a value as `record` does, whose members may also be given by their place."""
-    made: Any = dataclass(frozen=True, slots=True)(cls)
-    made.__init__ = keywords(_ELSEWHERE)(made.__init__)
-    return made  # type: ignore[no-any-return]
+    frozen_class: Any = dataclass(frozen=True, slots=True)(cls)
+    frozen_class.__init__ = keywords(_ELSEWHERE)(frozen_class.__init__)
+    return frozen_class  # type: ignore[no-any-return]
 
 
 @_change

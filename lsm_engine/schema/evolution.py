@@ -45,8 +45,9 @@ def reads_as_is(source: DataType, target: DataType) -> bool:
             return reads_as_is(source.key, target.key) and reads_as_is(source.value, target.value)
         case RowType(), RowType():
             return all(
-                one.id == other.id and reads_as_is(one.type, other.type)
-                for one, other in zip(source.fields, target.fields, strict=True)
+                source_field.id == target_field.id
+                and reads_as_is(source_field.type, target_field.type)
+                for source_field, target_field in zip(source.fields, target.fields, strict=True)
             )
         case _:
             return False
@@ -96,10 +97,10 @@ def _holds_text(source: ScalarType, target: ScalarType) -> bool:
 
 
 def _holds_decimal(source: ScalarType, target: ScalarType) -> bool:
-    whole = (source.precision or 10) - (source.scale or 0)
+    integer_digits = (source.precision or 10) - (source.scale or 0)
     return (
         (target.scale or 0) >= (source.scale or 0)
-        and (target.precision or 10) - (target.scale or 0) >= whole
+        and (target.precision or 10) - (target.scale or 0) >= integer_digits
     )  # fmt: skip
 
 
@@ -153,14 +154,14 @@ def cast_values(
         assert isinstance(source, ScalarType)
         assert isinstance(target, ScalarType)
         return cast_explicitly(values, source, target)
-    wanted = arrow_type(target)
-    if values.type == wanted:
+    target_type = arrow_type(target)
+    if values.type == target_type:
         return values
     if (
         isinstance(source, ScalarType)
         and source.root is Root.DATE
-        and pa.types.is_timestamp(wanted)
+        and pa.types.is_timestamp(target_type)
     ):
         # Arrow goes through seconds, which reach every date; the unit follows.
-        return pc.cast(pc.cast(values, pa.timestamp("s")), wanted)
-    return pc.cast(values, wanted)
+        return pc.cast(pc.cast(values, pa.timestamp("s")), target_type)
+    return pc.cast(values, target_type)

@@ -56,10 +56,10 @@ def cast_explicitly(
 
 
 def _cast(values: pa.Array, source: ScalarType, target: ScalarType) -> pa.Array:
-    wanted = arrow_type(target)
+    target_type = arrow_type(target)
     match target.root:
         case Root.VARCHAR:
-            return pc.utf8_slice_codeunits(pc.cast(values, wanted), 0, target.precision)
+            return pc.utf8_slice_codeunits(pc.cast(values, target_type), 0, target.precision)
         case Root.VARBINARY:
             return pc.binary_slice(values, 0, target.precision)
         case Root.DECIMAL:
@@ -67,17 +67,17 @@ def _cast(values: pa.Array, source: ScalarType, target: ScalarType) -> pa.Array:
         case Root.BOOLEAN:
             return pc.not_equal(values, pa.scalar(0, values.type))
         case root if root in TIMESTAMPS:
-            return _times(values, wanted)
+            return _times(values, target_type)
         case root if root in WHOLE and source.root in _FLOATING:
-            return _stopped(values, wanted)
+            return _stopped(values, target_type)
         case root if root in WHOLE and source.root is Root.DECIMAL:
-            whole = pc.round(_wide(values, source.scale or 0), 0, "towards_zero")
-            longs = pc.cast(whole, pa.int64(), safe=False)
-            return pc.cast(longs, wanted, safe=False)
+            integers = pc.round(_wide(values, source.scale or 0), 0, "towards_zero")
+            longs = pc.cast(integers, pa.int64(), safe=False)
+            return pc.cast(longs, target_type, safe=False)
         case _:
             if source.root is Root.DECIMAL:
                 values = pc.cast(values, pa.float64(), safe=False)
-            return pc.cast(values, wanted, safe=False)
+            return pc.cast(values, target_type, safe=False)
 
 
 def _wide(values: pa.Array, scale: int) -> pa.Array:
@@ -86,33 +86,33 @@ def _wide(values: pa.Array, scale: int) -> pa.Array:
 
 def _decimals(values: pa.Array, target: ScalarType) -> pa.Array:
     precision, scale = target.precision or 10, target.scale or 0
-    here = max(scale, values.type.scale if pa.types.is_decimal(values.type) else 0)
-    rounded = pc.round(_wide(values, here), scale, "half_towards_infinity")
+    wide_scale = max(scale, values.type.scale if pa.types.is_decimal(values.type) else 0)
+    rounded = pc.round(_wide(values, wide_scale), scale, "half_towards_infinity")
     digits = pc.cast(rounded, pa.decimal256(_DIGITS_MAX, scale), safe=False)
     limit = pa.scalar(Decimal(10) ** (precision - scale), digits.type)
     fits = pc.less(pc.abs(digits), limit)
     return pc.cast(pc.if_else(fits, digits, pa.scalar(None, digits.type)), arrow_type(target))
 
 
-def _times(values: pa.Array, wanted: pa.TimestampType) -> pa.Array:
+def _times(values: pa.Array, target_type: pa.TimestampType) -> pa.Array:
     """Cut times, towards the past, to the unit of the wanted type."""
     per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}
-    factor = per_second[values.type.unit] // per_second[wanted.unit]
+    factor = per_second[values.type.unit] // per_second[target_type.unit]
     counts = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    kept = pa.array(np.floor_divide(counts, factor), pa.int64(), mask=_nulls(values))
-    return kept.cast(wanted)
+    scaled = pa.array(np.floor_divide(counts, factor), pa.int64(), mask=_nulls(values))
+    return scaled.cast(target_type)
 
 
-def _stopped(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _stopped(values: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Floating numbers as whole ones: through INT, or BIGINT, at whose ends they stop; NaN is 0."""
     numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-    through = np.iinfo(np.int64 if wanted == pa.int64() else np.int32)
+    through = np.iinfo(np.int64 if target_type == pa.int64() else np.int32)
     numbers = np.nan_to_num(np.trunc(numbers), nan=0.0, posinf=np.inf, neginf=-np.inf)
     above, below = numbers >= float(through.max), numbers <= float(through.min)
-    kept = np.where(above | below, 0.0, numbers).astype(through.dtype)
-    kept = np.where(above, through.max, np.where(below, through.min, kept))
-    narrow = kept.astype(through.dtype).astype(wanted.to_pandas_dtype())
-    return pa.array(narrow, wanted, mask=_nulls(values))
+    clipped = np.where(above | below, 0.0, numbers).astype(through.dtype)
+    clipped = np.where(above, through.max, np.where(below, through.min, clipped))
+    narrow = clipped.astype(through.dtype).astype(target_type.to_pandas_dtype())
+    return pa.array(narrow, target_type, mask=_nulls(values))
 
 
 def _nulls(values: pa.Array) -> np.ndarray:

@@ -28,7 +28,7 @@ _OF_PYTHON: dict[type, pa.DataType] = {
 }
 
 
-def columns_of(given: Any) -> pa.Schema:
+def columns_of(declaration: Any) -> pa.Schema:
     """Return the Arrow schema that something names columns by.
 
     `given`: an Arrow schema, or whatever exports one (a polars or pandas frame, an Arrow table, a
@@ -37,18 +37,18 @@ def columns_of(given: Any) -> pa.Schema:
     float, bool, bytes, date, datetime, time, Decimal, list[int], dict[str, int]). Raises InvalidInputError naming the column, or what was given, and UnsupportedError as
     `columns_of_text` does.
     """
-    if isinstance(given, pa.Schema):
-        return given
+    if isinstance(declaration, pa.Schema):
+        return declaration
     for capsule in ("__arrow_c_schema__", "__arrow_c_stream__"):
-        if hasattr(given, capsule):
-            return _exported(given, capsule)
-    pairs = given.items() if isinstance(given, Mapping) else given
+        if hasattr(declaration, capsule):
+            return _exported(declaration, capsule)
+    pairs = declaration.items() if isinstance(declaration, Mapping) else declaration
     if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes):
         raise InvalidInputError(
             "columns are given as a pyarrow.Schema, a frame, or a mapping such as "
             "{'id': 'BIGINT', 'name': 'STRING'}",
             kind=ErrorKind.UNSUPPORTED_TYPE,
-            given=type(given).__name__,
+            given=type(declaration).__name__,
         )
     try:
         return pa.schema([_field(pair) for pair in pairs])
@@ -56,14 +56,14 @@ def columns_of(given: Any) -> pa.Schema:
         raise unwritable_text(cause) from cause
 
 
-def _exported(given: Any, capsule: str) -> pa.Schema:
+def _exported(declaration: Any, capsule: str) -> pa.Schema:
     try:
         if capsule == "__arrow_c_schema__":
-            return pa.schema(given)
-        return plain_schema(pa.RecordBatchReader.from_stream(given).schema)
+            return pa.schema(declaration)
+        return plain_schema(pa.RecordBatchReader.from_stream(declaration).schema)
     except (pa.ArrowException, TypeError) as cause:
         raise InvalidInputError(
-            f"columns of this {type(given).__name__} have no Arrow type; give {{name: type}}: {cause}",
+            f"columns of this {type(declaration).__name__} have no Arrow type; give {{name: type}}: {cause}",
             kind=ErrorKind.UNSUPPORTED_TYPE,
         ) from cause
 
@@ -100,22 +100,22 @@ def given_type(kind: Any, column: str) -> pa.DataType:
         return pa.list_(parts[0])
     if origin is dict and len(parts) == 2:
         return pa.map_(*parts)
-    found = _OF_PYTHON.get(kind) if isinstance(kind, type) else None
-    if found is None and (type(kind).__module__ + repr(kind)).startswith("polars"):
+    column_type = _OF_PYTHON.get(kind) if isinstance(kind, type) else None
+    if column_type is None and (type(kind).__module__ + repr(kind)).startswith("polars"):
         frame = import_module("polars").DataFrame(schema={column: kind})
-        found = plain_schema(frame.to_arrow().schema).field(0).type
+        column_type = plain_schema(frame.to_arrow().schema).field(0).type
     if isinstance(kind, np.dtype) or (isinstance(kind, type) and issubclass(kind, np.generic)):
-        found = _of_numpy(np.dtype(kind))
-    if found is None:
+        column_type = _of_numpy(np.dtype(kind))
+    if column_type is None:
         raise InvalidInputError(
             f"column {column!r} has no type: give Arrow's, SQL text such as 'BIGINT', or one of "
-            + ", ".join(each.__name__ for each in _OF_PYTHON)
+            + ", ".join(python_type.__name__ for python_type in _OF_PYTHON)
             + ", list[str], dict[str, int]",
             kind=ErrorKind.UNSUPPORTED_TYPE,
             column=column,
             type=repr(kind),
         )
-    return found
+    return column_type
 
 
 def _of_numpy(kind: np.dtype[Any]) -> pa.DataType | None:

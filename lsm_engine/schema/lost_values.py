@@ -37,22 +37,27 @@ def lost_count(
         return 0
     if isinstance(stored, pa.ChunkedArray):
         return sum(
-            lost_count(one, other, source, target)
-            for one, other in zip(stored.chunks, read.chunks, strict=True)
+            lost_count(stored_chunk, read_chunk, source, target)
+            for stored_chunk, read_chunk in zip(stored.chunks, read.chunks, strict=True)
         )
     if isinstance(source, RowType) and isinstance(target, RowType):
-        at = {field.id: number for number, field in enumerate(source.fields)}
+        positions = {field.id: number for number, field in enumerate(source.fields)}
         old, new = stored.flatten(), read.flatten()
         return sum(
-            lost_count(old[at[field.id]], new[number], source.fields[at[field.id]].type, field.type)
+            lost_count(
+                old[positions[field.id]],
+                new[number],
+                source.fields[positions[field.id]].type,
+                field.type,
+            )
             for number, field in enumerate(target.fields)
-            if field.id in at
+            if field.id in positions
         )
     assert isinstance(source, ScalarType)
     assert isinstance(target, ScalarType)
-    gone = pc.and_(stored.is_valid(), read.is_null())
+    lost = pc.and_(stored.is_valid(), read.is_null())
     differs = pc.fill_null(_differs(stored, read, source, target), False)  # noqa: FBT003
-    return int(pc.sum(pc.or_(gone, differs)).as_py() or 0)
+    return int(pc.sum(pc.or_(lost, differs)).as_py() or 0)
 
 
 def _differs(stored: pa.Array, read: pa.Array, source: ScalarType, target: ScalarType) -> pa.Array:
@@ -61,7 +66,9 @@ def _differs(stored: pa.Array, read: pa.Array, source: ScalarType, target: Scala
     if Root.DECIMAL in (source.root, target.root):
         scale = max(source.scale or 0, target.scale or 0)
         wide = pa.decimal256(_DIGITS_MAX, scale)
-        return pc.not_equal(pc.cast(stored, wide), pc.cast(_plain(read), wide, safe=False))
+        return pc.not_equal(
+            pc.cast(stored, wide), pc.cast(_without_extensions(read), wide, safe=False)
+        )
     if source.root in _FLOATING:
         return _differs_from_floating(stored, read, target)
     if target.root in _FLOATING:
@@ -74,7 +81,7 @@ def _differs(stored: pa.Array, read: pa.Array, source: ScalarType, target: Scala
     return pc.not_equal(stored, pc.cast(read, stored.type, safe=False))
 
 
-def _plain(read: pa.Array) -> pa.Array:
+def _without_extensions(read: pa.Array) -> pa.Array:
     return read.cast(pa.float64()) if pa.types.is_float32(read.type) else read
 
 

@@ -89,15 +89,15 @@ def _check_reads(column: str, source: DataType, target: DataType, *, may_lose: b
 
 def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int) -> Column:
     """Return the wanted column from the stored one (`None` when the mapping has no source)."""
-    wanted = arrow_type(mapping.target.type)
+    target_type = arrow_type(mapping.target.type)
     if mapping.source is None or values is None:
-        return nulls(row_count, wanted)
+        return nulls(row_count, target_type)
     if mapping.is_identity:
         return values
     source, target = mapping.source.type, mapping.target.type
     if isinstance(values, pa.ChunkedArray) and not isinstance(target, ScalarType):
         chunks = [_mapped(chunk, source, target) for chunk in values.chunks]
-        return pa.chunked_array(chunks, type=wanted)
+        return pa.chunked_array(chunks, type=target_type)
     return _mapped(values, source, target)
 
 
@@ -121,7 +121,7 @@ def _mapped(values: Column, source: DataType, target: DataType) -> Column:
 
 def _map_row(values: pa.StructArray, source: RowType, target: RowType) -> pa.StructArray:
     """Return a structure with its children matched by id; a null structure stays null."""
-    positions = {field.id: at for at, field in enumerate(source.fields)}
+    positions = {field.id: index for index, field in enumerate(source.fields)}
     children = [
         apply_mapping(
             mapping,
@@ -134,7 +134,7 @@ def _map_row(values: pa.StructArray, source: RowType, target: RowType) -> pa.Str
     return pa.StructArray.from_arrays(children, fields=list(arrow_type(target)), mask=mask)
 
 
-def conform(values: Column, wanted: pa.DataType, *, file_name: str, column: str) -> Column:
+def conform(values: Column, target_type: pa.DataType, *, file_name: str, column: str) -> Column:
     """Return a column as read from a file in the Arrow type that its declared type has here.
 
     Writers differ: plain integers for TINYINT, fixed bytes for decimals, INT96 without a zone,
@@ -142,30 +142,34 @@ def conform(values: Column, wanted: pa.DataType, *, file_name: str, column: str)
     nulls in nested fields that may not be null are not.
     """
     stored = values.type
-    if stored == wanted:
+    if stored == target_type:
         return values
     try:
-        if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
+        if pa.types.is_timestamp(stored) and pa.types.is_timestamp(target_type):
             # Zones are labels here: the instant, or the wall clock, is the number itself.
-            plain = pc.cast(
-                _viewed(values, pa.timestamp(stored.unit)), pa.timestamp(wanted.unit), safe=False
+            storage = pc.cast(
+                _viewed(values, pa.timestamp(stored.unit)),
+                pa.timestamp(target_type.unit),
+                safe=False,
             )
-            return _viewed(plain, wanted)
-        if not requires(wanted):
-            return pc.cast(values, wanted)
+            return _viewed(storage, target_type)
+        if not requires(target_type):
+            return pc.cast(values, target_type)
         if isinstance(values, pa.ChunkedArray):
-            chunks = [in_type(column, chunk, wanted, pc.cast) for chunk in values.chunks]
-            return pa.chunked_array(chunks, type=wanted)
-        return in_type(column, values, wanted, pc.cast)
+            chunks = [in_type(column, chunk, target_type, pc.cast) for chunk in values.chunks]
+            return pa.chunked_array(chunks, type=target_type)
+        return in_type(column, values, target_type, pc.cast)
     except (pa.ArrowException, UnicodeDecodeError, InvalidInputError) as cause:
         raise CorruptFileError(
-            f"column {column!r} is stored as {stored}, which does not read as {wanted}",
+            f"column {column!r} is stored as {stored}, which does not read as {target_type}",
             file=file_name,
             column=column,
         ) from cause
 
 
-def _viewed(values: Column, wanted: pa.DataType) -> Column:
+def _viewed(values: Column, target_type: pa.DataType) -> Column:
     if isinstance(values, pa.ChunkedArray):
-        return pa.chunked_array([chunk.view(wanted) for chunk in values.chunks], type=wanted)
-    return values.view(wanted)
+        return pa.chunked_array(
+            [chunk.view(target_type) for chunk in values.chunks], type=target_type
+        )
+    return values.view(target_type)

@@ -9,9 +9,9 @@ def decoded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     In two steps, as Arrow takes values from a dictionary of plain text and not from one of views.
     """
     for keeps_dictionaries in (True, False):
-        plain = plain_schema(reader.schema, keeps_dictionaries=keeps_dictionaries)
-        if plain != reader.schema:
-            reader = reader.cast(plain)
+        target_schema = plain_schema(reader.schema, keeps_dictionaries=keeps_dictionaries)
+        if target_schema != reader.schema:
+            reader = reader.cast(target_schema)
     return reader
 
 

@@ -81,8 +81,8 @@ class TableSchema(NamedElsewhere):
     def __repr__(self) -> str:
         """What a person looks for; the attributes hold the rest."""
         columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in self.fields)
-        for what, names in (("key", self.primary_keys), ("partitioned by", self.partition_keys)):
-            columns += f"; {what} {', '.join(names)}" if names else ""
+        for role, names in (("key", self.primary_keys), ("partitioned by", self.partition_keys)):
+            columns += f"; {role} {', '.join(names)}" if names else ""
         return f"<TableSchema {self.id}: {columns}>"
 
     @property
@@ -160,15 +160,15 @@ class TableSchema(NamedElsewhere):
         """
         if names is None:
             return self.fields
-        known = {field.name: field for field in (*self.fields, *_TRACKING_FIELDS)}
-        missing = [name for name in names if name not in known]
+        fields_by_name = {field.name: field for field in (*self.fields, *_TRACKING_FIELDS)}
+        missing = [name for name in names if name not in fields_by_name]
         if missing:
             raise CorruptFileError(
                 "a manifest names columns of a file that its schema does not have; run verify",
                 columns=missing,
                 schema_id=self.id,
             )
-        return tuple(known[name] for name in names)
+        return tuple(fields_by_name[name] for name in names)
 
     @property
     def may_have_indexes(self) -> bool:

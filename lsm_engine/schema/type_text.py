@@ -70,7 +70,7 @@ def columns_of_text(text: str) -> pa.Schema:
     TIMESTAMP(p) TIMESTAMP_LTZ(p) ARRAY<…> MAP<…, …> ROW<name TYPE, …>. Raises InvalidInputError for
     anything else, UnsupportedError for types that an Arrow schema cannot carry, such as TIMESTAMP(5).
     """
-    return pa.schema(column_of_text(name, kind) for name, kind in map(_named, _parts(text)))
+    return pa.schema(column_of_text(name, kind) for name, kind in map(_split_field, _parts(text)))
 
 
 def column_of_text(name: str, kind: str) -> pa.Field:
@@ -106,8 +106,8 @@ def arrow_of_text(name: str, kind: str) -> pa.DataType:
 
 def _require_same(name: str, declared: DataType, carried: DataType) -> None:
     # Arrow carries NOT NULL as it is, and gives it to the keys of maps, which never are null.
-    became, wanted = (type_text(each).replace(" NOT NULL", "") for each in (carried, declared))
-    if became != wanted:
+    became, expected = (type_text(kind).replace(" NOT NULL", "") for kind in (carried, declared))
+    if became != expected:
         raise UnsupportedError(
             f"column {name!r} would become {type_text(carried)}; declare it so",
             kind=ErrorKind.UNSUPPORTED_TYPE,
@@ -122,15 +122,15 @@ def _stored(text: str) -> Any:
     if (array := _ARRAY.fullmatch(text)) is not None:
         nullable = " ".join((array["null"] or "").upper().split())
         return {"type": f"ARRAY {nullable}".strip(), "element": _stored(array["element"])}
-    word, bracket, rest = text.partition("<")
+    word, bracket, remainder = text.partition("<")
     if not bracket:
         first = re.split(r"\W", text, maxsplit=1)[0]
-        more = text[len(first) :]
+        tail = text[len(first) :]
         meant = _OTHER_WORDS.get(first.upper(), first)
-        if more.lstrip().startswith("(") and not meant.startswith("TIMESTAMP"):
+        if tail.lstrip().startswith("(") and not meant.startswith("TIMESTAMP"):
             return text  # others have no precision
-        return meant + more
-    inner, closing, suffix = rest.rpartition(">")
+        return meant + tail
+    inner, closing, suffix = remainder.rpartition(">")
     nullable = " ".join(suffix.upper().split())
     if nullable not in _NULLS:
         raise _wrong(text)
@@ -143,7 +143,7 @@ def _stored(text: str) -> Any:
             key, value = map(_stored, parts)
             return {"type": f"MAP {nullable}".strip(), "key": key, "value": value}
         case ("ROW" | "STRUCT", _) if closing:
-            members = [_named(part) for part in parts]
+            members = [_split_field(part) for part in parts]
             fields = [
                 {"id": number, "name": name, "type": _stored(member)}
                 for number, (name, member) in enumerate(members)
@@ -153,7 +153,7 @@ def _stored(text: str) -> Any:
             raise _wrong(text)
 
 
-def _named(text: str) -> tuple[str, str]:
+def _split_field(text: str) -> tuple[str, str]:
     text = text.strip()
     if text[:1] in ('"', "`"):
         name, quote, kind = text[1:].partition(text[0])

@@ -156,9 +156,9 @@ def in_range(value: DataType) -> DataType:
                     if least is not None
                     else "takes no length or precision"
                 )
-                more = ", of which the scale is a part" if root is Root.DECIMAL else ""
+                note = ", of which the scale is a part" if root is Root.DECIMAL else ""
                 raise InvalidInputError(
-                    f"{_scalar_text(value)} is not a column type: {root.value} {room}{more}",
+                    f"{_scalar_text(value)} is not a column type: {root.value} {room}{note}",
                     kind=ErrorKind.UNSUPPORTED_TYPE,
                     type=_scalar_text(value),
                 )
@@ -166,8 +166,8 @@ def in_range(value: DataType) -> DataType:
 
 
 def _parse_nested(stored: dict[str, Any]) -> DataType:
-    word, _, rest = str(stored.get("type", "")).strip().upper().partition(" ")
-    nullable = rest.strip() != "NOT NULL"
+    word, _, remainder = str(stored.get("type", "")).strip().upper().partition(" ")
+    nullable = remainder.strip() != "NOT NULL"
     if word == "ARRAY":
         return ArrayType(element=parse_type(stored["element"]), nullable=nullable)
     if word == "MAP":
@@ -197,13 +197,13 @@ def parse_field(stored: dict[str, Any]) -> DataField:
 
 
 def _parse_scalar(text: str) -> ScalarType:
-    found = _TEXT.fullmatch(text.strip().upper())
-    if found is None:
+    match = _TEXT.fullmatch(text.strip().upper())
+    if match is None:
         raise InvalidInputError(
             f"{text!r} is not a column type; {_SUCH_AS}", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
         )
-    name = found["name"]
-    zone = (found["zone"] or "").split()
+    name = match["name"]
+    zone = (match["zone"] or "").split()
     zoned = zone[:1] == ["WITH"]  # SQL's WITH TIME ZONE keeps the instant alone here, as everywhere
     if zone and name != "TIMESTAMP" and (zoned or name != "TIME"):
         raise InvalidInputError(
@@ -221,13 +221,13 @@ def _parse_scalar(text: str) -> ScalarType:
             kind=ErrorKind.UNSUPPORTED_TYPE,
             type=text,
         ) from None
-    precision = int(found["p"]) if found["p"] else _DEFAULT_PRECISION.get(root)
+    precision = int(match["p"]) if match["p"] else _DEFAULT_PRECISION.get(root)
     if root is Root.VARCHAR and precision == _MAX_LENGTH:
         root, precision = Root.STRING, None
     if root is Root.VARBINARY and precision == _MAX_LENGTH:
         root, precision = Root.BYTES, None
-    scale = int(found["s"] or 0) if root is Root.DECIMAL else None
-    nullable = "NOT" not in (found["null"] or "")
+    scale = int(match["s"] or 0) if root is Root.DECIMAL else None
+    nullable = "NOT" not in (match["null"] or "")
     return ScalarType(root=root, nullable=nullable, precision=precision, scale=scale)
 
 

@@ -61,9 +61,9 @@ def cut(case):
 def plan(case):
     files = shapes.files(f"{case['take']} {case.get('keep', '')}")
     taken = files[: len(case["take"].split())]
-    levels = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    levels = Levels.from_files(files, level_count=6, key_order=shapes.key_order)
     unit = CompactUnit(
-        runs=Levels.of(taken, level_count=6, key_order=shapes.key_order).runs,
+        runs=Levels.from_files(taken, level_count=6, key_order=shapes.key_order).runs,
         output_level=int(case.get("output", 5)),
         reason=PickReason.FULL,
     )

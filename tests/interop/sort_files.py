@@ -93,7 +93,7 @@ def stored(rows: pa.Table) -> pa.RecordBatch:
 
 def layout_of(schema: TableSchema) -> RowLayout:
     """What sort files keep of rows."""
-    layout = RowLayout.of(schema, StoredValue.ROW)
+    layout = RowLayout.from_schema(schema, StoredValue.ROW)
     assert POSITION not in layout.stored_names
     return layout
 

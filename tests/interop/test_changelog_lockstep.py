@@ -154,7 +154,9 @@ class WithChangelog(Lockstep):
                 continue
             assert session.key_order is not None
             files = [entry.file for entry in session.live_entries(by_id[number - 1])]
-            levels = Levels.of(files, level_count=options.level_count, key_order=session.key_order)
+            levels = Levels.from_files(
+                files, level_count=options.level_count, key_order=session.key_order
+            )
             delta = [
                 entry
                 for meta in session.manifests.read_list(snapshot.delta_manifest_list)
@@ -166,7 +168,9 @@ class WithChangelog(Lockstep):
                 continue
             units = [pick_full(levels.runs, max_level=levels.max_level)]
             forced = looks_up_older_rows(options) or is_first_row(self.profile)
-            strategy = (ForceUpLevelZero if forced else UniversalCompaction).of(options, hour=0)
+            strategy = (ForceUpLevelZero if forced else UniversalCompaction).from_options(
+                options, hour=0
+            )
             asked_fully = self.log and self.log[-1] == "compact full=True"
             if not asked_fully:
                 units = [strategy.pick(levels.runs, max_level=levels.max_level)]

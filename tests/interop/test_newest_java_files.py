@@ -124,7 +124,7 @@ class LookupCase:
                 zip(*self.asked, strict=True), self.layout.key_types, strict=True
             )
         ]
-        batch, places = KeyBatch.of(columns, list(self.layout.key_types))
+        batch, places = KeyBatch.from_columns(columns, list(self.layout.key_types))
         handles = store.find(batch, np.arange(len(batch), dtype=np.int64)).last
         hit = handles >= 0
         fetched = store.fetch(handles[hit], self.layout.stored_names)

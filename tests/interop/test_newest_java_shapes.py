@@ -57,7 +57,7 @@ def facts_of(file: DataFileMeta) -> list[Any]:
 
 
 def levels_of(files: list[DataFileMeta], count: int) -> Levels:
-    return Levels.of(files, level_count=count, key_order=shapes.key_order)
+    return Levels.from_files(files, level_count=count, key_order=shapes.key_order)
 
 
 def names(unit: CompactUnit | None) -> list[Any] | None:

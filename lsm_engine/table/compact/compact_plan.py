@@ -97,7 +97,7 @@ class _Planner:
         self._full = full
         self._rewrites_all = full and options[core_options.COMPACTION_FORCE_REWRITE_ALL_FILES]
         self._now_millis = session.clock.now_millis()
-        self._early = EarlyFull.of(options)
+        self._early = EarlyFull.from_options(options)
         self._expiry = RecordExpiry.of(session.schema, self._now_millis)
         self._strategy = _strategy(session.schema, hour=session.clock.local_time()[3])
         self._target_file_size = options.target_file_size(has_primary_key=True)
@@ -140,7 +140,7 @@ class _Planner:
             if key[1] < 0:
                 continue  # rows that wait for a bucket are no tree
             files = [entry.file for entry in entries]
-            levels = Levels.of(files, level_count=count, key_order=self._key_order)
+            levels = Levels.from_files(files, level_count=count, key_order=self._key_order)
             vector_files = vectors.get(key, ())
             found = self._steps(levels, key, frozenset(vector_places(vector_files)))
             if found is not None:
@@ -277,9 +277,9 @@ def _strategy(schema: TableSchema, *, hour: int) -> UniversalCompaction | ForceU
         options[core_options.MERGE_ENGINE].policy.keeps_first_row
     )
     if awaited or options[core_options.COMPACTION_FORCE_UP_LEVEL_0]:
-        forced = ForceUpLevelZero.of(options, hour=hour)
+        forced = ForceUpLevelZero.from_options(options, hour=hour)
         return replace(forced, max_interval=None) if emits_moves(schema) else forced
-    return UniversalCompaction.of(options, hour=hour)
+    return UniversalCompaction.from_options(options, hour=hour)
 
 
 def _without_bulk_load(

@@ -61,7 +61,7 @@ class OlderRows:
         self._fields = schema.select(schema.trimmed_primary_keys)
         self._schema = schema.key_value_arrow
         count = schema.options.level_count
-        levels = Levels.of(files, level_count=count, key_order=order)
+        levels = Levels.from_files(files, level_count=count, key_order=order)
         stores = _lookup_files(context, partition, bucket, value)
         self._levels = LookupLevels(levels, stores, deleted=deleted)
 

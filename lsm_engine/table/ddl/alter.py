@@ -22,7 +22,7 @@ from lsm_engine.merge.rule_texts import column_rule_texts
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import from_expression
-from lsm_engine.schema.alteration import changed
+from lsm_engine.schema.alteration import apply_changes
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.changes import ChangeType, RemoveOption, SchemaChange, SetOption
 from lsm_engine.schema.explicit_casts import WHOLE
@@ -96,7 +96,7 @@ def _due(
 def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
     """Return the schema after the session's, once its rows, as they are now, are known to suit it."""
     newest = session.schema
-    schema = changed(
+    schema = apply_changes(
         newest,
         changes,
         has_data=session.snapshots.latest_id() is not None,

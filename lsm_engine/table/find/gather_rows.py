@@ -35,7 +35,7 @@ class KeyRows:
         """Sort keys; `rows` are their places in the input."""
         fields = schema.select(schema.trimmed_primary_keys)
         columns = [keys.column(field.name) for field in fields]
-        batch, places = KeyBatch.of(columns, [field.type for field in fields])
+        batch, places = KeyBatch.from_columns(columns, [field.type for field in fields])
         return KeyRows(batch=batch, rows=rows[places])
 
 
@@ -102,7 +102,7 @@ class FoundRows:
         for rows in merged:
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
             for batch in batches:
-                here = SearchKeys.of(self._rules.keys(batch))
+                here = SearchKeys.from_sort_keys(self._rules.keys(batch))
                 everything = np.arange(len(keys.batch), dtype=np.int64)
                 row = locate(here, keys.batch.search, everything).last
                 hit = row >= 0

@@ -252,7 +252,7 @@ class KeySearch:
     def _batch(self, rows: Longs) -> tuple[KeyBatch, Longs]:
         fields = self.schema.select(self.schema.trimmed_primary_keys)
         columns = [self.keys.column(field.name).take(pa.array(rows)) for field in fields]
-        return KeyBatch.of(columns, [field.type for field in fields])
+        return KeyBatch.from_columns(columns, [field.type for field in fields])
 
     def may_be_in(self, partition: bytes, *, own: bool) -> Bools:
         """Return which keys are of a partition, or, not being `own`, may be in it all the same."""
@@ -322,7 +322,9 @@ def read_keys(reader: DataFileReader, schema: TableSchema, number: int | None = 
     else:
         sequence = np.broadcast_to(np.int64(number), rows.num_rows)
     return FileKeys(
-        search=SearchKeys.of(sort_keys([rows.column(n) for n in schema.trimmed_primary_keys])),
+        search=SearchKeys.from_sort_keys(
+            sort_keys([rows.column(n) for n in schema.trimmed_primary_keys])
+        ),
         sequence=sequence,
         kind=kind,
     )

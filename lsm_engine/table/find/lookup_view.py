@@ -235,7 +235,7 @@ class ViewMaker:
     ) -> LookupLevels:
         session = self.session
         assert session.key_order is not None
-        levels = Levels.of(
+        levels = Levels.from_files(
             (entry.file for entry in entries),
             level_count=session.options.level_count,
             key_order=session.key_order,

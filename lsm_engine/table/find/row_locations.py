@@ -191,7 +191,7 @@ def matching_rows(
     schema = session.schema
     names = tuple(keys.schema.names)
     types = [field.type for field in schema.select(names)]
-    batch, places = KeyBatch.of(keys.columns, types)
+    batch, places = KeyBatch.from_columns(keys.columns, types)
     context = session.context(entry.file.schema_id for entry in entries)
     for entry in entries:
         with context.open_file(entry.partition, entry.bucket, entry.file, names) as reader:
@@ -225,9 +225,9 @@ def match_keys(rows: pa.RecordBatch, batch: KeyBatch, names: Sequence[str]) -> t
         columns = [column.take(pa.array(whole)) for column in columns]
     if not len(whole) or not len(batch):
         return _NONE, _NONE
-    mine, order = KeyBatch.of(columns, batch.types)
+    mine, order = KeyBatch.from_columns(columns, batch.types)
     asked: Longs = np.arange(len(mine), dtype=np.int64)
-    found = locate_keys(SearchKeys.of(batch.keys), mine.search, asked).last
+    found = locate_keys(SearchKeys.from_sort_keys(batch.keys), mine.search, asked).last
     hit = np.flatnonzero(found >= 0)
     positions = whole[order[hit]]
     sorted_ = np.argsort(positions, kind="stable")

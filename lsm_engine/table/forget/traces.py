@@ -80,7 +80,7 @@ class TraceSearch:
         self._names = names
         self._fields = session.schema.select(names)
         types = [field.type for field in self._fields]
-        self._batch, _ = KeyBatch.of(keys.columns.columns, types)
+        self._batch, _ = KeyBatch.from_columns(keys.columns.columns, types)
 
     def run(self, outside: Iterable[bytes] = ()) -> SearchReport:
         """Search all files there are. `outside`: texts that were found elsewhere, too."""

@@ -160,7 +160,9 @@ def _versions(
 ) -> list[_Version]:
     """Return the versions in the files of a bucket, the oldest run first; which are hidden, too."""
     assert session.key_order is not None, "keys_of has refused tables without a key"
-    levels = Levels.of(files, level_count=session.options.level_count, key_order=session.key_order)
+    levels = Levels.from_files(
+        files, level_count=session.options.level_count, key_order=session.key_order
+    )
     context = session.context(file.schema_id for file in files)
     whole, reader = BucketReader(context, *place), BucketReader(context, *place, vectors.values())
     found = []
@@ -205,7 +207,7 @@ def _rows_in(
     rules = merge_rules(schema)
     fields = schema.select(schema.trimmed_primary_keys)
     columns = [keys.column(field.name) for field in fields]
-    batch, _ = KeyBatch.of(columns, [field.type for field in fields])
+    batch, _ = KeyBatch.from_columns(columns, [field.type for field in fields])
     names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
     return [
         row
@@ -219,7 +221,7 @@ def _rows_of_key(
 ) -> list[pa.RecordBatch]:
     if not rows.num_rows:
         return []
-    here = locate(SearchKeys.of(rules.keys(rows)), batch.search, np.zeros(1, np.int64))
+    here = locate(SearchKeys.from_sort_keys(rules.keys(rows)), batch.search, np.zeros(1, np.int64))
     first, last = int(here.first[0]), int(here.last[0])
     found = [rows.slice(at, 1) for at in range(first, last + 1)]
     others = [name for name in keys.schema.names if name not in rules.key_columns]

@@ -60,7 +60,9 @@ def bucket_trees(session: TableSession, snapshot: Snapshot | None = None) -> lis
 def _runs(session: TableSession, files: list[DataFileMeta]) -> tuple[TreeRun, ...]:
     if session.key_order is None:
         return (_run(0, files),)
-    levels = Levels.of(files, level_count=session.options.level_count, key_order=session.key_order)
+    levels = Levels.from_files(
+        files, level_count=session.options.level_count, key_order=session.key_order
+    )
     return tuple(_run(run.level, list(run.files)) for run in levels.runs)
 
 

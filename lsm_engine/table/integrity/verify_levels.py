@@ -41,7 +41,7 @@ def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[F
     found = []
     for (partition, bucket), held in by_bucket(entries).items():
         try:
-            Levels.of([entry.file for entry in held], level_count=1, key_order=order)
+            Levels.from_files([entry.file for entry in held], level_count=1, key_order=order)
         except LsmError as error:
             where = context.bucket_directory(partition, bucket)
             found.append(Finding(text=f"{where}: {error}"))

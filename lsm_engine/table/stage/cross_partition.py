@@ -108,7 +108,7 @@ class CrossPartitionRouting:
         own = np.array([self._number(partition) for partition in stored], np.int64)[local]
         fields = schema.select(schema.primary_keys)
         columns = [incoming.rows.column(field.name) for field in fields]
-        keys, order = KeyBatch.of(columns, [field.type for field in fields])
+        keys, order = KeyBatch.from_columns(columns, [field.type for field in fields])
         heads = np.zeros(len(order), np.bool_)
         heads[keys.firsts] = True
         # Rows of one key in the order in which they came.
@@ -135,7 +135,7 @@ class CrossPartitionRouting:
         """Return where each distinct key is: by earlier rows of this write, or else by files."""
         firsts = np.flatnonzero(heads)
         columns = [column.take(pa.array(firsts)) for column in keys.columns]
-        distinct, _ = KeyBatch.of(columns, keys.types)
+        distinct, _ = KeyBatch.from_columns(columns, keys.types)
         partition, bucket = np.full(len(firsts), -1, np.int64), np.full(len(firsts), -1, np.int64)
         unknown = np.ones(len(firsts), np.bool_)
         for earlier in reversed(self._earlier):

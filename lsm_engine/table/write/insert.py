@@ -122,7 +122,7 @@ def _firsts(keys: pa.RecordBatch, schema: TableSchema) -> Bools:
     """Return which rows are the first ones of their keys."""
     fields = schema.select(schema.primary_keys)
     columns = [keys.column(field.name) for field in fields]
-    batch, places = KeyBatch.of(columns, [field.type for field in fields])
+    batch, places = KeyBatch.from_columns(columns, [field.type for field in fields])
     firsts: Bools = np.zeros(len(places), np.bool_)
     firsts[places[batch.firsts]] = True
     return firsts

@@ -293,7 +293,7 @@ class _CommittedRows:
         real = frozenset(bucket for bucket in self.buckets if bucket[1] != POSTPONED)
         options, first = self._session.options, self._made.id
         assigned = real == self.buckets
-        untouched = WriteResult.of(
+        untouched = WriteResult.from_snapshot(
             self._made, visible=assigned and not (self._hidden_at_first and real)
         )
         needs_no_compaction = not self._hidden_at_first and self._reach is Reach.ALL
@@ -312,7 +312,7 @@ class _CommittedRows:
             log.warning("could not look whether the rows of a write can be read: %s", error)
             return untouched
         emitted = emitted and self._reach is not Reach.ALL
-        return WriteResult.of(
+        return WriteResult.from_snapshot(
             self._made,
             visible=assigned and visible,
             changelog_id=at.id if emitted else first,

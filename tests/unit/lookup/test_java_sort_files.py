@@ -36,7 +36,7 @@ def check_opened(file: Path, schema: TableSchema, name: str) -> None:
     fields = schema.select(schema.trimmed_primary_keys)
     shuffled = rows.take(pa.array(np.random.default_rng(1).permutation(2 * COUNT)))
     columns = [shuffled.column(f.name).combine_chunks() for f in fields]
-    batch, places = KeyBatch.of(columns, [f.type for f in fields])
+    batch, places = KeyBatch.from_columns(columns, [f.type for f in fields])
     handles = store.find(batch, np.arange(len(batch), dtype=np.int64)).last
     numbers = [one.as_py() for one in shuffled.take(pa.array(places)).column("day")]
     there = {one.as_py() for one in rows.slice(0, COUNT).column("day")}

@@ -286,7 +286,7 @@ def test_ranges_prune_ordered_keys_and_are_passed_over_for_random_ones():
     def low(n):
         return (n + (1 << 63)).to_bytes(8, "big")
 
-    batch, _ = KeyBatch.of([pa.array(np.arange(1000))], kind)
+    batch, _ = KeyBatch.from_columns([pa.array(np.arange(1000))], kind)
     ordered = [
         KeySpan(file_name=f"f{n}", lowest=low(n * 100), highest=low(n * 100 + 99))
         for n in range(20)

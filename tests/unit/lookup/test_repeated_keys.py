@@ -51,10 +51,10 @@ def test_distinct_keys_are_counted_once_in_every_form_of_key():
         "DECIMAL(30, 0)": pa.array([3, 1, 3, 1, 1, -5], pa.decimal128(30, 0)),
     }
     for text, column in columns.items():
-        batch, places = KeyBatch.of([column], [parse_type(text)])
+        batch, places = KeyBatch.from_columns([column], [parse_type(text)])
         assert [column[place].as_py() for place in places[batch.firsts].tolist()] == [
             column[place].as_py() for place in (5, 1, 0)
         ]
         assert places[batch.firsts].tolist() == [5, 1, 0]  # the one that came first
-    empty, _ = KeyBatch.of([pa.array([], pa.int64())], [parse_type("BIGINT")])
+    empty, _ = KeyBatch.from_columns([pa.array([], pa.int64())], [parse_type("BIGINT")])
     assert empty.firsts.tolist() == []

@@ -48,7 +48,7 @@ def test_each_value_of_each_kind(kind, value, table, tmp_path):
         (levels,) = partition.buckets.values()
         asked = pa.array([f"key-{n:05d}" for n in range(3200)])
         fields = table.schema.select(["k"])
-        batch, _ = KeyBatch.of([asked], [field.type for field in fields])
+        batch, _ = KeyBatch.from_columns([asked], [field.type for field in fields])
         hits = levels.find(batch)
         there = set(range(0, 3000, 3)) | set(range(0, 600, 2))
         assert (hits.store >= 0).tolist() == [n in there for n in range(3200)]

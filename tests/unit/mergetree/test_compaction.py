@@ -110,7 +110,7 @@ def grown(sizes, count, ratio):
 
 @given(buckets(), st.integers(1, 7), st.sampled_from([0, 1, 50]), st.sampled_from([0, 25, 200]))
 def test_universal_picks_by_the_book(files, trigger, ratio, amplification):
-    tree = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    tree = Levels.from_files(files, level_count=6, key_order=shapes.key_order)
     unit = unit_of(tree, trigger, ratio, amplification)
     wanted = by_the_book(tree.runs, tree.max_level, trigger, ratio, amplification)
     if unit is None:
@@ -125,7 +125,7 @@ def test_universal_picks_by_the_book(files, trigger, ratio, amplification):
 
 @given(buckets(), SIZES, st.booleans(), st.integers(1, 6), st.data())
 def test_a_plan_leaves_a_sound_tree(files, target, full, trigger, data):
-    tree = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    tree = Levels.from_files(files, level_count=6, key_order=shapes.key_order)
     looked_at = (
         data.draw(st.sets(st.sampled_from([file.file_name for file in files]))) if files else set()
     )
@@ -176,7 +176,7 @@ def outcome(step, at):
 
 @given(buckets())
 def test_deletes_stay_while_something_older_is_left(files):
-    tree = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    tree = Levels.from_files(files, level_count=6, key_order=shapes.key_order)
     unit = unit_of(tree, 2, 1, 200)
     if unit is None:
         return
@@ -190,7 +190,7 @@ def test_deletes_stay_while_something_older_is_left(files):
 
 def test_repeated_compaction_comes_to_rest():
     files = shapes.files("L0:10 L0:10 L0:10 L0:10 L0:10 L1:10 L5:100")
-    tree = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    tree = Levels.from_files(files, level_count=6, key_order=shapes.key_order)
     for _ in range(10):
         unit = unit_of(tree, 3, 1, 200)
         if unit is None:
@@ -232,7 +232,7 @@ def test_one_file_in_place_is_no_work():
 
 
 def test_options_reach_the_strategy():
-    strategy = UniversalCompaction.of(
+    strategy = UniversalCompaction.from_options(
         given_options(
             {
                 core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER.key: 7,
@@ -245,17 +245,19 @@ def test_options_reach_the_strategy():
     assert strategy == UniversalCompaction(
         max_size_amplification_percent=150, size_ratio_percent=3, run_count_trigger=7
     )
-    assert UniversalCompaction.of(given_options({}), hour=0).run_count_trigger == 5
+    assert UniversalCompaction.from_options(given_options({}), hour=0).run_count_trigger == 5
 
 
 def test_a_lookup_compaction_is_patient_only_if_it_is_gentle():
-    radical = ForceUpLevelZero.of(given_options({}), hour=0)
+    radical = ForceUpLevelZero.from_options(given_options({}), hour=0)
     assert radical.max_interval is None
     gentle = {
         core_options.LOOKUP_COMPACT.key: "gentle",
         core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER.key: 4,
     }
-    assert ForceUpLevelZero.of(given_options(gentle), hour=0).max_interval == 8  # twice the trigger
+    assert (
+        ForceUpLevelZero.from_options(given_options(gentle), hour=0).max_interval == 8
+    )  # twice the trigger
 
 
 def test_impossible_units_and_runs_are_bugs():
@@ -284,7 +286,7 @@ def test_impossible_units_and_runs_are_bugs():
 )
 def test_a_large_first_load_may_move_to_the_last_level(shape, moved):
     """The oldest files of level 0, as far as they are disjoint, hold no deletes and are large."""
-    levels = Levels.of(shapes.files(shape), level_count=6, key_order=shapes.key_order)
+    levels = Levels.from_files(shapes.files(shape), level_count=6, key_order=shapes.key_order)
     assert [file.file_name for file in bulk_load(levels, target_file_size=100)] == moved
 
 
@@ -306,7 +308,10 @@ def test_off_peak_hours_add_to_the_size_ratio(start, end, off_peak):
             core_options.COMPACTION_OFFPEAK_RATIO.key: 50,
         }
     )
-    ratios = [UniversalCompaction.of(options, hour=hour).size_ratio_percent for hour in range(24)]
+    ratios = [
+        UniversalCompaction.from_options(options, hour=hour).size_ratio_percent
+        for hour in range(24)
+    ]
     assert ratios == [51 if hour in off_peak else 1 for hour in range(24)]
 
 
@@ -321,14 +326,14 @@ def test_off_peak_hours_add_to_the_size_ratio(start, end, off_peak):
         ("L0:10 L3:5 L5:50", EarlyFull(interval_millis=None, total_bytes=None, incremental_bytes=14), 0),
         ("L0:10 L3:5 L5:50", EarlyFull(interval_millis=None, total_bytes=None, incremental_bytes=15), None),
         ("L0:10 L3:50", EarlyFull(interval_millis=None, total_bytes=None, incremental_bytes=59), 0),
-        ("L0:10 L5:50", EarlyFull.of(given_options({})), None),
+        ("L0:10 L5:50", EarlyFull.from_options(given_options({})), None),
     ],
 )  # fmt: skip
 def test_early_full_compaction_is_asked_for(shape, early, asks):
     """`asks`: from how long after the last level was written on; None: never."""
     written = 1_000_000
     files = [replace(file, creation_millis=written) for file in shapes.files(shape)]
-    runs = Levels.of(files, level_count=6, key_order=shapes.key_order).runs
+    runs = Levels.from_files(files, level_count=6, key_order=shapes.key_order).runs
     for age in (0, 1000, 9000):
         asked = early.asks(runs, max_level=5, now_millis=written + age)
         assert asked == (asks is not None and age >= asks)

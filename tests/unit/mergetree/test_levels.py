@@ -44,7 +44,7 @@ def test_ties_on_level_0_are_told_apart():
         one,
     ]
     for order in (files, files[::-1]):
-        tree = Levels.of(order, level_count=3, key_order=shapes.key_order)
+        tree = Levels.from_files(order, level_count=3, key_order=shapes.key_order)
         assert names(tree.level_zero) == ["z", "v", "y", "w", "x"]
 
 
@@ -77,7 +77,7 @@ def test_the_error_names_the_files_that_overlap():
 
 def test_a_file_without_a_creation_time_stands_before_one_of_the_epoch():
     one, other = shapes.files("L0:1@5=b L0:1@5=a")
-    made = Levels.of(
+    made = Levels.from_files(
         [replace(other, creation_millis=0), one], level_count=2, key_order=shapes.key_order
     )
     assert [file.file_name for file in made.level_zero] == ["b", "a"]
@@ -105,7 +105,7 @@ def test_an_input_that_is_not_there_is_a_bug():
 
 @given(buckets(), st.integers(0, 40), st.integers(0, 7))
 def test_candidates_are_the_files_whose_range_holds_the_key(files, key, from_level):
-    tree = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    tree = Levels.from_files(files, level_count=6, key_order=shapes.key_order)
     found = list(tree.candidates(key_of(key), from_level=from_level))
     wanted = [
         file
@@ -117,7 +117,7 @@ def test_candidates_are_the_files_whose_range_holds_the_key(files, key, from_lev
 
 @given(buckets())
 def test_levels_keep_every_file_in_order(files):
-    tree = Levels.of(files, level_count=3, key_order=shapes.key_order)
+    tree = Levels.from_files(files, level_count=3, key_order=shapes.key_order)
     assert sorted(names(tree.files)) == sorted(names(files))
     assert tree.level_count >= 3
     assert [run.level for run in tree.runs] == sorted(run.level for run in tree.runs)

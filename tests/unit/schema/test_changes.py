@@ -9,7 +9,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
-from lsm_engine.schema.alteration import changed
+from lsm_engine.schema.alteration import apply_changes
 from lsm_engine.schema.types import DataField, RowType
 from lsm_engine.table.open_table import open_table
 
@@ -330,8 +330,8 @@ def test_a_schema_with_two_fields_of_one_id_goes_no_further(table: lsm.Table) ->
     schema = replace(table.schema, fields=(*table.schema.fields, doubled), highest_field_id=8)
     add, drop = lsm.AddColumn("more", "INT"), lsm.DropColumn("r")
     with pytest.raises(lsm.InvalidInputError, match=r"'n' and 'r\.inner' have the same id 2"):
-        changed(schema, [add], has_data=True, now_millis=0)
-    assert changed(schema, [add, drop], has_data=True, now_millis=0).names[-1] == "more"
+        apply_changes(schema, [add], has_data=True, now_millis=0)
+    assert apply_changes(schema, [add, drop], has_data=True, now_millis=0).names[-1] == "more"
 
 
 def test_the_past_keeps_its_columns(table: lsm.Table) -> None:

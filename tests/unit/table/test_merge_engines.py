@@ -311,7 +311,7 @@ def test_levels_of_a_first_row_table_never_share_a_key():
     order = table.session.key_order
     assert order is not None
     live = [entry.file for entry in table.session.live_entries(table.latest_snapshot())]
-    levels = Levels.of(live, level_count=6, key_order=order)
+    levels = Levels.from_files(live, level_count=6, key_order=order)
     assert not levels.level_zero
     assert table.scan().count() == len({row[0] for row in read(table)})
 

@@ -33,7 +33,7 @@ def counted_from_files(session):
     for one in session.live_entries(session.snapshots.latest()):
         buckets.setdefault((one.partition, one.bucket), []).append(one.file)
     return {
-        place: len(Levels.of(files, level_count=6, key_order=session.key_order).runs)
+        place: len(Levels.from_files(files, level_count=6, key_order=session.key_order).runs)
         for place, files in buckets.items()
     }
 
