@@ -154,10 +154,10 @@ def _ready(
     stored = table.schema.arrow
     given = {field.name: field.type for field in declaration.schema}
     changes: list[Any] = [
-        AddColumn(name, kind) for name, kind in given.items() if name not in stored.names
+        AddColumn((name,), kind) for name, kind in given.items() if name not in stored.names
     ]
     changes += [
-        ChangeType(name, kind)
+        ChangeType((name,), kind)
         for name, kind in given.items()
         if name in stored.names and _is_wider(kind, stored.field(name).type)
     ]
@@ -167,7 +167,7 @@ def _ready(
         if table.options.texts.get(name) != text
     ]
     if storage.schema is SchemaMode.MATCH and storage.mode not in _TAKES_SOME_COLUMNS:
-        changes += [DropColumn(name) for name in stored.names if name not in given]
+        changes += [DropColumn((name,)) for name in stored.names if name not in given]
     if changes and storage.schema is not SchemaMode.REFUSE:
         table = table.altering(*changes)
         stored = table.schema.arrow

@@ -16,9 +16,7 @@ from lsm_engine.base.errors import (
     ErrorKind,
     InvalidInputError,
     InvalidOptionError,
-    NotFoundError,
 )
-from lsm_engine.base.near_names import no_column
 from lsm_engine.base.option import Option
 from lsm_engine.base.table_options import TableOptions, given_options
 from lsm_engine.schema.arrow_types import FieldIds, require_own_ids, type_from_arrow, with_ids
@@ -27,7 +25,6 @@ from lsm_engine.schema.changes import (
     ChangeType,
     DropColumn,
     MoveColumn,
-    Path,
     RemoveOption,
     RenameColumn,
     SchemaChange,
@@ -37,27 +34,31 @@ from lsm_engine.schema.changes import (
     SetNullable,
     SetOption,
 )
+from lsm_engine.schema.column_path import (
+    Fields,
+    Steps,
+    edited,
+    existing_path,
+    index_of,
+    names_column,
+    new_path,
+    orders_by_column,
+    path_text,
+    relies_on,
+    single_name,
+    with_name,
+)
 from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.evolution import check_cast, keeps_order, may_lose_values
 from lsm_engine.schema.given_columns import given_type
-from lsm_engine.schema.options_of_columns import (
-    names_column,
-    orders_by_column,
-    relies_on,
-    with_name,
-)
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.type_text import type_of_column
 from lsm_engine.schema.types import (
-    ArrayType,
     DataField,
     DataType,
-    MapType,
-    RowType,
     type_text,
 )
 
-Fields: TypeAlias = tuple[DataField, ...]
 _FieldChange: TypeAlias = ChangeType | SetNullable | SetColumnComment | SetColumnDefault
 
 
@@ -86,18 +87,19 @@ def _apply(
         case SetComment():
             return replace(schema, comment=change.comment)
         case RenameColumn():
-            return _renamed(schema, change)
+            return _renamed(schema, existing_path(schema.fields, change.name), change.new_name)
         case MoveColumn():
-            return _within(schema, change.name, lambda siblings: _moved(siblings, change))
+            path = existing_path(schema.fields, change.name)
+            return _within(schema, path, lambda siblings: _moved(siblings, path[-1], change))
         case AddColumn():
-            return _within(schema, change.name, lambda siblings: _added(siblings, change, ids))
+            path = new_path(schema.fields, change.name)
+            return _within(schema, path, lambda siblings: _added(siblings, path[-1], change, ids))
         case DropColumn():
-            _require_free(schema, change.name, "dropped")
-            return _within(
-                schema, change.name, lambda siblings: _without(siblings, _path(change.name))
-            )
+            path = existing_path(schema.fields, change.name)
+            _require_free(schema, path, "dropped")
+            return _within(schema, path, lambda siblings: _without(siblings, path))
         case ChangeType() | SetNullable() | SetColumnComment() | SetColumnDefault():
-            return _with_field(schema, change, ids)
+            return _with_field(schema, existing_path(schema.fields, change.name), change, ids)
         case _:  # what a program passes that no checker has seen
             raise InvalidInputError(
                 "alter takes changes one after another, such as alter(lsm.AddColumn('note', 'STRING'), "
@@ -110,62 +112,16 @@ def _apply(
 # --- columns -------------------------------------------------------------------------------------
 
 
-def _path(name: Path) -> tuple[str, ...]:
-    return (name,) if isinstance(name, str) else name
+def _within(schema: TableSchema, path: Steps, edit: Callable[[Fields], Fields]) -> TableSchema:
+    return replace(schema, fields=edited(schema.fields, path[:-1], edit))
 
 
-def _text(name: Path) -> str:
-    return ".".join(_path(name))
+def _is_among(path: Steps, columns: Sequence[str]) -> bool:
+    """Whether a path is one of the columns, and no field within one."""
+    return len(path) == 1 and path[0] in columns
 
 
-def _within(schema: TableSchema, name: Path, edit: Callable[[Fields], Fields]) -> TableSchema:
-    return replace(schema, fields=_edited(schema.fields, _path(name)[:-1], edit))
-
-
-def _edited(fields: Fields, path: tuple[str, ...], edit: Callable[[Fields], Fields]) -> Fields:
-    """Return fields with those of the structure at `path` edited."""
-    if not path:
-        return edit(fields)
-    index = _index(fields, path[0])
-    kind = _edited_type(fields[index].type, path[1:], edit, path)
-    return (*fields[:index], replace(fields[index], type=kind), *fields[index + 1 :])
-
-
-def _edited_type(
-    kind: DataType,
-    inner_path: tuple[str, ...],
-    edit: Callable[[Fields], Fields],
-    path: tuple[str, ...],
-) -> DataType:
-    match kind:
-        case RowType():
-            return replace(kind, fields=_edited(kind.fields, inner_path, edit))
-        case ArrayType() if inner_path[:1] == ("element",):
-            return replace(kind, element=_edited_type(kind.element, inner_path[1:], edit, path))
-        case MapType() if inner_path[:1] == ("value",):
-            return replace(kind, value=_edited_type(kind.value, inner_path[1:], edit, path))
-        case _:
-            raise NotFoundError(
-                f"{_text(path)!r} is no structure with fields",
-                kind=ErrorKind.NO_SUCH_COLUMN,
-                column=_text(path),
-            )
-
-
-def _index(fields: Fields, name: str) -> int:
-    for index, field in enumerate(fields):
-        if field.name == name:
-            return index
-    names = [field.name for field in fields]
-    raise NotFoundError(
-        f"no column {name!r}; there are {', '.join(names)}{no_column(name, names)}",
-        kind=ErrorKind.NO_SUCH_COLUMN,
-        column=name,
-    )
-
-
-def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
-    name = _path(change.name)[-1]
+def _added(fields: Fields, name: str, change: AddColumn, ids: FieldIds) -> Fields:
     if any(field.name == name for field in fields):
         raise AlreadyExistsError(f"column {name!r} exists; choose another name", column=name)
     own = ids.next()
@@ -189,56 +145,62 @@ def _type(declared: pa.DataType | type | str, column: str, ids: FieldIds) -> Dat
 def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None) -> Fields:
     if first and after is not None:
         raise InvalidInputError("a column goes first or after another, not both", after=after)
-    index = 0 if first else len(fields) if after is None else _index(fields, after) + 1
+    index = 0 if first else len(fields)
+    if after is not None:
+        own = any(sibling.name == after for sibling in fields)
+        index = index_of(fields, after if own else single_name(after, "after")) + 1
     return (*fields[:index], field, *fields[index:])
 
 
-def _moved(fields: Fields, change: MoveColumn) -> Fields:
-    index = _index(fields, _path(change.name)[-1])
+def _moved(fields: Fields, name: str, change: MoveColumn) -> Fields:
+    index = index_of(fields, name)
     remaining = (*fields[:index], *fields[index + 1 :])
     return _placed(remaining, fields[index], first=change.first, after=change.after)
 
 
-def _without(fields: Fields, path: tuple[str, ...]) -> Fields:
-    index = _index(fields, path[-1])
+def _without(fields: Fields, path: Steps) -> Fields:
+    index = index_of(fields, path[-1])
     if len(fields) == 1:
         raise InvalidInputError(
-            "the last column cannot be dropped", kind=ErrorKind.INVALID_SCHEMA, column=_text(path)
+            "the last column cannot be dropped",
+            kind=ErrorKind.INVALID_SCHEMA,
+            column=path_text(path),
         )
     return (*fields[:index], *fields[index + 1 :])
 
 
-def _with_field(schema: TableSchema, change: _FieldChange, ids: FieldIds) -> TableSchema:
-    path = _path(change.name)
-
+def _with_field(
+    schema: TableSchema, path: Steps, change: _FieldChange, ids: FieldIds
+) -> TableSchema:
     def edit(fields: Fields) -> Fields:
-        index = _index(fields, path[-1])
-        altered = _altered(schema, fields[index], change, ids)
+        index = index_of(fields, path[-1])
+        altered = _altered(schema, fields[index], path, change, ids)
         default_of(altered)  # has to be a value of the type that the column has now
         return (*fields[:index], altered, *fields[index + 1 :])
 
-    return replace(schema, fields=_edited(schema.fields, path[:-1], edit))
+    return replace(schema, fields=edited(schema.fields, path[:-1], edit))
 
 
 def _altered(
     schema: TableSchema,
     field: DataField,
+    path: Steps,
     change: _FieldChange,
     ids: FieldIds,
 ) -> DataField:
-    name = _text(change.name)
+    name = path_text(path)
     match change:
         case SetColumnComment():
             return replace(field, description=change.comment)
         case SetColumnDefault():
-            if len(_path(change.name)) > 1:
+            if len(path) > 1:
                 raise InvalidInputError(
                     f"{name!r} is a field within a column, and only a whole column has a default; give "
                     "the value with the rows",
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )
-            if name in schema.primary_keys:
+            if _is_among(path, schema.primary_keys):
                 raise InvalidInputError(
                     f"key column {name!r} cannot have a default: a row without a key is no row",
                     kind=ErrorKind.INVALID_SCHEMA,
@@ -260,7 +222,7 @@ def _altered(
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )
-            if change.nullable and name in schema.primary_keys:
+            if change.nullable and _is_among(path, schema.primary_keys):
                 raise InvalidInputError(
                     f"key column {name!r} cannot hold nulls",
                     kind=ErrorKind.INVALID_SCHEMA,
@@ -268,7 +230,8 @@ def _altered(
                 )
             return replace(field, type=replace(field.type, nullable=change.nullable))
         case ChangeType():
-            if name in (*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys):
+            keys = (*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys)
+            if _is_among(path, keys):
                 raise InvalidInputError(
                     f"{name!r} is a key, bucket or partition column: its type places rows and cannot change",
                     kind=ErrorKind.INVALID_SCHEMA,
@@ -276,15 +239,16 @@ def _altered(
                 )
             kind = replace(_type(change.type, name, ids), nullable=field.type.nullable)
             check_cast(name, field.type, kind)
-            _check_type(schema, name, field.type, kind)
+            _check_type(schema, path, field.type, kind)
             return replace(field, type=kind)
 
 
-def _check_type(schema: TableSchema, column: str, source: DataType, target: DataType) -> None:
+def _check_type(schema: TableSchema, path: Steps, source: DataType, target: DataType) -> None:
     """Refuse a type change by which order or values change where options forbid it or go by them."""
+    column = path_text(path)
     if not keeps_order(source, target):
         why = f"column {column!r} gets another order as {type_text(target)}, and"
-        _refuse_options(schema, column, orders_by_column, why, "goes by it; add a new column")
+        _refuse_options(schema, path, orders_by_column, why, "goes by it; add a new column")
     if not may_lose_values(source, target):
         return
     change = f"column {column!r} may lose something from {type_text(source)} to {type_text(target)}"
@@ -296,45 +260,48 @@ def _check_type(schema: TableSchema, column: str, source: DataType, target: Data
             column=column,
         )
     _refuse_options(
-        schema, column, relies_on, f"{change}, and", "relies on its values; add a new column"
+        schema, path, relies_on, f"{change}, and", "relies on its values; add a new column"
     )
 
 
 def _refuse_options(
-    schema: TableSchema, column: str, names: Callable[[str, str, str], bool], why: str, remedy: str
+    schema: TableSchema,
+    path: Steps,
+    names: Callable[[str, str, Steps], bool],
+    why: str,
+    remedy: str,
 ) -> None:
     """Raise InvalidOptionError for the first option that `names` finds a column in."""
     for option, text in schema.options.texts.items():
-        if names(option, text, column):
+        if names(option, text, path):
             message = f"{why} option {option!r} {remedy}".lstrip()
-            raise InvalidOptionError(message, key=option, column=column)
+            raise InvalidOptionError(message, key=option, column=path_text(path))
 
 
-def _require_free(schema: TableSchema, name: Path, action: str) -> None:
+def _require_free(schema: TableSchema, path: Steps, action: str) -> None:
     """Refuse to take away a column that keys or options name."""
-    column = _text(name)
-    if column in (*schema.primary_keys, *schema.partition_keys):
+    column = path_text(path)
+    if _is_among(path, (*schema.primary_keys, *schema.partition_keys)):
         raise InvalidInputError(
             f"{column!r} is a key or partition column and cannot be {action}",
             kind=ErrorKind.INVALID_SCHEMA,
             column=column,
         )
     remedy = f"names column {column!r}; remove the option first"
-    _refuse_options(schema, column, names_column, "", remedy)
+    _refuse_options(schema, path, names_column, "", remedy)
 
 
-def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
-    path = _path(change.name)
-    old, new = path[-1], change.new_name
+def _renamed(schema: TableSchema, path: Steps, new_name: str) -> TableSchema:
+    old, new = path[-1], single_name(new_name, "new_name")
 
     def edit(fields: Fields) -> Fields:
-        index = _index(fields, old)
+        index = index_of(fields, old)
         if any(field.name == new for field in fields):
             raise AlreadyExistsError(f"column {new!r} exists; choose another name", column=new)
         return (*fields[:index], replace(fields[index], name=new), *fields[index + 1 :])
 
-    fields = _edited(schema.fields, path[:-1], edit)
-    pairs = (with_name(key, text, _text(path), new) for key, text in schema.options.texts.items())
+    fields = edited(schema.fields, path[:-1], edit)
+    pairs = (with_name(key, text, path, new) for key, text in schema.options.texts.items())
     options = TableOptions(texts=dict(pairs))
     if len(path) > 1:
         return replace(schema, fields=fields, options=options)

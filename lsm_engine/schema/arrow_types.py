@@ -1,11 +1,13 @@
 """Paimon types ⇄ Arrow types: which Arrow type holds a column's values in memory."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.schema.column_path import Steps, path_text
 from lsm_engine.schema.types import (
     ArrayType,
     DataField,
@@ -232,40 +234,39 @@ def with_ids(value: DataType, ids: FieldIds) -> DataType:
 
 def require_own_ids(fields: Iterable[DataField]) -> None:
     """Raise InvalidInputError where two fields, nested ones included, have one id."""
-    names_by_id: dict[int, str] = {}
-    for name, number in _ids_of(fields):
-        if number in names_by_id:
+    paths_by_id: dict[int, Steps] = {}
+    for path, number in _ids_of(fields):
+        if number in paths_by_id:
             raise InvalidInputError(
-                f"fields {names_by_id[number]!r} and {name!r} have the same id {number}, which other clients "
-                f"refuse; drop the column {name.partition('.')[0]!r} and add it again",
+                f"fields {path_text(paths_by_id[number])!r} and {path_text(path)!r} have the same id {number}, which "
+                f"other clients refuse; drop the column {path[0]!r} and add it again",
                 kind=ErrorKind.INVALID_SCHEMA,
-                column=name,
+                column=path_text(path),
                 field_id=number,
             )
-        names_by_id[number] = name
+        paths_by_id[number] = path
 
 
 def doubled_names(fields: Iterable[DataField]) -> set[str]:
     """Return the names that two columns have, or two fields of one structure, as a.b."""
-    ids: set[str] = set()
-    doubled: set[str] = set()
-    for name, _ in _ids_of(fields):
-        (doubled if name in ids else ids).add(name)
-    return doubled
+    counts = Counter(path for path, _ in _ids_of(fields))
+    return {path_text(path) for path, count in counts.items() if count > 1}
 
 
-def _ids_of(fields: Iterable[DataField], before: str = "") -> Iterator[tuple[str, int]]:
+def _ids_of(fields: Iterable[DataField], within: Steps = ()) -> Iterator[tuple[Steps, int]]:
     for field in fields:
-        yield before + field.name, field.id
-        kinds: list[DataType] = [field.type]
+        path = (*within, field.name)
+        yield path, field.id
+        kinds: list[tuple[DataType, Steps]] = [(field.type, path)]
         while kinds:
-            match kinds.pop():
+            kind, path = kinds.pop()
+            match kind:
                 case ArrayType(element=element):
-                    kinds.append(element)
+                    kinds.append((element, (*path, "element")))
                 case MapType(key=key, value=value):
-                    kinds += (value, key)
+                    kinds += ((value, (*path, "value")), (key, (*path, "key")))
                 case RowType(fields=inner):
-                    yield from _ids_of(inner, f"{before}{field.name}.")
+                    yield from _ids_of(inner, path)
                 case ScalarType():
                     pass
 

@@ -1,6 +1,7 @@
 """Schema changes as values; schema/alteration.py applies them to a schema.
 
-Nested fields are named by path, ("address", "zip").
+A column is named by a text, a field within one by a path: "address.zip" or ("address", "zip"). Where a column's own
+name has dots, the text has backquotes, "`a.b`", or the name is a tuple, ("a.b",); `column_path` has the rules.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from lsm_engine.base.habits import keywords
 
-Path: TypeAlias = str | tuple[str, ...]
+Path: TypeAlias = str | tuple[str, ...] | list[str]
 T = TypeVar("T")
 
 _ELSEWHERE = {
@@ -35,7 +36,10 @@ def _change(cls: type[T]) -> type[T]:
 
 @_change
 class AddColumn:
-    """A new nullable column, last unless `first` or `after` another. `type`: Arrow's, Python's, or SQL text."""
+    """A new nullable column, last unless `first` or `after` another. `type`: Arrow's, Python's, or SQL text.
+
+    A path adds a field to a structure. `after` is the name of a column, or of a field beside the new one.
+    """
 
     name: Path
     type: pa.DataType | type | str
@@ -53,7 +57,10 @@ class DropColumn:
 
 @_change
 class RenameColumn:
-    """A column gets another name; options that name it follow."""
+    """A column gets another name; options that name it follow.
+
+    `new_name` is one name and no path: with dots in it, it stands in backquotes.
+    """
 
     name: Path
     new_name: str

@@ -14,7 +14,6 @@ from lsm_engine.schema.changes import (
     ChangeType,
     DropColumn,
     MoveColumn,
-    Path,
     RemoveOption,
     RenameColumn,
     SchemaChange,
@@ -24,6 +23,7 @@ from lsm_engine.schema.changes import (
     SetNullable,
     SetOption,
 )
+from lsm_engine.schema.column_path import path_text
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.create_sql import comments_of
 from lsm_engine.spark.statement import Statement
@@ -92,17 +92,16 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
         made = [change for part in _parts(statement) for change in _added(part)]
     elif statement.takes("DROP", "COLUMNS") or statement.takes("DROP", "COLUMN"):
         ignores = statement.takes("IF", "EXISTS")
-        names = [_path(part) for part in _parts(statement)]
-        known = table.schema.names
+        paths = [part.path() for part in _parts(statement)]
         made = [
-            DropColumn(name)
-            for name in names
-            if not (ignores and isinstance(name, str) and name not in known)
+            DropColumn(path)
+            for path in paths
+            if not (ignores and len(path) == 1 and path[0] not in table.schema.names)
         ]
     elif statement.takes("RENAME", "COLUMN"):
-        old = _path(statement)
+        old = statement.path()
         statement.needs("TO")
-        made = [RenameColumn(old, statement.name())]
+        made = [RenameColumn(old, path_text(statement.path()))]
     elif statement.takes("ALTER", "COLUMN") or statement.takes("ALTER"):
         made = [_altered(statement)]
     else:
@@ -129,13 +128,8 @@ def _parts(statement: Statement) -> list[Statement]:
     return [part for part in parts if part is not None]
 
 
-def _path(statement: Statement) -> Path:
-    name = statement.name()
-    return tuple(name.split(".")) if "." in name else name
-
-
 def _added(column: Statement) -> Iterator[SchemaChange]:
-    name = _path(column)
+    path = column.path()
     declared = _declared(column)
     kind = _kind(declared)
     comment = default = after = None
@@ -151,16 +145,15 @@ def _added(column: Statement) -> Iterator[SchemaChange]:
             default = column.default()
         else:
             column.refuse("rows that are there have null in a new column: leave NOT NULL out")
-    yield AddColumn(name, kind, comment=comment, first=first, after=after)
-    path = (name,) if isinstance(name, str) else name
+    yield AddColumn(path, kind, comment=comment, first=first, after=after)
     for inner, text in comments_of(declared.fields[0].dataType, path):
         yield SetColumnComment(inner, text)
     if default is not None:
-        yield SetColumnDefault(name, default)
+        yield SetColumnDefault(path, default)
 
 
 def _altered(statement: Statement) -> SchemaChange:
-    path = _path(statement)
+    path = statement.path()
     if statement.takes("TYPE"):
         return ChangeType(path, _kind(_declared(statement)))
     if statement.takes("COMMENT"):

@@ -56,7 +56,7 @@ class NewTable:
             changes: list[SchemaChange] = [
                 SetColumnComment(path, text) for path, text in comments_of(schema)
             ]
-            changes += [SetColumnDefault(name, text) for name, text in self.defaults.items()]
+            changes += [SetColumnDefault((name,), text) for name, text in self.defaults.items()]
             if changes:
                 table.alter(*changes)
             if rows is not None:

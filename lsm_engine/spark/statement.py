@@ -100,11 +100,15 @@ class Statement:
 
     def name(self) -> str:
         """Step over a dotted name; quoted parts lose their quotes."""
+        return ".".join(self.path())
+
+    def path(self) -> tuple[str, ...]:
+        """Step over a dotted name; return its parts without their quotes."""
         parts = [self._part()]
         while not self.done and self.tokens[self.at].token_type is TokenType.DOT:
             self.at += 1
             parts.append(self._part())
-        return ".".join(parts)
+        return tuple(parts)
 
     def _part(self) -> str:
         if self.done or not (self.tokens[self.at].text[:1].isalpha() or self._is_name):

@@ -142,3 +142,20 @@ def test_a_refused_change_leaves_all_as_it_was(run):
         run("ALTER TABLE shop.orders SET TBLPROPERTIES ('bucket-key' = 'n', 'write-onyl' = 'true')")
     assert run.table().schema.id == 0
     assert run("SELECT count(*) FROM shop.orders") == [(2,)]
+
+
+def test_a_quoted_name_with_a_dot_is_a_column_and_no_field(run):
+    run("ALTER TABLE shop.orders ADD COLUMN `place.z` INT DEFAULT 5")
+    run("ALTER TABLE shop.orders ADD COLUMN place.z INT")
+    run("ALTER TABLE shop.orders ALTER COLUMN `place.z` TYPE BIGINT")
+    run("ALTER TABLE shop.orders ALTER COLUMN `place.z` COMMENT 'a column'")
+    run("ALTER TABLE shop.orders RENAME COLUMN place.z TO `y.z`")
+    arrow = run.table().schema.arrow
+    assert arrow.names == ["id", "n", "place", "place.z"]
+    assert arrow.field("place.z").type == "int64"
+    assert run.table().schema.field("place.z").description == "a column"
+    assert arrow.field("place").type.names == ["x", "y.z"]
+    run("ALTER TABLE shop.orders DROP COLUMN `place.z`")
+    run("ALTER TABLE shop.orders DROP COLUMN place.`y.z`")
+    assert run.table().schema.arrow.names == ["id", "n", "place"]
+    assert run.table().schema.arrow.field("place").type.names == ["x"]

@@ -1,5 +1,6 @@
 """Alter a table: columns, options, comments, all of what one command line asks for, or nothing."""
 
+import re
 from collections.abc import Sequence
 
 import click
@@ -65,20 +66,18 @@ def alter(
 ) -> None:
     """Change a table's columns, options and comments: all that is asked for, or nothing.
 
+    s.b names field b of column s; a column whose own name has dots is written in backquotes, '`a.b`'.
     No file is rewritten: columns are known by number, and older rows are read with the new columns.
     Changes are made in the order of the options above, whatever their order on the command line.
     """
     changes: list[SchemaChange] = [
-        *(DropColumn(path_of(name)) for name in drop),
-        *(RenameColumn(path_of(old), new) for old, new in map(_pair, rename)),
-        *(AddColumn(path_of(name), kind) for name, kind in map(_typed, add)),
-        *(ChangeType(path_of(name), kind) for name, kind in map(_typed, types)),
-        *(SetNullable(path_of(name)) for name in nullable),
+        *(DropColumn(name) for name in drop),
+        *(RenameColumn(old, new) for old, new in map(_pair, rename)),
+        *(AddColumn(name, kind) for name, kind in map(_typed, add)),
+        *(ChangeType(name, kind) for name, kind in map(_typed, types)),
+        *(SetNullable(name) for name in nullable),
         *(SetColumnDefault(name, text or None) for name, text in map(_pair, defaults)),
-        *(
-            SetColumnComment(path_of(name), text or None)
-            for name, text in map(_pair, column_comments)
-        ),
+        *(SetColumnComment(name, text or None) for name, text in map(_pair, column_comments)),
         *(MoveColumn(name, first=True) for name in first),
         *(MoveColumn(name, after=other) for name, other in map(_pair, after)),
         *(SetOption(key, text) for key, text in map(_pair, options)),
@@ -96,21 +95,29 @@ def alter(
     )
 
 
-def path_of(name: str) -> str | tuple[str, ...]:
-    """Return a column, or by dots a field within one: "address.zip"."""
-    parts = tuple(name.split("."))
-    return parts if len(parts) > 1 else name
-
-
 def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
+    name, equals, value = _parts(text, "=")
+    if not equals or not name:
         raise InvalidInputError(f"write it as name=value, not {text!r}", value=text)
-    return name.strip(), value.strip()
+    return name, value
 
 
 def _typed(text: str) -> tuple[str, str]:
-    name, _, kind = text.strip().partition(" ")
-    if not kind.strip():
+    name, _, kind = _parts(text.strip(), " ")
+    if not kind:
         raise InvalidInputError(f"write a column as 'name TYPE', not {text!r}", value=text)
-    return name, kind.strip()
+    return name, kind
+
+
+def _parts(text: str, separator: str) -> tuple[str, str, str]:
+    """Return what stands before a separator, the separator, and what stands behind it.
+
+    A separator within quotes belongs to a name.
+    """
+    quoted = re.match(rf"""(?:`[^`]*`|"[^"]*"|[^`"{separator}])*""", text)
+    end = quoted.end() if quoted else 0
+    if text[end : end + 1] != separator:  # quotes that do not close are part of a name
+        end = text.find(separator)
+    if end < 0:
+        return text.strip(), "", ""
+    return text[:end].strip(), separator, text[end + 1 :].strip()

@@ -25,10 +25,10 @@ from lsm_engine.prune.expression import from_expression
 from lsm_engine.schema.alteration import apply_changes
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.changes import ChangeType, RemoveOption, SchemaChange, SetOption
+from lsm_engine.schema.column_path import names_column
 from lsm_engine.schema.explicit_casts import WHOLE
 from lsm_engine.schema.lost_values import loses_somewhere
 from lsm_engine.schema.mapping import map_fields
-from lsm_engine.schema.options_of_columns import names_column
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
@@ -131,7 +131,7 @@ def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
     stay = [(one.name, names[one.id]) for one in before.fields if one.id in names]
     texts = f"{before.options.texts.get(key)},{after.options.texts.get(key)}"
     return any(
-        option is core_options.DEFAULT_AGGREGATE_FUNCTION or names_column(key, texts, name)
+        option is core_options.DEFAULT_AGGREGATE_FUNCTION or names_column(key, texts, (name,))
         for pair in stay
         if was.get(pair[0]) != now.get(pair[1])
         for name in pair
