@@ -157,6 +157,22 @@ def fold_integers(
     return NO_OVERFLOW
 
 
+# Extremes go by Java's Double.compare: NaN is the greatest number, and -0.0 is below 0.0. Of two equal numbers
+# the sign chooses, which tells zeros apart and no others.
+
+
+@compiled
+def _is_greater(value: Any, total: Any) -> Any:
+    """Whether a value takes the place of the greatest one so far."""
+    return (value > total) | (value != value) | ((value == total) & np.signbit(total))
+
+
+@compiled
+def _is_less(value: Any, total: Any) -> Any:
+    """Whether a value takes the place of the least one so far."""
+    return (value < total) | (total != total) | ((value == total) & np.signbit(value))
+
+
 @compiled
 def fold_floats(
     operation: int,
@@ -194,10 +210,9 @@ def fold_floats(
                     continue
                 made = value
             elif operation == GREATEST:
-                # NaN is greater than every number.
-                made = value if value > total or np.isnan(value) else total
+                made = value if _is_greater(value, total) else total
             elif operation == LEAST:
-                made = value if value < total or np.isnan(total) else total
+                made = value if _is_less(value, total) else total
             else:
                 made = total / value if marked else total * value
             total = np.float64(np.float32(made)) if width == 4 else made
@@ -295,11 +310,9 @@ def reduce_floats(
             if width == 4:
                 total = np.float64(np.float32(total))
         elif operation == GREATEST:
-            better = value > total or value != value  # NaN is greater than every number
-            total = value if here and better else total
+            total = value if here and _is_greater(value, total) else total
         else:
-            better = value < total or total != total
-            total = value if here and better else total
+            total = value if here and _is_less(value, total) else total
         out[group], valid[group] = total, seen
 
 

@@ -121,7 +121,7 @@ class _Arithmetic:
     uint8, uint16, uint32 = _Width(np.uint8), _Width(np.uint16), _Width(np.uint32)
     uint64 = _Word(np.uint64)
     float32, float64 = np.float32, np.float64
-    inf, nan, isnan = np.inf, np.nan, np.isnan
+    inf, nan, signbit = np.inf, np.nan, np.signbit
 
     @staticmethod
     def empty(count: int, kind: _Width) -> memoryview:

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.kernels.arrow_views import Bools, Longs, Words, valid_rows
+from lsm_engine.kernels.arrow_views import (
+    Bools,
+    Column,
+    Longs,
+    Words,
+    fixed_values,
+    one_array,
+    valid_rows,
+)
 from lsm_engine.kernels.groups import group_of_each
 from lsm_engine.kernels.keys import ONE_WORD, SortKeys, sort_keys
 from lsm_engine.kernels.merge_runs import RowRanks
@@ -18,6 +26,7 @@ def words_of(columns: Sequence[pa.Array], *, nulls_first: bool = False) -> tuple
     Columns are compared in order, nulls of some of several columns first. The words of one call
     compare with each other only. With `nulls_first` all nulls together have a word as well.
     """
+    columns = [in_java_order(column) for column in columns]
     flags = [valid_rows(column) for column in columns]
     valid: Bools = np.ones(len(columns[0]), np.bool_)
     if all(flag is not None for flag in flags):
@@ -35,6 +44,24 @@ def _dense(keys: SortKeys) -> Words:
     ranks: Longs = np.empty(len(keys), np.int64)
     ranks[order.row] = group_of_each(order.starts, len(order))
     return ranks.view(np.uint64)
+
+
+def in_java_order(column: Column) -> pa.Array:
+    """Return whole numbers that order as Java's Double.compare orders a floating column; another column as it is.
+
+    Keys hold -0.0 and 0.0 for one value, and NaN for the greatest. Here -0.0 is below 0.0.
+    """
+    array = one_array(column)
+    if not pa.types.is_floating(array.type):
+        return array
+    width = array.type.bit_width // 8
+    values, bits = fixed_values(array, f"f{width}"), fixed_values(array, f"i{width}")
+    nan = np.array(np.nan, values.dtype).view(bits.dtype)
+    bits = np.where(np.isnan(values), nan, bits)
+    # The larger a negative number, the larger its bits: all of them but the sign are inverted.
+    bits ^= (bits >> (8 * width - 1)) & np.iinfo(bits.dtype).max
+    valid = valid_rows(array)
+    return pa.array(bits, mask=None if valid is None else ~valid)
 
 
 def without_nulls(array: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import fixed_values, one_array
 from lsm_engine.kernels.keys import SortKeys, sort_keys
 from lsm_engine.kernels.merge_runs import RowRanks
+from lsm_engine.merge.ranks import in_java_order
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, TableSchema
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -39,7 +40,7 @@ class UserSequence:
         if not self.columns:
             return None
         return sort_keys(
-            [rows.column(name) for name in self.columns],
+            [in_java_order(rows.column(name)) for name in self.columns],
             nullable=True,
             descending=self.order is SortOrder.DESCENDING,
         )

@@ -199,6 +199,10 @@ DIFFERENCES: dict[str, tuple[dict[str, str], pa.DataType, list[list[Any]], Any, 
         [["+I", [1, "a", 0]], ["+I", [1, " ", 0]], ["+I", [1, "b", 0]]],
         [1, "a,b", 0], [1, "a, ,b", 0],
     ),
+    "a sequence of -0.0 after one of 0.0": (
+        {"sequence.field": "v"}, pa.float64(),
+        [["+I", [1, 0.0, 1]], ["+I", [1, -0.0, 2]]], [1, 0.0, 1], [1, -0.0, 2],
+    ),
 }  # fmt: skip
 
 
@@ -212,6 +216,19 @@ def test_decision_0049_where_rows_differ(name: str, newest: NewestJava, tmp_path
         lsm.open_table(path).upsert([{**row, "_row_kind": change}])
     assert ours_of(path) == [ours]
     assert newest.ask("read", path=path) == [theirs]
+
+
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_least_and_greatest_zero_are_those_of_java(
+    first: float, newest: NewestJava, tmp_path: Path
+) -> None:
+    functions = {"fields.v.aggregate-function": "min", "fields.g.aggregate-function": "max"}
+    options = {"merge-engine": "aggregation", "write-only": "true", **functions}
+    columns = [KEY, pa.field("v", pa.float64()), pa.field("g", pa.float64())]
+    path = new_table(tmp_path / "t", columns, options)
+    for zero in (first, -first):
+        lsm.open_table(path).upsert([{"k": 1, "v": zero, "g": zero}])
+    assert str(ours_of(path)) == str(newest.ask("read", path=path)) == "[[1, -0.0, 0.0]]"
 
 
 def test_decision_0049_only_we_take_every_name_of_a_day_for_a_tag_by_hand(

@@ -4,6 +4,7 @@ A plain value is None, bool, int, float, str, bytes or Decimal. Dates are days, 
 the day, timestamps counts of the type's unit since 1970: integers, so that nothing is lost.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -152,7 +153,7 @@ class _Reversed:
 
 def rank(value: Plain, *, descending: bool = False) -> tuple[Any, ...]:
     """Return what compares as the value does (format section 7): nulls first also when descending, NaN
-    greatest, text and binary by unsigned bytes.
+    greatest, -0.0 below 0.0, text and binary by unsigned bytes.
     """
     if value is None:
         return (0,)
@@ -160,7 +161,7 @@ def rank(value: Plain, *, descending: bool = False) -> tuple[Any, ...]:
     if isinstance(value, str):
         ordered = value.encode()
     elif isinstance(value, float):
-        ordered = (1, 0.0) if value != value else (0, value)
+        ordered = (1, 0.0) if value != value else (0, value, math.copysign(1, value))
     return (1, _Reversed(ordered) if descending else ordered)
 
 

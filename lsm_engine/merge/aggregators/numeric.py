@@ -65,7 +65,7 @@ class Product(Aggregator):
 def extremes(versions: Versions, name: str, *, least: bool) -> pa.Array | None:
     """Return the greatest value of each key, or the `least`; None for types that are no numbers.
 
-    NaN is greater than every number. Times are numbers, decimals of more than 18 digits are not.
+    NaN is greater than every number, and -0.0 less than 0.0. Times are numbers, decimals of more than 18 digits are not.
     """
     kind = versions.schema.field(name).type
     wide = pa.types.is_decimal(kind) and kind.precision > _NARROW_DIGITS

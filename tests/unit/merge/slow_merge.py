@@ -3,6 +3,7 @@
 A version is a kind and a value. Functions see versions oldest first; `None` is SQL's null.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
@@ -82,16 +83,23 @@ def last_non_null_value(accumulator, value, retract):
     return None if retract else value
 
 
+def in_java_order(value):
+    """Compare floats as Double.compare does: NaN is the greatest, and -0.0 is below 0.0."""
+    if not isinstance(value, float):
+        return value
+    return (True, 0.0, 0) if value != value else (False, value, math.copysign(1, value))
+
+
 def greatest(accumulator, value, retract):
     assert not retract
     present = [one for one in (accumulator, value) if one is not None]
-    return max(present) if present else None
+    return max(present, key=in_java_order) if present else None
 
 
 def least(accumulator, value, retract):
     assert not retract
     present = [one for one in (accumulator, value) if one is not None]
-    return min(present) if present else None
+    return min(present, key=in_java_order) if present else None
 
 
 def list_agg(delimiter: str, *, distinct: bool):

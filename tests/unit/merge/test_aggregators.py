@@ -201,6 +201,16 @@ def test_extremes(function, reference, kind, data):
     checked(kind, function, reference, data.draw(histories(VALUES[kind])), data.draw(cuts()))
 
 
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+@cases(("max", slow.greatest), ("min", slow.least))
+@given(data=st.data())
+def test_extremes_go_by_the_order_of_java(function, reference, kind, data):
+    values = st.sampled_from([0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5, -1.5])
+    versions = data.draw(histories(values))
+    # As text, which tells zeros apart, and in which NaN equals itself.
+    checked(kind, function, reference, versions, data.draw(cuts()), same=repr)
+
+
 @cases(("bool_and", slow.least), ("bool_or", slow.greatest))
 @given(data=st.data())
 def test_booleans(function, reference, data):
