@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import keys_of
-from lsm_assets.model.pins import Pin
+from lsm_assets.model.keys import table_keys
+from lsm_assets.model.pinned_inputs import Pin
 from lsm_assets.settings import CATALOG_URL, Settings
 from lsm_engine import (
     Clock,
@@ -154,9 +154,9 @@ class LsmResource(dg.ConfigurableResource):
 
     def upstream_table(self, key: dg.AssetKey) -> lsm.Table:
         """Return the table of an asset that is read; raises dagster.Failure, with what to do, if there is none."""
-        found = self.existing_table(keys_of(key).name)
+        found = self.existing_table(table_keys(key).name)
         if found is None:
-            raise dg.Failure(f"There is no table {keys_of(key).name}: {made_first(key)}")
+            raise dg.Failure(f"There is no table {table_keys(key).name}: {made_first(key)}")
         return found
 
     def table(self, declaration: TableDeclaration) -> lsm.Table:

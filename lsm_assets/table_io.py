@@ -17,18 +17,18 @@ from lsm_assets.ledger.recording import code_version_of, partition_events
 from lsm_assets.ledger.storing import Work, declaration_of, store
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import keys_of
+from lsm_assets.model.keys import table_keys
 from lsm_assets.model.storage import (
+    ASSET_KEYS,
+    INPUT_KEYS,
     MODE,
-    OF_ASSETS,
-    OF_INPUTS,
     PARTITION_COLUMNS,
     SCHEMA,
-    chosen_by,
-    kept_in,
     partition_filter,
-    require_known,
-    storage_of,
+    partition_storage,
+    require_known_keys,
+    scan_arguments,
+    storage_from_metadata,
 )
 from lsm_assets.resources import LsmResource
 from lsm_engine import Snapshot, Table
@@ -74,7 +74,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Commit the rows; None means that there is nothing to write: an asset keeps its version."""
         run = context.step_context.dagster_run
-        storage = storage_of(
+        storage = storage_from_metadata(
             {MODE: self.mode, SCHEMA: self.schema_mode},
             context.definition_metadata,
             {name: run.tags[name] for name in (MODE, SCHEMA) if name in run.tags},
@@ -83,10 +83,10 @@ class LsmIOManager(dg.ConfigurableIOManager):
         if not context.has_asset_key:
             store_output(context, obj, self.lsm, storage)
             return
-        require_known(context.definition_metadata, OF_ASSETS)
+        require_known_keys(context.definition_metadata, ASSET_KEYS)
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
-        table = self.lsm.existing_table(keys_of(context.asset_key).name)
+        table = self.lsm.existing_table(table_keys(context.asset_key).name)
         if obj is None:
             self._keep_version(context, definition, keys, table)
             return
@@ -112,17 +112,17 @@ class LsmIOManager(dg.ConfigurableIOManager):
         """Read the upstream table at the snapshot that this run is recorded to have read."""
         if not context.has_asset_key:
             return load_output(context, self.lsm)
-        require_known(context.definition_metadata, OF_INPUTS)
+        require_known_keys(context.definition_metadata, INPUT_KEYS)
         wanted, upstream = context.dagster_type.typing_type, context.upstream_output
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
-        name = keys_of(context.asset_key).name
+        name = table_keys(context.asset_key).name
         if definition is not None and not keys and self.lsm.existing_table(name) is None:
             # Such as the day before the first of an asset that reads itself.
             return nothing_as(wanted)
         table = self.lsm.upstream_table(context.asset_key)
         schema = table.schema.arrow
-        storage = kept_in(upstream.definition_metadata if upstream is not None else None)
+        storage = partition_storage(upstream.definition_metadata if upstream is not None else None)
         templates = storage.templates(definition, keys, schema)
         where, partitions = None, None
         if definition is not None and not keys:
@@ -130,9 +130,9 @@ class LsmIOManager(dg.ConfigurableIOManager):
         if templates is not None:
             where = partition_filter(templates, keys, schema)
             # Others have no rows here, whatever their directories are called.
-            partitions = layout_of(table, replace(templates, is_given=True), keys)
+            partitions = layout_of(table, replace(templates, is_declared=True), keys)
         pinned = pin_input(context.step_context, self.lsm, context.asset_key, partitions)
-        read = {**pinned.at, **chosen_by(context.definition_metadata, where)}
+        read = {**pinned.at, **scan_arguments(context.definition_metadata, where)}
         if keys and templates is None:
             context.log.warning(
                 "all rows of %s are read: the metadata %s of its asset does not say which of them are "
@@ -152,7 +152,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
             version = dg.DataVersion(NOTHING.text)
             context.step_context.set_data_version(context.asset_key, version)
             return
-        kept = kept_in(context.definition_metadata)
+        kept = partition_storage(context.definition_metadata)
         storage = replace(kept, partitioned_by=tuple(table.schema.partition_keys))
         declaration = storage.declaration(context.asset_key, table.schema.arrow, definition)
         self._set_versions(context, declaration, table, keys, table.latest_snapshot(), {})

@@ -23,7 +23,7 @@ from lsm_assets.automation.sensors import table_sensors
 from lsm_assets.component import LsmTable
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.metadata import described
+from lsm_assets.model.metadata import schema_with_comments
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
 from lsm_assets.yaml_schema import tables_schema
@@ -175,7 +175,7 @@ def _as_it_is(catalog: lsm.Catalog, name: str, owners: tuple[str, ...]) -> Table
         return None
     return TableDeclaration(
         name=table.name,
-        schema=described(table.schema),
+        schema=schema_with_comments(table.schema),
         primary_key=tuple(table.schema.primary_keys),
         partitioned_by=tuple(table.schema.partition_keys),
         options=table.options.texts,

@@ -12,8 +12,8 @@ from pydantic import Field
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, asset_link
+from lsm_assets.model.markdown import markdown_table
 from lsm_assets.model.metadata import Metadata
-from lsm_assets.model.pictures import markdown_table
 
 HOURLY = "25 * * * *"
 _CHECK = "nothing_owed"

@@ -13,13 +13,13 @@ from lsm_assets.checks.contents import (
     damage_text,
     scrub,
 )
-from lsm_assets.ledger.insides import contents_of, manifests_of
+from lsm_assets.ledger.details import contents_of, manifests_of
 from lsm_assets.ledger.recording import dagster_run_of, recorded, snapshot_page
 from lsm_assets.ledger.survey import manifest_counts
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import manifest_lists_metadata
-from lsm_assets.model.partitions import in_order, snapshot_id_of
+from lsm_assets.model.partitions import parse_snapshot_partition, sorted_snapshot_partitions
 from lsm_engine import NotFoundError, Snapshot, VerifyReport, core_options
 
 
@@ -46,7 +46,10 @@ def inspect_snapshots(
     lists, whole = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
     is_deep = whole in context.selected_asset_keys
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
-    snapshots = [_snapshot_of(declaration, table, key) for key in in_order(context.partition_keys)]
+    snapshots = [
+        _snapshot_of(declaration, table, key)
+        for key in sorted_snapshot_partitions(context.partition_keys)
+    ]
     assert table is not None, "a snapshot was found in it"
     context.resources.lsm.catalog.record_commits(declaration.name, [one.id for one in snapshots])
     for snapshot in snapshots:
@@ -121,7 +124,7 @@ def _compacted_manifests(
 def _snapshot_of(
     declaration: TableDeclaration, table: lsm.Table | None, partition: str
 ) -> Snapshot:
-    snapshot_id = snapshot_id_of(partition)
+    snapshot_id = parse_snapshot_partition(partition)
     if table is None or snapshot_id is None:
         raise dg.Failure(
             f"{declaration.name} has no snapshot {partition!r}: partitions are added by "

@@ -25,7 +25,7 @@ from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_chang
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY
-from lsm_assets.model.versions import TableVersion, version_of
+from lsm_assets.model.versions import TableVersion, version_from_snapshot
 from lsm_engine import LineageInput as Input
 from lsm_engine import Snapshot
 
@@ -89,7 +89,7 @@ def _require_not_fed(
     fed_by = fed_meanwhile(table, change.properties, context.resources.lsm.catalog.lineage)
     if fed_by is None:
         return
-    if any(version_of(each) == fed_by for each in commits):
+    if any(version_from_snapshot(each) == fed_by for each in commits):
         raise dg.Failure(
             f"snapshot {fed_by.snapshot_id} of {table.name} says that these changes are carried over, and "
             "more of them came after it: yield all that is made of them as one change. Now roll "

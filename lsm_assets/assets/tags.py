@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.ledger.insides import calendar_of
+from lsm_assets.ledger.details import calendar_of
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import tag_metadata

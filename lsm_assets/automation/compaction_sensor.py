@@ -17,7 +17,7 @@ from lsm_assets.automation.cursor import (
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import REASON_TAG
-from lsm_assets.model.versions import version_of
+from lsm_assets.model.versions import version_from_snapshot
 from lsm_assets.resources import CLOCK
 from lsm_engine import LsmError, SystemClock
 
@@ -93,7 +93,7 @@ def _request(
     newest = table.latest_snapshot() if table is not None else None
     if table is None or newest is None:
         return None
-    version, state = version_of(newest).text, states.get(declaration.name, {})
+    version, state = version_from_snapshot(newest).text, states.get(declaration.name, {})
     key, asked = f"compact-{declaration.name}-{version}", 0
     if state.get("snapshot") == version:
         asked = state.get("asked", 0)

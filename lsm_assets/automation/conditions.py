@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from lsm_assets.model.keys import AssetKind, keys_of
+from lsm_assets.model.keys import AssetKind, table_keys
 
 
 def eager_with_compactions(*upstream: dg.AssetKey) -> dg.AutomationCondition:
@@ -17,7 +17,7 @@ def eager_with_compactions(*upstream: dg.AssetKey) -> dg.AutomationCondition:
     idle = ~dg.AutomationCondition.in_progress()
     for key in upstream:
         compacted: Any = dg.AutomationCondition.asset_matches(
-            keys_of(key).asset(AssetKind.COMPACTION), dg.AutomationCondition.newly_updated()
+            table_keys(key).asset(AssetKind.COMPACTION), dg.AutomationCondition.newly_updated()
         )
         condition |= compacted.since_last_handled() & idle
     return condition

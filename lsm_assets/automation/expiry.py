@@ -8,7 +8,7 @@ from lsm_assets.automation.upkeep import existing, log_observation
 from lsm_assets.ledger.asset_partitions import oldest_needed
 from lsm_assets.ledger.recording import remove_partitions
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.insides import retention_metadata
+from lsm_assets.model.details import retention_metadata
 from lsm_assets.model.partitions import (
     differences,
     partition_set_name,

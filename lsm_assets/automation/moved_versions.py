@@ -14,7 +14,7 @@ from lsm_assets.ledger.recording import (
 )
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.versions import TableVersion, parse_version, version_of
+from lsm_assets.model.versions import TableVersion, parse_version, version_from_snapshot
 from lsm_engine import Lineage
 
 
@@ -38,7 +38,7 @@ def moved_versions(
     since = (looked, seen) if looked is not None and seen is not None else None
     version = NOTHING if table is None else data_version(table, lineage, since)
     state["version"] = version.text
-    state["looked"] = NOTHING.text if newest is None else version_of(newest).text
+    state["looked"] = NOTHING.text if newest is None else version_from_snapshot(newest).text
     key = declaration.keys.asset(AssetKind.TABLE)
     recorded = recorded_version(instance, key) or NOTHING
     if recorded.is_same(version) and seen == version:

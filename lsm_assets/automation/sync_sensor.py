@@ -28,9 +28,9 @@ from lsm_assets.model.partitions import (
     snapshot_partitions,
     tag_partitions,
 )
-from lsm_assets.model.storage import kept_tables
+from lsm_assets.model.storage import declarations_from_assets
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
-from lsm_assets.model.versions import MARK_LENGTH, version_of
+from lsm_assets.model.versions import COMMIT_HASH_LENGTH, version_from_snapshot
 from lsm_engine import LsmError, Snapshot
 
 INTERVAL_SECONDS = 30
@@ -110,7 +110,7 @@ def io_sync_sensor(
     interval_seconds: int = INTERVAL_SECONDS,
 ) -> dg.SensorDefinition:
     """Return the sensor that reports commits of others to tables in which `LsmIOManager` keeps assets."""
-    kept = kept_tables(assets)
+    kept = declarations_from_assets(assets)
     return sync_sensor(kept, name=name, interval_seconds=interval_seconds, with_physical=False)
 
 
@@ -173,18 +173,20 @@ def look(
     state = states.get(declaration.name, {})
     seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
     # Cursors of old kept marks of another kind: they tell nothing, and no commit is reported again.
-    seen_commits = {key: mark for key, mark in seen_commits.items() if len(mark) == MARK_LENGTH}
+    seen_commits = {
+        key: mark for key, mark in seen_commits.items() if len(mark) == COMMIT_HASH_LENGTH
+    }
     commits = commits_of(table, live[-remembered:]) if table is not None else {}
     states[declaration.name] = {**state, "tags": tags, "commits": commits}
     fresh = [snapshot_id for snapshot_id in live if snapshot_partition(snapshot_id) not in known]
     return plan_sync(
-        live=live,
-        known=known,
-        unrecorded_yet=being_recorded(instance, table, fresh[-EVENTS_MAX:]) if table else (),
+        live_ids=live,
+        known_partitions=known,
+        unrecorded_ids=being_recorded(instance, table, fresh[-EVENTS_MAX:]) if table else (),
         live_tags=tags,
         known_tags=set(known_tags),
         seen_tags=seen_tags,
-        replaced=[
+        replaced_ids=[
             int(key) for key, commit in commits.items() if seen_commits.get(key, commit) != commit
         ],
     )
@@ -193,7 +195,8 @@ def look(
 def commits_of(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
     """Return a mark of each of some commits, by id: after a rollback an id names another."""
     return {
-        snapshot_partition(each.id): version_of(each).mark for each in snapshots_of(table, live)
+        snapshot_partition(each.id): version_from_snapshot(each).commit_hash
+        for each in snapshots_of(table, live)
     }
 
 

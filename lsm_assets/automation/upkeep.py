@@ -16,9 +16,10 @@ from lsm_assets.checks.contents import (
     damage_text,
     scrub,
 )
-from lsm_assets.model import insides, pictures
+from lsm_assets.model import details
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.markdown import markdown_table
 from lsm_assets.model.metadata import Metadata
 
 ORPHANS_WEEKLY = "30 4 * * 0"
@@ -87,7 +88,7 @@ def plan_orphans(
     found: Metadata = {
         "lsm/orphans": dg.MetadataValue.text(str(report)),
         "lsm/orphan_files": dg.MetadataValue.md(
-            pictures.markdown_table(["file", "size"], rows[:PATHS_SHOWN])
+            markdown_table(["file", "size"], rows[:PATHS_SHOWN])
         ),
     }
     log_observation(context, declaration, "orphan files, as planned", found)
@@ -155,7 +156,7 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
         if table is None:
             return
         diff = table.diff_snapshots(config.first, config.second)
-        found = insides.diff_metadata(diff)
+        found = details.diff_metadata(diff)
         log_observation(
             context, declaration, diff.text().splitlines()[0], found, AssetKind.SNAPSHOTS
         )

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.model import pictures
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.markdown import escape_html, markdown_table
 from lsm_assets.model.metadata import Metadata
 from lsm_assets.resources import LsmResource
 from lsm_engine import DamagedFile, VerifyReport
@@ -73,7 +73,7 @@ def damage_metadata(name: str, report: VerifyReport) -> Metadata:
             (_name(file), str(file.stake or ""), "; ".join(file.sources) or "nothing")
             for file in report.damaged_files
         ]
-        table = pictures.markdown_table(["file", "rows", "held by as well"], rows)
+        table = markdown_table(["file", "rows", "held by as well"], rows)
         found["lsm/damaged"] = dg.MetadataValue.md(table)
         found["lsm/remedy"] = dg.MetadataValue.text(remedy(name, report.damaged_files))
     if report.problems:
@@ -92,7 +92,7 @@ def remedy(name: str, files: Sequence[DamagedFile]) -> str:
 
 def problem_list(problems: Sequence[str]) -> str:
     """A Markdown list of what is wrong, cut to what can be drawn in place."""
-    shown = [f"- {pictures.without_html(problem[:180])}" for problem in problems[:5]]
+    shown = [f"- {escape_html(problem[:180])}" for problem in problems[:5]]
     if len(problems) > len(shown):
         shown.append(f"- … {len(problems) - len(shown)} more")
     return "\n".join(shown)

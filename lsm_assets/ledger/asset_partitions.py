@@ -10,17 +10,17 @@ import lsm_engine as lsm
 from lsm_assets.ledger.commits import commits_since, data_version, is_taken_back
 from lsm_assets.ledger.recording import recorded_version, recorded_versions
 from lsm_assets.model.asset_partitions import (
+    FindWriterRun,
     PartitionLayout,
     PartitionTemplates,
-    Writer,
-    WriterOf,
+    WriterRun,
     moved_partitions,
-    told_by,
+    to_partial_path,
 )
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.pins import CommitFacts
-from lsm_assets.model.storage import spans_of
+from lsm_assets.model.pinned_inputs import CommitFacts
+from lsm_assets.model.storage import column_ranges
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import InvalidInputError, Lineage
 
@@ -38,12 +38,12 @@ def layout_of(
     does not fit is dropped, so that any directory may belong to any partition.
     """
     wanted, schema = tuple(keys), table.schema
-    spelled = (templates.definition, tuple(templates.columns.items()), templates.is_given)
+    spelled = (templates.definition, tuple(templates.columns.items()), templates.is_declared)
     known = (table.location, schema.id, schema.time_millis, *spelled, wanted)
     found = _remembered.get(known)
     if found is None:
         found = _remembered[known] = _layout(table, templates, wanted)
-        while sum(len(each.kept) for each in list(_remembered.values())) > _REMEMBERED_MAX:
+        while sum(len(each.paths) for each in list(_remembered.values())) > _REMEMBERED_MAX:
             _remembered.pop(next(iter(list(_remembered))), None)
     return found
 
@@ -53,15 +53,15 @@ def _layout(
 ) -> PartitionLayout:
     nothing = dict.fromkeys(keys, "")
     if not templates.columns or not keys:
-        return PartitionLayout(nothing, is_certain=templates.is_given)
+        return PartitionLayout(nothing, is_certain=templates.is_declared)
     columns, schema = table.schema.partition_keys, table.schema.arrow
     values: dict[str, tuple[str, ...]] = {}
     try:
-        spans = spans_of(templates, keys, schema, columns)
+        spans = column_ranges(templates, keys, schema, columns)
         spanned = spans.column if spans is not None else None
         names = [name for name in templates.columns if name in columns and name != spanned]
         if not names:
-            return PartitionLayout(nothing, is_certain=templates.is_given, spans=spans)
+            return PartitionLayout(nothing, is_certain=templates.is_declared, ranges=spans)
         told = replace(templates, columns={name: templates.columns[name] for name in names})
         values = {key: told.values(key) for key in nothing}
         distinct = list(dict.fromkeys(values.values()))
@@ -69,15 +69,15 @@ def _layout(
         unnamed = [None] * len(distinct)
         paths = table.partition_paths({name: named.get(name, unnamed) for name in columns})
     except InvalidInputError as error:
-        if templates.is_given and values:
+        if templates.is_declared and values:
             raise _does_not_hold(table, templates, error) from error
-        if templates.is_given:
+        if templates.is_declared:
             raise
         return PartitionLayout(nothing)
     places = [place for place, name in enumerate(columns) if name in named]
-    of = {row: told_by(path, places) for row, path in zip(distinct, paths, strict=True)}
+    of = {row: to_partial_path(path, places) for row, path in zip(distinct, paths, strict=True)}
     found = {key: of[row] for key, row in values.items()}
-    return PartitionLayout(found, places, is_certain=templates.is_given, spans=spans)
+    return PartitionLayout(found, places, is_certain=templates.is_declared, ranges=spans)
 
 
 def _does_not_hold(
@@ -205,11 +205,11 @@ def versions_after(
     return version, {name: own for name, own in others if not own.is_same(version)}
 
 
-def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> WriterOf:
+def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> FindWriterRun:
     """Return what finds the run of a table's asset that made a commit, each run looked at once."""
 
     @cache
-    def of_run(run_id: str) -> Writer | None:
+    def of_run(run_id: str) -> WriterRun | None:
         run = instance.get_run_by_id(run_id)
         if run is None:
             return None
@@ -226,7 +226,7 @@ def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> WriterOf:
                 partitions.add(data.partition)
         if not partitions:
             return None
-        return Writer(partitions=frozenset(partitions), has_recorded=run.is_success)
+        return WriterRun(partitions=frozenset(partitions), has_recorded=run.is_success)
 
     return lambda commit: of_run(commit.dagster_run_id) if commit.dagster_run_id else None
 

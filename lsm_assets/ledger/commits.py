@@ -7,9 +7,9 @@ from typing import Any
 
 import lsm_engine as lsm
 from lsm_assets.ledger.survey import changes_rows
-from lsm_assets.model.pins import Changed, CommitFacts, Holder, Range
+from lsm_assets.model.pinned_inputs import ChangedRanges, CommitFacts, Range, RetainedReference
 from lsm_assets.model.storage import comparable
-from lsm_assets.model.versions import TableVersion, marked, version_of
+from lsm_assets.model.versions import TableVersion, version_from_manifest, version_from_snapshot
 from lsm_engine import (
     RUN_DAGSTER_ID,
     CommitKind,
@@ -39,10 +39,10 @@ def data_version(
     """
     oldest: Snapshot | None = None
     for each in table.newest_snapshots():
-        if since is not None and version_of(each) == since[0]:
+        if since is not None and version_from_snapshot(each) == since[0]:
             return since[1]
         if changes_rows(table, each):
-            return version_of(each)
+            return version_from_snapshot(each)
         oldest = each
     if oldest is None:
         return NOTHING
@@ -51,30 +51,30 @@ def data_version(
         page = recorded_commits(table, lineage, expected - 1 - _LOOKED_BACK, expected)
         for commit in reversed(page):
             if commit.version.snapshot_id != expected - 1:
-                return version_of(oldest)
+                return version_from_snapshot(oldest)
             if commit.partitions != frozenset():
                 return commit.version
             expected -= 1
         if not page:
-            return version_of(oldest)
+            return version_from_snapshot(oldest)
     return NOTHING
 
 
 def live_versions(table: lsm.Table) -> dict[int, TableVersion]:
     """Return the versions of the snapshots that are there, by id, oldest first."""
-    return {snapshot.id: version_of(snapshot) for snapshot in table.snapshots()}
+    return {snapshot.id: version_from_snapshot(snapshot) for snapshot in table.snapshots()}
 
 
-def holders(table: lsm.Table, recorded: TableVersion) -> Iterator[Holder]:
+def holders(table: lsm.Table, recorded: TableVersion) -> Iterator[RetainedReference]:
     """Yield the tags and branches that hold a commit."""
     for tag in table.tags():
-        held = version_of(tag.snapshot)
+        held = version_from_snapshot(tag.snapshot)
         if held.is_same(recorded):
-            yield Holder(version=held, tag=tag.name)
+            yield RetainedReference(version=held, tag=tag.name)
     for name in table.branches():
         with suppress(NotFoundError, ExpiredError):
-            held = version_of(table.branch(name).snapshot(recorded.snapshot_id))
-            yield Holder(version=held, branch=name)
+            held = version_from_snapshot(table.branch(name).snapshot(recorded.snapshot_id))
+            yield RetainedReference(version=held, branch=name)
 
 
 def commits_since(
@@ -97,7 +97,7 @@ def commits_since(
 def _facts_of(table: lsm.Table, snapshot: Snapshot, column: str | None) -> CommitFacts:
     partitions = table.changed_partitions(snapshot)
     return CommitFacts(
-        version=version_of(snapshot),
+        version=version_from_snapshot(snapshot),
         partitions=partitions,
         dagster_run_id=(snapshot.properties or {}).get(RUN_DAGSTER_ID),
         ranges=_ranges(table, snapshot, column, partitions) if column and partitions else {},
@@ -106,7 +106,7 @@ def _facts_of(table: lsm.Table, snapshot: Snapshot, column: str | None) -> Commi
 
 def _ranges(
     table: lsm.Table, snapshot: Snapshot, column: str, partitions: Iterable[str]
-) -> Changed:
+) -> ChangedRanges:
     rows = table.changed_ranges(snapshot, column)
     if rows is None:
         return {}
@@ -114,7 +114,7 @@ def _ranges(
     return _by_directory(partitions, zip(rows[0].to_pylist(), ends, strict=True))
 
 
-def _by_directory(partitions: Iterable[str], parts: Iterable[tuple[str, Range]]) -> Changed:
+def _by_directory(partitions: Iterable[str], parts: Iterable[tuple[str, Range]]) -> ChangedRanges:
     """Return the ranges in each directory; None: any, as one of them is not known."""
     found: dict[str, set[Range]] = {path: set() for path in partitions}
     for path, part in parts:
@@ -131,7 +131,7 @@ def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVers
     if table is None or newest is None or recorded.snapshot_id > newest.id:
         return recorded != NOTHING
     with suppress(NotFoundError, ExpiredError):
-        return not version_of(table.snapshot(recorded.snapshot_id)).is_same(recorded)
+        return not version_from_snapshot(table.snapshot(recorded.snapshot_id)).is_same(recorded)
     number = recorded.snapshot_id
     past = recorded_commits(table, lineage, number - 1, number + 1)
     return bool(past) and not past[0].version.is_same(recorded)
@@ -168,7 +168,7 @@ def recorded_commits(
         is_change = rows[0]["commit_kind"] not in _ROWS_UNCHANGED
         known.append(
             CommitFacts(
-                version=marked(number, rows[0]["delta_manifest_list"]),
+                version=version_from_manifest(number, rows[0]["delta_manifest_list"]),
                 partitions=None if is_change and by_vectors else paths,
                 dagster_run_id=rows[0]["dagster_run_id"],
                 ranges=_recorded_ranges(table, rows, column, paths) if column else {},
@@ -179,7 +179,7 @@ def recorded_commits(
 
 def _recorded_ranges(
     table: lsm.Table, rows: Sequence[Mapping[str, Any]], column: str, partitions: Iterable[str]
-) -> Changed:
+) -> ChangedRanges:
     """Return the ranges of a column as the lineage has them: of a partition column, and of the first of a key."""
     files = [row for row in rows if row["partition_path"] is not None]
     parts: Iterator[Range]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_assets.ledger.commits import NOTHING, recorded_commits
-from lsm_assets.model.versions import TableVersion, parse_version, version_of
+from lsm_assets.model.versions import TableVersion, parse_version, version_from_snapshot
 from lsm_engine import RESTORED, CommitKind, Lineage, NotFoundError, TableName, record
 
 FED = "lsm.fed."
@@ -96,7 +96,7 @@ def _newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commit | None
     oldest = 1
     for snapshot in table.newest_snapshots():
         yield _Commit(
-            version=version_of(snapshot),
+            version=version_from_snapshot(snapshot),
             kind=snapshot.commit_kind.value,
             properties=snapshot.properties or {},
         )

@@ -19,8 +19,8 @@ import lsm_engine as lsm
 from lsm_assets.ledger.commits import NOTHING, is_taken_back
 from lsm_assets.ledger.fed_mark import FED, FED_ON, fed_mark
 from lsm_assets.model.keys import AssetKind, TableKeys
-from lsm_assets.model.pins import Pin
-from lsm_assets.model.versions import TableVersion, version_of
+from lsm_assets.model.pinned_inputs import Pin
+from lsm_assets.model.versions import TableVersion, version_from_snapshot
 from lsm_assets.resources import LsmResource
 from lsm_engine import (
     RESTORED,
@@ -102,7 +102,7 @@ def changes_to_feed(
         after=fed.snapshot_id,
         upto=newest.id,
         properties={
-            FED + upstream.name: version_of(newest).text,
+            FED + upstream.name: version_from_snapshot(newest).text,
             FED_ON + upstream.name: mark.told_by.text,
         },
         acknowledge=lambda: _acknowledge(table, upstream, lineage),

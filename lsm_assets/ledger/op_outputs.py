@@ -15,20 +15,20 @@ from lsm_assets.ledger.pinning import PinnedTable, pin_version
 from lsm_assets.ledger.recording import recorded_version
 from lsm_assets.ledger.storing import Work, declaration_of, store
 from lsm_assets.model.asset_partitions import PartitionTemplates
-from lsm_assets.model.keys import AssetKind, TableKeys, keys_of
+from lsm_assets.model.keys import AssetKind, TableKeys, table_keys
 from lsm_assets.model.storage import (
-    OF_INPUTS,
-    OF_OUTPUTS,
-    OF_ROOT_INPUTS,
+    INPUT_KEYS,
+    OUTPUT_KEYS,
+    ROOT_INPUT_KEYS,
     TABLE,
     Storage,
-    chosen_by,
-    kept_in,
     partition_filter,
-    plain,
-    require_known,
+    partition_storage,
+    require_known_keys,
+    scan_arguments,
+    unwrap_metadata,
 )
-from lsm_assets.model.versions import TableVersion, parse_version, version_of
+from lsm_assets.model.versions import TableVersion, parse_version, version_from_snapshot
 from lsm_assets.resources import LsmResource
 from lsm_engine import ErrorKind, InvalidInputError
 
@@ -44,7 +44,7 @@ def store_output(
     context: dg.OutputContext, obj: Any, resource: LsmResource, storage: Storage
 ) -> None:
     """Commit the rows of an output to its table; None leaves the table as it is."""
-    require_known(context.definition_metadata, OF_OUTPUTS)
+    require_known_keys(context.definition_metadata, OUTPUT_KEYS)
     step, named = context.step_context, (context.definition_metadata, context.output_metadata)
     if obj is None and not _is_named(context, *named):
         return  # an op that returns nothing, without an annotation that says so
@@ -79,7 +79,7 @@ def store_output(
         newest = stored.newest
         found |= stored.found
     if newest is not None:
-        found[VERSION] = version_of(newest).text
+        found[VERSION] = version_from_snapshot(newest).text
     if context.mapping_key:
         found[MAPPING_KEY] = context.mapping_key
     context.add_output_metadata(found)
@@ -92,12 +92,15 @@ def load_output(context: dg.InputContext, resource: LsmResource) -> Any:
     """
     step, upstream = context.step_context, context.upstream_output
     told: Mapping[str, Any] | None = None
-    known: Sequence[str] = OF_ROOT_INPUTS
+    known: Sequence[str] = ROOT_INPUT_KEYS
     maker, storage = "what writes it", Storage()
     if upstream is not None:
-        told, known = _told_of(step, upstream), OF_INPUTS
-        maker, storage = f"the step {upstream.step_key}", kept_in(upstream.definition_metadata)
-    require_known(context.definition_metadata, known)
+        told, known = _told_of(step, upstream), INPUT_KEYS
+        maker, storage = (
+            f"the step {upstream.step_key}",
+            partition_storage(upstream.definition_metadata),
+        )
+    require_known_keys(context.definition_metadata, known)
     keys, recorded = _read_table(context, told), _recorded(step, upstream, told)
     remedy = f"Run {maker} again, then this one."
     wanted, table = context.dagster_type.typing_type, resource.existing_table(keys.name)
@@ -107,7 +110,7 @@ def load_output(context: dg.InputContext, resource: LsmResource) -> Any:
         raise dg.Failure(f"There is no table {keys.name}. {remedy}")
     newest, schema = table.latest_snapshot(), table.schema.arrow
     if recorded is None and newest is not None:
-        recorded = version_of(newest)
+        recorded = version_from_snapshot(newest)
     templates, where, layout = _templates(storage, step, schema), None, None
     if templates is not None:
         _, partitions = _partitions_of(step)
@@ -117,7 +120,7 @@ def load_output(context: dg.InputContext, resource: LsmResource) -> Any:
     if recorded is not None:
         key = keys.asset(AssetKind.TABLE)
         pinned = pin_version(step, resource, key, table, recorded, layout, remedy=remedy)
-    read = {**pinned.at, **chosen_by(context.definition_metadata, where)}
+    read = {**pinned.at, **scan_arguments(context.definition_metadata, where)}
     return load(pinned.table, read, wanted, resource)
 
 
@@ -133,7 +136,7 @@ def _written_table(output: dg.OutputContext, *layers: Mapping[str, Any] | None) 
             kind=ErrorKind.INVALID_NAME,
             op=output.op_def.name,
         )
-    names = [plain(layer[TABLE]) for layer in layers if layer and TABLE in layer]
+    names = [unwrap_metadata(layer[TABLE]) for layer in layers if layer and TABLE in layer]
     name = str([output.name, *names][-1])
     return TableKeys(name=name if "." in name else f"default.{name}")
 
@@ -147,11 +150,11 @@ def _read_table(context: dg.InputContext, told: Mapping[str, Any] | None) -> Tab
             op=context.op_def.name,
         )
     if upstream is None:
-        return TableKeys(name=str(plain(declared[TABLE])))
+        return TableKeys(name=str(unwrap_metadata(declared[TABLE])))
     if upstream.has_asset_key:
-        return keys_of(upstream.asset_key)
+        return table_keys(upstream.asset_key)
     if told and TABLE_NAME in told:
-        return TableKeys(name=plain(told[TABLE_NAME]))
+        return TableKeys(name=unwrap_metadata(told[TABLE_NAME]))
     return _written_table(upstream, upstream.definition_metadata)
 
 
@@ -162,7 +165,7 @@ def _recorded(
     if upstream is not None and upstream.has_asset_key:
         found = recorded_version(step.instance, upstream.asset_key)
     else:
-        found = parse_version(str(plain((told or {}).get(VERSION))))
+        found = parse_version(str(unwrap_metadata((told or {}).get(VERSION))))
     return None if found == NOTHING else found
 
 
@@ -185,7 +188,7 @@ def _told_in(instance: dg.DagsterInstance, run_id: str) -> _Told:
     for event in (entry.dagster_event for entry in entries):
         if event is not None and event.step_key is not None:
             data: Any = event.event_specific_data
-            mapping_key = plain(data.metadata.get(MAPPING_KEY))
+            mapping_key = unwrap_metadata(data.metadata.get(MAPPING_KEY))
             found[event.step_key, data.output_name, mapping_key] = data.metadata
     return found
 

@@ -17,11 +17,11 @@ from lsm_assets.ledger.commits import (
 from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.asset_partitions import PartitionLayout
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import keys_of
+from lsm_assets.model.keys import table_keys
+from lsm_assets.model.markdown import escape_html
 from lsm_assets.model.metadata import snapshot_link
-from lsm_assets.model.pictures import without_html
-from lsm_assets.model.pins import Gone, Pin, resolve_pin
-from lsm_assets.model.versions import TableVersion, parse_version, version_of
+from lsm_assets.model.pinned_inputs import Pin, StateLost, resolve_pin
+from lsm_assets.model.versions import TableVersion, parse_version, version_from_snapshot
 from lsm_assets.resources import LsmResource
 from lsm_engine import ExpiredError, Lineage, NotFoundError, record
 from lsm_engine import LineageInput as Input
@@ -68,7 +68,7 @@ def input_snapshot(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int |
         return None
     pin = pinned_table(context, key).pin
     if pin is not None and (pin.tag or pin.branch):
-        raise dg.Failure(f"{pin.why}: use pinned_table, which reads tags and branches")
+        raise dg.Failure(f"{pin.reason}: use pinned_table, which reads tags and branches")
     return None if pin is None else pin.snapshot_id
 
 
@@ -110,13 +110,13 @@ def pin_version(
 ) -> PinnedTable:
     """Return a table at a recorded version, and note it as read; raises dagster.Failure with the remedy."""
     pin = find_pin(table, resource.catalog.lineage, recorded, layout)
-    if isinstance(pin, Gone):
+    if isinstance(pin, StateLost):
         raise dg.Failure(
             f"The rows of {table.name} that Dagster records as the input of this run are nowhere: "
-            f"{pin.why}. {remedy}"
+            f"{pin.reason}. {remedy}"
         )
-    if pin.why:
-        step.log.warning("%s: %s", table.name, pin.why)
+    if pin.reason:
+        step.log.warning("%s: %s", table.name, pin.reason)
     resource.pins[step.step.key, key] = pin
     if pin.tag is not None:
         return PinnedTable(table=table, at={"tag": pin.tag}, pin=pin)
@@ -129,14 +129,14 @@ def find_pin(
     lineage: Lineage,
     recorded: TableVersion,
     layout: PartitionLayout | None = None,
-) -> Pin | Gone:
+) -> Pin | StateLost:
     """Return where the rows of a recorded version are, looking no further than has to be.
 
     `layout`: of the partitions that are read; None: the whole table is.
     """
     wanted = recorded.snapshot_id
     try:
-        at = resolve_pin(recorded, live={wanted: version_of(table.snapshot(wanted))})
+        at = resolve_pin(recorded, live={wanted: version_from_snapshot(table.snapshot(wanted))})
     except (NotFoundError, ExpiredError):
         at = None
     if isinstance(at, Pin):
@@ -146,10 +146,12 @@ def find_pin(
     return resolve_pin(
         recorded,
         live=live,
-        holders=list(holders(table, recorded)),
-        past=past[0] if past else None,
-        since=commits_since(table, lineage, wanted, layout.column if layout is not None else None),
-        read_in=layout.kept_in if layout is not None else None,
+        references=list(holders(table, recorded)),
+        expired_commit=past[0] if past else None,
+        later_commits=commits_since(
+            table, lineage, wanted, layout.column if layout is not None else None
+        ),
+        find_read_partitions=layout.partitions_in if layout is not None else None,
     )
 
 
@@ -185,29 +187,31 @@ def inputs_of_run(
 def pinned_inputs(step: StepExecutionContext, resource: LsmResource) -> tuple[Input, ...]:
     """Return the tables that a step has read by a pin, as inputs of what it makes."""
     return tuple(
-        Input(dataset=keys_of(key).name, snapshot_id=pin.snapshot_id)
+        Input(dataset=table_keys(key).name, snapshot_id=pin.snapshot_id)
         for key, pin in _pins(step, resource).items()
     )
 
 
 def reasons_of(step: StepExecutionContext, resource: LsmResource) -> dict[str, str]:
     """Return, by table, why a step has read another state than the recorded snapshot."""
-    return {keys_of(key).name: pin.why for key, pin in _pins(step, resource).items() if pin.why}
+    return {
+        table_keys(key).name: pin.reason for key, pin in _pins(step, resource).items() if pin.reason
+    }
 
 
 def inputs_markdown(inputs: Iterable[Input], reasons: Mapping[str, str] | None = None) -> str:
     """Return as Markdown which snapshots were read, with the reasons of `reasons_of`; "" for none."""
     shown = []
     for each in inputs:
-        dataset = without_html(each.dataset)
+        dataset = escape_html(each.dataset)
         if each.snapshot_id is None:
-            version = f" @ {without_html(each.version)}" if each.version else ""
+            version = f" @ {escape_html(each.version)}" if each.version else ""
             shown.append(f"- {dataset}{version}")
         else:
             key = dg.AssetKey(each.dataset.split("."))
-            link = snapshot_link(keys_of(key), each.snapshot_id)
+            link = snapshot_link(table_keys(key), each.snapshot_id)
             why = (reasons or {}).get(each.dataset)
-            shown.append(f"- {dataset} at {link}" + (f" ({without_html(why)})" if why else ""))
+            shown.append(f"- {dataset} at {link}" + (f" ({escape_html(why)})" if why else ""))
     return "\n".join(shown)
 
 
@@ -217,7 +221,7 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
     for key in declaration.deps:
         pin, recorded = pins.get(key), recorded_input(step, key)
         # Versions of other assets may be numbers too: only those of tables have a mark.
-        known = recorded.snapshot_id if recorded is not None and recorded.mark else None
+        known = recorded.snapshot_id if recorded is not None and recorded.commit_hash else None
         snapshot_id = known if pin is None else pin.snapshot_id
         columns = tuple(
             (column, name)
@@ -225,7 +229,7 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
             for source, name in sources
             if source == key
         )
-        dataset = keys_of(key).name if snapshot_id is not None else key.to_user_string()
+        dataset = table_keys(key).name if snapshot_id is not None else key.to_user_string()
         yield Input(
             dataset=dataset,
             snapshot_id=snapshot_id,

@@ -7,11 +7,11 @@ import dagster as dg
 from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
-from lsm_assets.ledger import insides
+from lsm_assets.ledger import details
 from lsm_assets.ledger.survey import Survey, manifest_counts
 from lsm_assets.model import metadata
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.insides import lineage_link
+from lsm_assets.model.details import lineage_link
 from lsm_assets.model.keys import AssetKind, TableKeys
 from lsm_assets.model.partitions import (
     partition_set_name,
@@ -44,7 +44,7 @@ def snapshot_events(
         _event(
             keys.asset(AssetKind.MANIFEST_LISTS),
             metadata.manifest_lists_metadata(keys, snapshot, counts)
-            | insides.manifests_of(table, snapshot),
+            | details.manifests_of(table, snapshot),
             partition,
             partition,
         ),
@@ -64,7 +64,7 @@ def snapshot_page(
     warehouse = table.location.rsplit("/", 2)[0]  # of <warehouse>/<database>.db/<table>
     return {
         **metadata.snapshot_metadata(keys, snapshot, run_id=run_id),
-        **insides.change_of(table, snapshot),
+        **details.change_of(table, snapshot),
         **lineage_link(lineage_page_url(warehouse), keys.name, snapshot.id),
     }
 
@@ -109,7 +109,7 @@ def table_page(
     return metadata.table_metadata(
         keys,
         snapshot,
-        schema=metadata.described(table.schema),
+        schema=metadata.schema_with_comments(table.schema),
         primary_key=table.schema.primary_keys,
         location=table.location,
         row_count=row_count,
@@ -180,7 +180,7 @@ def input_tags(step: StepExecutionContext, key: dg.AssetKey) -> dict[str, str]:
 
 def tag_event(table: lsm.Table, keys: TableKeys, tag: Tag) -> dg.AssetMaterialization:
     """Return the event of a tag's partition."""
-    found = metadata.tag_metadata(keys, tag) | insides.calendar_of(table, keys)
+    found = metadata.tag_metadata(keys, tag) | details.calendar_of(table, keys)
     return _event(keys.asset(AssetKind.TAGS), found, str(tag.snapshot.id), tag.name)
 
 

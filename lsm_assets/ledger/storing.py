@@ -27,7 +27,7 @@ from lsm_assets.model.storage import (
     Storage,
     WriteMode,
     partition_filter,
-    require_days,
+    require_whole_days,
 )
 from lsm_assets.resources import LsmResource, check_declaration
 from lsm_engine import (
@@ -82,7 +82,7 @@ def store(
     declaration, storage = work.declaration, work.storage
     templates, keys = work.templates, work.keys
     if templates is not None:
-        require_days(templates, keys, declaration.schema)  # before anything is written
+        require_whole_days(templates, keys, declaration.schema)  # before anything is written
     if keys and storage.mode is WriteMode.OVERWRITE:
         _require_partitions(declaration, templates, keys, step.instance)
     table = _ready(resource, declaration, storage, table)
@@ -201,7 +201,7 @@ def _require_partitions(
         )
     assert templates is not None
     everything = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
-    others = templates.sharing(set(keys), everything)
+    others = templates.sharing_values(set(keys), everything)
     if others:
         raise InvalidInputError(
             "the mode overwrite would take rows of other partitions of the asset, which have the same "

@@ -6,11 +6,11 @@ from dataclasses import field
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.ledger.insides import prospects
+from lsm_assets.ledger.details import prospects
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import TableKeys
 from lsm_assets.model.metadata import Metadata, compaction_metadata
-from lsm_assets.model.tree import TreeFacts, tree_of
+from lsm_assets.model.tree import TreeFacts, count_tree
 from lsm_engine import CommitKind, Snapshot, record
 
 HISTORY_LENGTH = 40
@@ -35,7 +35,7 @@ def survey(table: lsm.Table, snapshot: Snapshot) -> Survey:
     """Count the files of `snapshot`; no data file is opened."""
     return Survey(
         snapshot=snapshot,
-        tree=tree_of(table.tree(snapshot)),
+        tree=count_tree(table.tree(snapshot)),
         level_count=table.options.level_count,
         history=tuple(recent_snapshots(table)),
         prospects=prospects(table),

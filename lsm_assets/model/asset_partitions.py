@@ -1,4 +1,4 @@
-"""Which partitions of a table hold the rows of which partition of its asset, and whom a commit concerns."""
+"""Map partitions of an asset to partitions of its table, and find the asset partitions that a commit affects."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -6,33 +6,36 @@ from datetime import datetime
 
 import dagster as dg
 
-from lsm_assets.model.pins import Changed, CommitFacts, Range
+from lsm_assets.model.pinned_inputs import ChangedRanges, CommitFacts, Range
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import ErrorKind, InvalidInputError, record
 
 KEY = "key"
-"""What a template calls the key of an asset whose partitions have one dimension."""
+"""The field of a template that stands for the partition key, if partitions have one dimension."""
 
 
 @record
 class PartitionTemplates:
-    """How partition keys of an asset spell values of a table's partition columns.
+    """Templates that derive values of a table's columns from a partition key of its asset.
 
-    `columns`: a Python format text per column, such as "{key}" or, of partitions by time, "{key:%m}" for
-    the month in which the partition begins; dimensions of a multi-partition go by their names,
-    "{region}". Columns without one may hold any value. `is_given` false: they are only a guess.
+    Attributes:
+        definition: Partitions of the asset.
+        columns: Python format string by column name. "{key}" is the partition key. "{key:%m}" formats the time at
+            which a time partition begins. "{region}" is the dimension `region` of a multi-partition key. A column
+            without a template may hold any value.
+        is_declared: False if the templates are a guess of `partition_templates`.
     """
 
     definition: dg.PartitionsDefinition
     columns: Mapping[str, str]
-    is_given: bool = True
+    is_declared: bool = True
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Return the values of the columns, in their order, as text.
+        """Return the values of the columns as strings, in the order of `columns`.
 
-        Raises InvalidInputError, naming the template, for one that does not fit the definition.
+        Raises InvalidInputError if a template uses a field or a format that the partitions do not have.
         """
-        names = _names_of(self.definition, key)
+        names = _template_fields(self.definition, key)
         try:
             return tuple(template.format(**names) for template in self.columns.values())
         except (KeyError, IndexError, ValueError, AttributeError) as error:
@@ -44,55 +47,63 @@ class PartitionTemplates:
                 partition=key,
             ) from error
 
-    def sharing(self, keys: Collection[str], everything: Iterable[str]) -> list[str]:
-        """Return those of all partitions, without `keys`, that have the columns' values of one of `keys`."""
+    def sharing_values(self, keys: Collection[str], all_keys: Iterable[str]) -> list[str]:
+        """Return the partitions of `all_keys` that are not in `keys` and share column values with one of them."""
+        # Values that contain every dimension are unique: no partition needs to be formatted.
         if {f"{{{name}}}" for name in self._dimensions} <= {*self.columns.values()}:
-            return []  # they spell the whole key
+            return []
         own = {self.values(key) for key in keys}
-        return [key for key in everything if key not in keys and self.values(key) in own]
+        return [key for key in all_keys if key not in keys and self.values(key) in own]
 
     @property
     def _dimensions(self) -> dict[str, dg.PartitionsDefinition]:
         if isinstance(self.definition, dg.MultiPartitionsDefinition):
-            return {each.name: each.partitions_def for each in self.definition.partitions_defs}
+            return {
+                dimension.name: dimension.partitions_def
+                for dimension in self.definition.partitions_defs
+            }
         return {KEY: self.definition}
 
     def holds_times(self, column: str) -> bool:
-        """Whether a column's template is a whole key of partitions by time."""
-        whole = {f"{{{name}}}": each for name, each in self._dimensions.items()}
-        return isinstance(whole.get(self.columns[column]), dg.TimeWindowPartitionsDefinition)
+        """Whether the template of a column is the complete key of a time partition."""
+        definitions = {f"{{{name}}}": definition for name, definition in self._dimensions.items()}
+        return isinstance(definitions.get(self.columns[column]), dg.TimeWindowPartitionsDefinition)
 
     def window(self, column: str, key: str) -> tuple[datetime, datetime]:
-        """Return when the partition begins and ends whose key a column holds."""
-        times = _names_of(self.definition, key)[self.columns[column][1:-1]]
+        """Return the start and the end of the time partition whose key a column holds."""
+        times = _template_fields(self.definition, key)[self.columns[column][1:-1]]
         assert isinstance(times, _TimeKey)
         window = times.definition.time_window_for_partition_key(str(times))
         return window.start, window.end
 
 
-def templates_of(
+def partition_templates(
     definition: dg.PartitionsDefinition | None,
-    given: Mapping[str, str],
+    declared: Mapping[str, str],
     partitioned_by: Sequence[str],
 ) -> PartitionTemplates | None:
-    """Return how an asset's partitions are stored; None for an asset that has none.
+    """Return the templates of an asset, or None if the asset has no partitions.
 
-    Where nothing is given: dimensions are columns of the same name, and one dimension is the only column.
+    Args:
+        definition: Partitions of the asset.
+        declared: Template by column. If it is empty, the templates are guessed: a dimension belongs to the partition
+            column of the same name, and the only dimension belongs to the only partition column.
+        partitioned_by: Partition columns of the table.
     """
     if definition is None:
         return None
-    if given:
-        return PartitionTemplates(definition=definition, columns=given)
+    if declared:
+        return PartitionTemplates(definition=definition, columns=declared)
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        dimensions = {each.name for each in definition.partitions_defs}
+        dimensions = {dimension.name for dimension in definition.partitions_defs}
         guessed = {name: f"{{{name}}}" for name in partitioned_by if name in dimensions}
     else:
         guessed = {partitioned_by[0]: f"{{{KEY}}}"} if len(partitioned_by) == 1 else {}
-    return PartitionTemplates(definition=definition, columns=guessed, is_given=False)
+    return PartitionTemplates(definition=definition, columns=guessed, is_declared=False)
 
 
 class _TimeKey(str):
-    """A key of partitions by time: as text the key, with a format the time at which it begins."""
+    """The key of a time partition. `format` without a specification returns the key, with one the start time."""
 
     definition: dg.TimeWindowPartitionsDefinition
 
@@ -102,187 +113,214 @@ class _TimeKey(str):
         return self.definition.start_time_for_partition_key(str(self)).strftime(spec)
 
 
-def _names_of(definition: dg.PartitionsDefinition, key: str) -> dict[str, str]:
+def _template_fields(definition: dg.PartitionsDefinition, key: str) -> dict[str, str]:
     if isinstance(definition, dg.MultiPartitionsDefinition):
         keys = definition.get_partition_key_from_str(key).keys_by_dimension
         return {
-            each.name: _key(each.partitions_def, keys[each.name])
-            for each in definition.partitions_defs
+            dimension.name: _formattable_key(dimension.partitions_def, keys[dimension.name])
+            for dimension in definition.partitions_defs
         }
-    return {KEY: _key(definition, key)}
+    return {KEY: _formattable_key(definition, key)}
 
 
-def _key(definition: dg.PartitionsDefinition, key: str) -> str:
+def _formattable_key(definition: dg.PartitionsDefinition, key: str) -> str:
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return key
-    found = _TimeKey(key)
-    found.definition = definition
-    return found
+    time_key = _TimeKey(key)
+    time_key.definition = definition
+    return time_key
 
 
 @record
-class Spans:
-    """The values of a column in the rows of each asset partition, from the least to the greatest.
+class ColumnRanges:
+    """The range (least, greatest) of one column in the rows of each asset partition. Ranges do not overlap.
 
-    No two spans overlap. `is_exact`: the column is one of the table's partition columns.
+    `is_exact` is true for a partition column: every row of a partition lies in its range.
     """
 
     column: str
-    of: Mapping[str, Range]
+    by_partition: Mapping[str, Range]
     is_exact: bool = False
 
 
 class PartitionLayout:
-    """In which directories of a table each partition of its asset is kept.
+    """The partition directories of a table that hold the rows of each partition of its asset.
 
-    `kept`: by asset partition, the parts of its directories' paths that its values tell ("month=1", joined
-    by slashes); `places`: where those stand in a path. No places: any directory. `spans`: what else
-    tells apart those that are kept in the same directories.
-    `is_certain` false: a directory that fits no partition may belong to any of them.
+    Attributes:
+        paths: Partial directory path by asset partition. It has only the path components that the partition
+            determines, such as "month=1", joined by slashes.
+        positions: Positions of those components in a complete path. Empty: a partition may be in any directory.
+        ranges: Ranges of a column that separate partitions with the same directories.
+        is_certain: False if a directory that matches no partition may belong to any of them.
     """
 
     def __init__(
         self,
-        kept: Mapping[str, str],
-        places: Sequence[int] = (),
+        paths: Mapping[str, str],
+        positions: Sequence[int] = (),
         *,
         is_certain: bool = True,
-        spans: Spans | None = None,
+        ranges: ColumnRanges | None = None,
     ) -> None:
-        self.kept, self.is_certain, self.spans = kept, is_certain, spans
-        self._places = places
-        self._kept_there: dict[str, list[str]] = {}
-        for key, there in kept.items():
-            self._kept_there.setdefault(there, []).append(key)
-        self._in_order = {
-            there: _InOrder(keys, spans.of) for there, keys in self._kept_there.items() if spans
+        self.paths, self.is_certain, self.ranges = paths, is_certain, ranges
+        self._positions = positions
+        self._keys_by_path: dict[str, list[str]] = {}
+        for key, path in paths.items():
+            self._keys_by_path.setdefault(path, []).append(key)
+        self._indexes = {
+            path: _RangeIndex(keys, ranges.by_partition)
+            for path, keys in self._keys_by_path.items()
+            if ranges
         }
 
     @property
     def column(self) -> str | None:
-        """The column that tells partitions apart that are kept in the same directories."""
-        return self.spans.column if self.spans is not None else None
+        """The column whose ranges separate partitions with the same directories."""
+        return self.ranges.column if self.ranges is not None else None
 
-    def alone_in(self, changed: Changed | None) -> set[str]:
-        """Return the asset partitions that have rows there where no other has any; None: anywhere."""
-        if changed is None:
-            tells = self.spans is not None and self.spans.is_exact
+    def sole_partitions_in(self, changes: ChangedRanges | None) -> set[str]:
+        """Return the asset partitions that alone can own a changed range. `changes` None: anything may have changed."""
+        if changes is None:
+            # Any partition may have changed. An exact column separates all of them, a directory only its own.
+            is_exact = self.ranges is not None and self.ranges.is_exact
             return {
-                key for keys in self._kept_there.values() if tells or len(keys) == 1 for key in keys
+                key
+                for keys in self._keys_by_path.values()
+                if is_exact or len(keys) == 1
+                for key in keys
             }
-        return {key for keys in self._held(changed) if len(keys) == 1 for key in keys}
+        return {
+            key for keys in self._partitions_by_change(changes) if len(keys) == 1 for key in keys
+        }
 
-    def kept_in(self, changed: Changed | None) -> set[str]:
-        """Return the asset partitions that have rows in some directories; None: in any."""
-        if changed is None:
-            return set(self.kept)
-        return {key for keys in self._held(changed) for key in keys}
+    def partitions_in(self, changes: ChangedRanges | None) -> set[str]:
+        """Return the asset partitions with rows in the changed ranges. `changes` None: anything may have changed."""
+        if changes is None:
+            return set(self.paths)
+        return {key for keys in self._partitions_by_change(changes) for key in keys}
 
-    def outside_of(self, keys: Collection[str], changed: Changed) -> Changed:
-        """Return the directories, and ranges there, in which none of some asset partitions is kept."""
-        left: dict[str, frozenset[Range] | None] = {}
-        for path, ranges in changed.items():
+    def changes_outside(self, keys: Collection[str], changes: ChangedRanges) -> ChangedRanges:
+        """Return the part of `changes` in which none of the asset partitions `keys` has rows."""
+        remaining: dict[str, frozenset[Range] | None] = {}
+        for path, ranges in changes.items():
             parts: list[Range | None] = [None] if ranges is None else list(ranges)
-            there = told_by(path, self._places)
-            others = [
-                part for part in parts if not any(key in keys for key in self._at(there, part))
+            partial_path = to_partial_path(path, self._positions)
+            outside = [
+                part
+                for part in parts
+                if not any(key in keys for key in self._partitions_at(partial_path, part))
             ]
-            if others:
-                left[path] = None if ranges is None else frozenset(filter(None, others))
-        return left
+            if outside:
+                remaining[path] = None if ranges is None else frozenset(filter(None, outside))
+        return remaining
 
-    def _held(self, changed: Changed) -> Iterator[Collection[str]]:
-        """Yield the asset partitions that have rows in each directory, and in each range there."""
+    def _partitions_by_change(self, changes: ChangedRanges) -> Iterator[Collection[str]]:
+        """Yield the asset partitions with rows in each changed range, or directory if its ranges are unknown."""
         parts = {
-            (told_by(path, self._places), part)
-            for path, ranges in changed.items()
+            (to_partial_path(path, self._positions), part)
+            for path, ranges in changes.items()
             for part in ([None] if ranges is None else ranges)
         }
-        for there, part in parts:
-            keys = self._at(there, part)
-            yield keys if keys or self.is_certain else self.kept
+        for partial_path, part in parts:
+            keys = self._partitions_at(partial_path, part)
+            yield keys if keys or self.is_certain else self.paths
 
-    def _at(self, there: str, part: Range | None) -> Sequence[str]:
-        if part is None or self.spans is None or there not in self._in_order:
-            return self._kept_there.get(there, ())
-        return self._in_order[there].meeting(part)
+    def _partitions_at(self, partial_path: str, part: Range | None) -> Sequence[str]:
+        if part is None or self.ranges is None or partial_path not in self._indexes:
+            return self._keys_by_path.get(partial_path, ())
+        return self._indexes[partial_path].overlapping(part)
 
 
-class _InOrder:
-    """Asset partitions that are kept in the same directories, by their spans."""
+class _RangeIndex:
+    """Asset partitions of the same directories, sorted by their ranges."""
 
-    def __init__(self, keys: Iterable[str], of: Mapping[str, Range]) -> None:
-        # A span without any value is of an hour that the clock shows twice: its rows are the other's.
-        self._keys = sorted((key for key in keys if of[key][0] <= of[key][1]), key=of.__getitem__)
-        self._first = [of[key][0] for key in self._keys]
-        self._last = [of[key][1] for key in self._keys]
+    def __init__(self, keys: Iterable[str], ranges: Mapping[str, Range]) -> None:
+        # Without a time zone the hour that a clock repeats has an empty range: its rows belong to the first of the two.
+        self._keys = sorted(
+            (key for key in keys if ranges[key][0] <= ranges[key][1]), key=ranges.__getitem__
+        )
+        self._first = [ranges[key][0] for key in self._keys]
+        self._last = [ranges[key][1] for key in self._keys]
 
-    def meeting(self, part: Range) -> Sequence[str]:
-        """Return the partitions whose span has values of a range."""
+    def overlapping(self, part: Range) -> Sequence[str]:
+        """Return the partitions whose range overlaps `part`."""
         low, high = part
         return self._keys[bisect_left(self._last, low) : bisect_right(self._first, high)]
 
 
-def told_by(path: str, places: Sequence[int]) -> str:
-    """Return what a directory's path has at some places, joined by slashes.
-
-    Paths of a table that had the name before, with fewer columns, do not have them all.
-    """
+def to_partial_path(path: str, positions: Sequence[int]) -> str:
+    """Return the components of a partition path at some positions, joined by slashes."""
     parts = path.split("/")
-    return "/".join(parts[place] for place in places if place < len(parts))
+    # The lineage may have paths of an earlier table of this name, with fewer partition columns.
+    return "/".join(parts[position] for position in positions if position < len(parts))
 
 
 @record
-class Writer:
-    """The run of the table's own asset that made a commit, and the partitions that it was for.
+class WriterRun:
+    """The Dagster run of the table's own asset that made a commit, with the partitions that it materialised.
 
-    `has_recorded`: it has ended well, and so has recorded what it wrote.
+    `has_recorded` is true if the run has succeeded: Dagster then has the versions of these partitions.
     """
 
     partitions: frozenset[str]
     has_recorded: bool
 
 
-WriterOf = Callable[[CommitFacts], Writer | None]
+FindWriterRun = Callable[[CommitFacts], WriterRun | None]
+"""Returns the run of the table's asset that made a commit, None for other commits."""
 
 
-def concerned(commit: CommitFacts, writer: Writer | None, layout: PartitionLayout) -> set[str]:
-    """Return the asset partitions whose rows a commit may have changed without Dagster recording it.
+def affected_partitions(
+    commit: CommitFacts, writer: WriterRun | None, layout: PartitionLayout
+) -> set[str]:
+    """Return the asset partitions whose rows a commit may have changed without an event in Dagster.
 
-    Of a commit by the asset's own run (`writer`) only partitions that it was not for, in directories
-    that hold none of those it was for; and, where it did not end well, those that it was for.
+    Args:
+        commit: The commit.
+        writer: The run of the table's asset that made it; None for other commits.
+        layout: The directories of the asset's partitions.
     """
-    changed = commit.changed
+    changes = commit.changed_ranges
     if writer is None:
-        return layout.kept_in(changed)
+        return layout.partitions_in(changes)
+    # A successful run has recorded its own partitions. A failed run has committed them without an event.
     own = set() if writer.has_recorded else set(writer.partitions)
-    if changed is None:
+    if changes is None:
         return own
-    others = layout.kept_in(layout.outside_of(writer.partitions, changed))
-    return (own & layout.kept_in(changed)) | others
+    # The run may also have changed rows of other partitions. Ranges that it shares with them count as its own.
+    neighbours = layout.partitions_in(layout.changes_outside(writer.partitions, changes))
+    return (own & layout.partitions_in(changes)) | neighbours
 
 
 def moved_partitions(
     recorded: Mapping[str, TableVersion],
     commits: Iterable[CommitFacts],
-    writer_of: WriterOf,
+    find_writer: FindWriterRun,
     layout: PartitionLayout,
 ) -> dict[str, TableVersion]:
-    """Return the partitions that commits (oldest first) have changed since what is recorded of each.
+    """Return the asset partitions that commits have changed since their recorded versions, with the last such commit.
 
-    With the last such commit of each. One that nothing is recorded of counts where the changes can be
-    no other's: of several that share a directory, nobody knows which of them a commit has filled.
+    Args:
+        recorded: Recorded version by partition.
+        commits: Commits, oldest first.
+        find_writer: Returns the asset's run that made a commit.
+        layout: The directories of the asset's partitions.
     """
     moved: dict[str, TableVersion] = {}
     for commit in commits:
         if commit.partitions == frozenset():
             continue
-        names = concerned(commit, writer_of(commit), layout)
-        alone = layout.alone_in(commit.changed) if names - recorded.keys() else set()
-        for name in names:
-            known = recorded.get(name)
-            if known is None and name not in alone:
+        affected = affected_partitions(commit, find_writer(commit), layout)
+        alone = (
+            layout.sole_partitions_in(commit.changed_ranges)
+            if affected - recorded.keys()
+            else set()
+        )
+        for name in affected:
+            version = recorded.get(name)
+            # A partition without a record may be empty. It counts only if the changed rows cannot belong to another.
+            if version is None and name not in alone:
                 continue
-            if known is None or known.snapshot_id < commit.version.snapshot_id:
+            if version is None or version.snapshot_id < commit.version.snapshot_id:
                 moved[name] = commit.version
     return moved

@@ -1,4 +1,4 @@
-"""What a table's writer yields: each change becomes one commit, one snapshot, one partition."""
+"""Changes that a table's writer yields. Each change becomes one commit."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -9,11 +9,13 @@ from lsm_engine import record
 
 @record
 class Upsert:
-    """Insert or replace rows by key; a table without a key gets them appended.
+    """Insert or update rows by primary key. A table without a primary key appends them.
 
-    `rows` is anything with `__arrow_c_stream__` (Arrow, polars, pandas) or a Spark DataFrame; the
-    optional column `_row_kind` (+I -U +U -D) mixes deletes in. `label` names in a few words what the
-    rows are; it is shown on the snapshot. `properties` are stored in the snapshot.
+    Attributes:
+        rows: An object with `__arrow_c_stream__` (Arrow, polars, pandas) or a Spark DataFrame. The optional column
+            `_row_kind` (+I, -U, +U, -D) marks deletes.
+        label: A short description of the rows, shown on the page of the snapshot.
+        properties: Snapshot properties.
     """
 
     rows: Any
@@ -23,7 +25,7 @@ class Upsert:
 
 @record
 class Delete:
-    """Delete rows by key; `keys` holds the primary key columns."""
+    """Delete rows by primary key. `keys` has the primary key columns; the other attributes are those of `Upsert`."""
 
     keys: Any
     label: str = ""
@@ -32,7 +34,7 @@ class Delete:
 
 @record
 class Overwrite:
-    """Replace the whole table, or one partition, by `rows`."""
+    """Replace the table, or one partition of it ({column: value}), by `rows`. Other attributes as in `Upsert`."""
 
     rows: Any
     partition: Mapping[str, Any] | None = None
@@ -44,5 +46,5 @@ Change: TypeAlias = Upsert | Delete | Overwrite
 
 
 def as_change(value: Any) -> Change:
-    """Take a writer's word: bare rows mean an upsert."""
+    """Return a value that a writer yielded as a change: rows become an `Upsert`."""
     return value if isinstance(value, Upsert | Delete | Overwrite) else Upsert(rows=value)

@@ -1,4 +1,4 @@
-"""What a user declares about one table: the values that assets, checks and sensors are built from."""
+"""The declaration of one table, from which its assets, checks, jobs and sensors are built."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -6,7 +6,7 @@ from dataclasses import field
 import dagster as dg
 import pyarrow as pa
 
-from lsm_assets.model.asset_partitions import PartitionTemplates, templates_of
+from lsm_assets.model.asset_partitions import PartitionTemplates, partition_templates
 from lsm_assets.model.keys import TableKeys
 from lsm_engine import ErrorKind, InvalidInputError, core_options, given_options, record
 
@@ -15,22 +15,32 @@ _READ_MODE = (
     core_options.DELETION_VECTORS_ENABLED,
     core_options.DELETION_VECTORS_MERGE_ON_READ,
 )
-"""Options that decide which levels reads see."""
+"""Options that decide whether reads skip level 0."""
 
 
 @record
 class TableDeclaration:
-    """One table as its owner wants it. `name` is `database.table`; the schema is created as given.
+    """A table and its asset, as the user declares them.
 
-    `options` are table options as text (docs/options.md). `deps` are upstream assets of any kind.
-    `column_lineage` names, per column of this table, the (upstream asset, column) pairs that it is
-    computed from. `exact_row_count_below`: rows are counted exactly, by a merge-read, while the
-    files hold fewer rows than this; above it the merged count is not reported at all.
-    `fresh_within_minutes`: Dagster calls the table late where its last write is older.
+    Attributes:
+        name: `database.table`.
+        schema: Columns of the table.
+        primary_key: Primary key columns; empty for an append table.
+        partitioned_by: Partition columns of the table.
+        options: Table options (docs/options.md).
+        comment: Comment of the table, and description of its asset.
+        deps: Upstream assets of any kind.
+        column_lineage: By column of this table, the (upstream asset, column) pairs that it is computed from.
+        group: Asset group; by default each table is a group of its own.
+        owners: Owners of the assets.
+        exact_row_count_below: Below this number of rows in all files the rows of a snapshot are counted by a
+            merge-read. From this number on the row count is not reported.
+        partitions_def: Partitions of the asset. Each run of the writer is for some of them.
+        partition_columns: Template by column, such as {"day": "{key}"} or {"month": "{key:%m}"}, that derives the
+            value of the column from a partition key of the asset; see `PartitionTemplates`.
+        fresh_within_minutes: Dagster reports the table as late if its last write is older than this.
 
-    `partitions_def` partitions the asset, and so its writer's work; the table's own partitions are
-    `partitioned_by`. `partition_columns` names what a column, best a partition column, holds of the asset's
-    partition key, such as {"day": "{key}"} or {"month": "{key:%m}"}: see `PartitionTemplates`.
+    Raises InvalidInputError if `partition_columns` has a column that the table does not have.
     """
 
     name: str
@@ -50,12 +60,13 @@ class TableDeclaration:
 
     @property
     def keys(self) -> TableKeys:
-        """Every Dagster name of this table."""
+        """The asset keys and other Dagster names of this table."""
         return TableKeys(name=self.name)
 
     def __post_init__(self) -> None:
-        known = {*self.partitioned_by, *self.schema.names}
-        unknown = sorted(set(self.partition_columns) - known) if self.schema.names else []
+        columns = {*self.partitioned_by, *self.schema.names}
+        # A declaration made from metadata of an asset has no columns, and cannot be checked.
+        unknown = sorted(set(self.partition_columns) - columns) if self.schema.names else []
         if unknown:
             raise InvalidInputError(
                 "partition_columns names columns that the table does not have; there are "
@@ -67,18 +78,22 @@ class TableDeclaration:
 
     @property
     def hides_level_0(self) -> bool:
-        """Whether reads leave level 0 out, so that a compaction shows rows: deletion vectors, or first-row."""
+        """Whether reads skip level 0, so that rows become visible by compaction: deletion vectors, first-row."""
         options = given_options(
-            {each.key: self.options[each.key] for each in _READ_MODE if each.key in self.options}
+            {
+                option.key: self.options[option.key]
+                for option in _READ_MODE
+                if option.key in self.options
+            }
         )
         return bool(self.primary_key) and options.hides_level_0
 
     @property
     def templates(self) -> PartitionTemplates | None:
-        """How the asset's partitions are stored in the table's; None for an asset without any."""
-        return templates_of(self.partitions_def, self.partition_columns, self.partitioned_by)
+        """Templates of the table's columns by partition key; None for an asset without partitions."""
+        return partition_templates(self.partitions_def, self.partition_columns, self.partitioned_by)
 
     @property
     def group_name(self) -> str:
-        """The asset group; by default each table is a group, so that the graph folds to tables."""
+        """The asset group. By default each table is a group, so that the asset graph collapses to tables."""
         return self.group or self.keys.identifier

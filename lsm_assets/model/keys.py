@@ -1,4 +1,4 @@
-"""The only place that spells an asset key, a group, an op name, a pool or a link to an asset."""
+"""Asset keys, op names, pools and links of a table. Only this module formats them."""
 
 import re
 import zlib
@@ -9,11 +9,11 @@ import dagster as dg
 
 from lsm_engine import ErrorKind, InvalidInputError, record
 
-_NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]")
+_NOT_AN_IDENTIFIER = re.compile(r"[^A-Za-z0-9_]")
 
 
 class AssetKind(Enum):
-    """The kinds of asset that one table is made of; the value is the suffix of the key."""
+    """The assets of one table. The value is the suffix of the asset key."""
 
     TABLE = ""
     FILES = "files"
@@ -25,9 +25,10 @@ class AssetKind(Enum):
 
 @record
 class TableKeys:
-    """Every Dagster name of one table, spelled from its catalog name (`shop.orders`).
+    """The Dagster names of one table, derived from its name in the catalog (`shop.orders`).
 
-    Graph nodes show only the last part of a key, so that part repeats the table's name.
+    Nodes of the asset graph show only the last part of a key, so that this part begins with the table's name.
+    Raises InvalidInputError if the name is not `database.table`.
     """
 
     name: str
@@ -53,30 +54,30 @@ class TableKeys:
 
     @property
     def identifier(self) -> str:
-        """A name made of letters, digits and underscores, unique per table: `shop__orders`."""
-        plain = _NOT_A_WORD.sub("_", f"{self.database}__{self.short_name}")
-        if plain == f"{self.database}__{self.short_name}":
-            return plain
-        # Two names may differ only in what had to be replaced.
-        return f"{plain}_{zlib.crc32(self.name.encode()):08x}"
+        """A unique name of letters, digits and underscores: `shop__orders`."""
+        identifier = _NOT_AN_IDENTIFIER.sub("_", f"{self.database}__{self.short_name}")
+        if identifier == f"{self.database}__{self.short_name}":
+            return identifier
+        # Two names may differ only in characters that were replaced.
+        return f"{identifier}_{zlib.crc32(self.name.encode()):08x}"
 
     def asset(self, kind: AssetKind) -> dg.AssetKey:
-        """The key of one of the table's assets: `[shop, orders]` or `[shop, orders.files]`."""
+        """Return the key of one of the table's assets: `[shop, orders]` or `[shop, orders.files]`."""
         suffix = f".{kind.value}" if kind.value else ""
         return dg.AssetKey([self.database, self.short_name + suffix])
 
-    def op(self, act: str) -> str:
-        """A name for an op, a job, a sensor or a schedule; these are global in a code location."""
-        return f"{self.identifier}__{act}" if act else self.identifier
+    def op(self, action: str) -> str:
+        """Return the name of an op, job, sensor or schedule of this table. A code location has one of each name."""
+        return f"{self.identifier}__{action}" if action else self.identifier
 
     @property
     def pool(self) -> str:
-        """What serialises writers and compactions of this table, across processes."""
+        """The Dagster pool that serialises writers and compactions of this table across processes."""
         return f"lsm__{self.identifier}"
 
 
-def keys_of(key: dg.AssetKey) -> TableKeys:
-    """Return the names of the table that a table asset's key stands for."""
+def table_keys(key: dg.AssetKey) -> TableKeys:
+    """Return the names of the table of an asset key; the database of a key with one part is `default`."""
     parts = key.path
     if len(parts) < 2:
         return TableKeys(name=f"default.{parts[-1]}")
@@ -84,7 +85,7 @@ def keys_of(key: dg.AssetKey) -> TableKeys:
 
 
 def asset_link(key: dg.AssetKey, partition: str | None = None) -> str:
-    """Return the page of an asset, or of one of its partitions, relative to the UI's address."""
+    """Return the URL of an asset's page, or of one of its partitions, relative to the UI."""
     path = "/assets/" + "/".join(quote(part, safe="") for part in key.path)
     if partition is None:
         return path
@@ -92,5 +93,5 @@ def asset_link(key: dg.AssetKey, partition: str | None = None) -> str:
 
 
 def run_link(run_id: str) -> str:
-    """Return the page of a run, relative to the UI's address."""
+    """Return the URL of a run's page, relative to the UI."""
     return f"/runs/{quote(run_id, safe='')}"

@@ -1,7 +1,7 @@
-"""Metadata of each kind of asset: Dagster's standard `dagster/` keys, and ours in `lsm/`.
+"""Metadata of each kind of asset: Dagster's standard keys `dagster/…`, and our own keys `lsm/…`.
 
-Ids are text or links, as the UI plots every number over time; Markdown that has to be drawn in
-place is kept below `pictures.INLINE_CHARACTERS_MAX` characters.
+Ids are text or links, because the UI plots every number over time. Markdown that the UI shall show inline is shorter
+than `markdown.INLINE_CHARACTERS_MAX` characters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +11,9 @@ from urllib.parse import quote
 import dagster as dg
 import pyarrow as pa
 
-from lsm_assets.model import pictures
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, run_link
+from lsm_assets.model.markdown import markdown_table, sparkline, tree_image
 from lsm_assets.model.partitions import snapshot_partition
 from lsm_assets.model.tree import LevelFacts, TreeFacts
 from lsm_assets.settings import served_lineage
@@ -30,16 +30,16 @@ from lsm_engine import (
 
 STORAGE_KIND = "paimon"
 LABEL_PROPERTY = "lsm.label"
-"""The snapshot property that labels a commit in a few words."""
+"""The snapshot property with a short description of a commit."""
 
 REASON_TAG = "lsm/reason"
-"""The run tag with the reason why a compaction was requested."""
+"""The run tag with the reason for a compaction."""
 
 Metadata = dict[str, dg.MetadataValue]
 
 
 def column_schema(schema: pa.Schema, primary_key: Sequence[str] = ()) -> dg.TableSchema:
-    """Return Dagster's table schema for an Arrow schema."""
+    """Return an Arrow schema as Dagster's table schema. Primary key columns are not nullable."""
     columns = [
         dg.TableColumn(
             name=field.name,
@@ -55,8 +55,8 @@ def column_schema(schema: pa.Schema, primary_key: Sequence[str] = ()) -> dg.Tabl
     return dg.TableSchema(columns=columns)
 
 
-def described(schema: TableSchema) -> pa.Schema:
-    """Return the columns of a table as an Arrow schema, with their comments."""
+def schema_with_comments(schema: TableSchema) -> pa.Schema:
+    """Return the columns of a table as an Arrow schema, with comments in the metadata of fields."""
     fields = [
         field.with_metadata({"comment": stored.description}) if stored.description else field
         for field, stored in zip(schema.arrow, schema.fields, strict=True)
@@ -71,9 +71,9 @@ def _field_comment(field: pa.Field) -> str | None:
     return None
 
 
-def declared_metadata(declaration: TableDeclaration) -> Metadata:
-    """What is known of a table before it exists."""
-    found: Metadata = {
+def declaration_metadata(declaration: TableDeclaration) -> Metadata:
+    """Return definition metadata of a table asset."""
+    metadata: Metadata = {
         "dagster/table_name": dg.MetadataValue.text(declaration.name),
         "dagster/storage_kind": dg.MetadataValue.text(STORAGE_KIND),
         "dagster/column_schema": dg.MetadataValue.table_schema(
@@ -83,22 +83,20 @@ def declared_metadata(declaration: TableDeclaration) -> Metadata:
     }
     if declaration.partitioned_by:
         partitioned_by = ", ".join(declaration.partitioned_by)
-        found["lsm/partitioned_by"] = dg.MetadataValue.text(partitioned_by)
+        metadata["lsm/partitioned_by"] = dg.MetadataValue.text(partitioned_by)
     if declaration.partition_columns:
         columns = dict(declaration.partition_columns)
-        found["lsm/partition_columns"] = dg.MetadataValue.json(columns)
+        metadata["lsm/partition_columns"] = dg.MetadataValue.json(columns)
     if declaration.options:
         options = sorted(declaration.options.items())
-        found["lsm/options"] = dg.MetadataValue.md(
-            pictures.markdown_table(["option", "value"], options)
-        )
+        metadata["lsm/options"] = dg.MetadataValue.md(markdown_table(["option", "value"], options))
     if declaration.column_lineage:
-        found |= lineage_metadata(declaration)
-    return found
+        metadata |= lineage_metadata(declaration)
+    return metadata
 
 
 def lineage_metadata(declaration: TableDeclaration) -> Metadata:
-    """Column lineage, for exporters and, as a table, for the open-source UI."""
+    """Return column lineage for tools that read Dagster's key, and as a table, which the open-source UI shows."""
     lineage = declaration.column_lineage
     rows = [
         (column, ", ".join(f"{key.to_user_string()}.{name}" for key, name in sources))
@@ -116,7 +114,7 @@ def lineage_metadata(declaration: TableDeclaration) -> Metadata:
             )
         ),
         "lsm/column_lineage": dg.MetadataValue.md(
-            pictures.markdown_table(["column", "computed from"], rows)
+            markdown_table(["column", "computed from"], rows)
         ),
     }
 
@@ -132,11 +130,19 @@ def table_metadata(
     commits: Sequence[Snapshot] = (),
     inputs: str = "",
 ) -> Metadata:
-    """Metadata of a table's materialisation. `row_count` counts merged rows; None: not counted.
+    """Return metadata of a table's materialisation.
 
-    `commits` are the snapshots that this run made; `inputs` lists in Markdown what was read.
+    Args:
+        keys: Names of the table.
+        snapshot: The newest snapshot.
+        schema: Columns of the table.
+        primary_key: Primary key columns.
+        location: Location of the table.
+        row_count: Number of rows that readers see; None if they were not counted.
+        commits: Snapshots that the run committed.
+        inputs: Markdown list of the snapshots that the run read.
     """
-    found: Metadata = {
+    metadata: Metadata = {
         "dagster/table_name": dg.MetadataValue.text(keys.name),
         "dagster/storage_kind": dg.MetadataValue.text(STORAGE_KIND),
         "dagster/uri": dg.MetadataValue.text(location),
@@ -144,19 +150,19 @@ def table_metadata(
         "lsm/snapshot": dg.MetadataValue.md(snapshot_links(keys, snapshot.id)),
     }
     if row_count is not None:
-        found["dagster/row_count"] = dg.MetadataValue.int(row_count)
+        metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
     if commits:
         rows = [
-            (snapshot_link(keys, commit.id), label_of(commit), commit.delta_record_count or 0)
+            (snapshot_link(keys, commit.id), commit_label(commit), commit.delta_record_count or 0)
             for commit in commits
         ]
-        found["lsm/commits"] = dg.MetadataValue.md(
-            pictures.markdown_table(["snapshot", "what", "rows"], rows)
+        metadata["lsm/commits"] = dg.MetadataValue.md(
+            markdown_table(["snapshot", "what", "rows"], rows)
         )
-        found |= row_counts_metadata(commits)
+        metadata |= row_counts_metadata(commits)
     if inputs:
-        found["lsm/inputs"] = dg.MetadataValue.md(inputs)
-    return found
+        metadata["lsm/inputs"] = dg.MetadataValue.md(inputs)
+    return metadata
 
 
 def files_metadata(
@@ -167,15 +173,17 @@ def files_metadata(
     level_count: int,
     history: Sequence[Snapshot] = (),
 ) -> Metadata:
-    """The physical metrics of a table after a commit; the picture shows its deepest bucket."""
-    found: Metadata = {}
+    """Return the metrics of a table's files after a commit. The image shows the bucket with most sorted runs."""
+    metadata: Metadata = {}
     if tree.buckets:
         deepest = tree.buckets[0]
-        found["lsm/tree"] = dg.MetadataValue.md(
-            pictures.tree_picture(deepest.levels, level_count=level_count)
+        metadata["lsm/tree"] = dg.MetadataValue.md(
+            tree_image(deepest.levels, level_count=level_count)
         )
-        found["lsm/tree_of"] = dg.MetadataValue.text(f"{deepest.label}, {deepest.runs} sorted runs")
-    found |= {
+        metadata["lsm/tree_of"] = dg.MetadataValue.text(
+            f"{deepest.label}, {deepest.runs} sorted runs"
+        )
+    metadata |= {
         "lsm/levels": dg.MetadataValue.md(level_table(tree.levels)),
         "lsm/snapshot": dg.MetadataValue.md(snapshot_links(keys, snapshot.id)),
         "lsm/sorted_runs_max": dg.MetadataValue.int(tree.runs_max),
@@ -183,28 +191,28 @@ def files_metadata(
         "lsm/bytes": dg.MetadataValue.int(tree.bytes),
         "lsm/buckets": dg.MetadataValue.int(len(tree.buckets)),
     }
-    found |= background_metadata(history)
-    totals = [each.total_record_count or 0 for each in history]
+    metadata |= background_metadata(history)
+    totals = [commit.total_record_count or 0 for commit in history]
     if len(totals) > 1:
-        found["lsm/records_history"] = dg.MetadataValue.md(
-            pictures.sparkline(totals, label="records in files")
+        metadata["lsm/records_history"] = dg.MetadataValue.md(
+            sparkline(totals, label="records in files")
         )
-    return found
+    return metadata
 
 
 def level_table(levels: Iterable[LevelFacts]) -> str:
-    """A Markdown table of levels."""
+    """Return a Markdown table of levels."""
     rows = [
         (f"L{level.level}", level.runs, level.files, level.rows, format_bytes(level.bytes))
         for level in levels
     ]
-    return pictures.markdown_table(["level", "runs", "files", "rows", "size"], rows)
+    return markdown_table(["level", "runs", "files", "rows", "size"], rows)
 
 
 def snapshot_metadata(
     keys: TableKeys, snapshot: Snapshot, *, run_id: str | None = None
 ) -> Metadata:
-    """What a snapshot is, and the way to everything around it."""
+    """Return metadata of a snapshot, with links to its manifest lists, table, files, run and predecessor."""
     partition = snapshot_partition(snapshot.id)
     links = [
         ("manifest lists", asset_link(keys.asset(AssetKind.MANIFEST_LISTS), partition)),
@@ -216,8 +224,8 @@ def snapshot_metadata(
     if snapshot.id > 1:
         before = snapshot_partition(snapshot.id - 1)
         links.append(("previous", asset_link(keys.asset(AssetKind.SNAPSHOTS), before)))
-    found: Metadata = {
-        "lsm/what": dg.MetadataValue.text(label_of(snapshot)),
+    metadata: Metadata = {
+        "lsm/what": dg.MetadataValue.text(commit_label(snapshot)),
         "lsm/kind": dg.MetadataValue.text(snapshot.commit_kind.name),
         "lsm/links": dg.MetadataValue.md(" · ".join(f"[{text}]({url})" for text, url in links)),
         "lsm/committed_at": dg.MetadataValue.timestamp(snapshot.time_millis / 1000),
@@ -225,61 +233,64 @@ def snapshot_metadata(
         "lsm/commit_user": dg.MetadataValue.text(snapshot.commit_user),
     }
     if snapshot.total_record_count is not None:
-        found["lsm/records_total"] = dg.MetadataValue.int(snapshot.total_record_count)
+        metadata["lsm/records_total"] = dg.MetadataValue.int(snapshot.total_record_count)
     if snapshot.delta_record_count is not None:
-        found["lsm/records_delta"] = dg.MetadataValue.int(snapshot.delta_record_count)
-    found |= row_counts_metadata([snapshot])
-    found |= background_metadata([snapshot])
+        metadata["lsm/records_delta"] = dg.MetadataValue.int(snapshot.delta_record_count)
+    metadata |= row_counts_metadata([snapshot])
+    metadata |= background_metadata([snapshot])
     if run_id:
-        found["lsm/run"] = dg.MetadataValue.dagster_run(run_id)
-    return found
+        metadata["lsm/run"] = dg.MetadataValue.dagster_run(run_id)
+    return metadata
 
 
 def row_counts_metadata(commits: Iterable[Snapshot]) -> Metadata:
-    """How many rows commits inserted, updated, deleted and skipped, where they counted them."""
+    """Return the sums of rows that commits inserted, updated, deleted and skipped; empty if none has counted them."""
     recorded = [row_counts_of(commit.properties) for commit in commits]
-    counts = [one for one in recorded if one is not None]
+    counts = [row_counts for row_counts in recorded if row_counts is not None]
     if not counts:
         return {}
     total = sum(counts, RowCounts())
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/rows_inserted": dg.MetadataValue.int(total.inserted),
         "lsm/rows_updated": dg.MetadataValue.int(total.updated),
         "lsm/rows_deleted": dg.MetadataValue.int(total.deleted),
     }
     if total.skipped:
-        found["lsm/rows_skipped"] = dg.MetadataValue.int(total.skipped)
-    return found
+        metadata["lsm/rows_skipped"] = dg.MetadataValue.int(total.skipped)
+    return metadata
 
 
 def background_metadata(commits: Sequence[Snapshot]) -> Metadata:
-    """How busy the background compaction of an open writer was, as of the newest that carries it.
+    """Return the background compaction metrics of the newest commit that has them, under Paimon's names.
 
-    Numbers, under Paimon's names, so that the UI plots them over time; with several also as a line.
+    Several commits with metrics also give a sparkline.
     """
     recorded = [compaction_metrics_of(commit.properties) for commit in commits]
-    series = [one for one in recorded if one is not None]
+    series = [metrics for metrics in recorded if metrics is not None]
     if not series:
         return {}
     newest = series[-1]
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/compaction_thread_busy": dg.MetadataValue.float(newest.compaction_thread_busy),
         "lsm/avg_compaction_time": dg.MetadataValue.float(newest.avg_compaction_time),
         "lsm/compaction_queued_count": dg.MetadataValue.int(newest.compaction_queued_count),
         "lsm/compaction_completed_count": dg.MetadataValue.int(newest.compaction_completed_count),
     }
     if len(series) > 1:
-        busy = [round(one.compaction_thread_busy) for one in series]
-        found["lsm/compaction_thread_busy_history"] = dg.MetadataValue.md(
-            pictures.sparkline(busy, label="percent of the time in which it compacted")
+        busy = [round(metrics.compaction_thread_busy) for metrics in series]
+        metadata["lsm/compaction_thread_busy_history"] = dg.MetadataValue.md(
+            sparkline(busy, label="percent of the time in which it compacted")
         )
-    return found
+    return metadata
 
 
 def manifest_lists_metadata(
     keys: TableKeys, snapshot: Snapshot, manifests: Mapping[str, Sequence[int]] | None = None
 ) -> Metadata:
-    """The lists that make up a snapshot. `manifests`: per list kind (manifests, added, deleted)."""
+    """Return the manifest lists of a snapshot.
+
+    `manifests`: by kind of list, the numbers of manifests, of files that they add, and of files that they delete.
+    """
     partition = snapshot_partition(snapshot.id)
     lists = [
         ("base", snapshot.base_manifest_list, snapshot.base_manifest_list_size),
@@ -296,29 +307,29 @@ def manifest_lists_metadata(
     ]
     headings = ["list", "file", "size", "manifests", "files added", "files deleted"]
     link = asset_link(keys.asset(AssetKind.SNAPSHOTS), partition)
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/snapshot": dg.MetadataValue.md(f"[snapshot {snapshot.id}]({link})"),
-        "lsm/lists": dg.MetadataValue.md(pictures.markdown_table(headings, rows)),
+        "lsm/lists": dg.MetadataValue.md(markdown_table(headings, rows)),
     }
     if manifests:
         total = sum(count[0] for count in manifests.values())
-        found["lsm/manifests"] = dg.MetadataValue.int(total)
-    return found
+        metadata["lsm/manifests"] = dg.MetadataValue.int(total)
+    return metadata
 
 
 def tag_metadata(keys: TableKeys, tag: Tag, *, run_id: str | None = None) -> Metadata:
-    """What a tag points at, and for how long."""
-    found: Metadata = {
+    """Return the snapshot of a tag and the tag's lifetime."""
+    metadata: Metadata = {
         "lsm/snapshot": dg.MetadataValue.md(snapshot_links(keys, tag.snapshot.id)),
         "lsm/committed_at": dg.MetadataValue.timestamp(tag.snapshot.time_millis / 1000),
         "lsm/schema_id": dg.MetadataValue.text(str(tag.snapshot.schema_id)),
         "lsm/retained": dg.MetadataValue.text(_lifetime(tag.retained_millis)),
     }
     if tag.snapshot.total_record_count is not None:
-        found["lsm/records_total"] = dg.MetadataValue.int(tag.snapshot.total_record_count)
+        metadata["lsm/records_total"] = dg.MetadataValue.int(tag.snapshot.total_record_count)
     if run_id:
-        found["lsm/run"] = dg.MetadataValue.dagster_run(run_id)
-    return found
+        metadata["lsm/run"] = dg.MetadataValue.dagster_run(run_id)
+    return metadata
 
 
 def compaction_metadata(
@@ -331,15 +342,22 @@ def compaction_metadata(
     reason: str,
     cost: Amplification,
 ) -> Metadata:
-    """What a compaction found and left; no snapshot: there was nothing to do.
+    """Return the LSM trees before and after a compaction.
 
-    `cost`: of the last commits up to this one, so that the UI plots it over time.
+    Args:
+        keys: Names of the table.
+        snapshot: The compaction's commit; None if no bucket was due.
+        before: Trees before it.
+        after: Trees after it.
+        level_count: Number of levels that the table's options allow.
+        reason: Why the compaction was requested.
+        cost: Amplification over the last commits.
     """
 
     def runs(tree: TreeFacts) -> str:
         return f"{sum(level.runs for level in tree.levels):,} in {len(tree.buckets):,} buckets"
 
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/reason": dg.MetadataValue.text(reason),
         "lsm/sorted_runs_before": dg.MetadataValue.int(before.runs_max),
         "lsm/sorted_runs_after": dg.MetadataValue.int(after.runs_max),
@@ -349,39 +367,39 @@ def compaction_metadata(
     }
     for name, tree in (("lsm/tree_before", before), ("lsm/tree_after", after)):
         if tree.buckets:
-            found[name] = dg.MetadataValue.md(
-                pictures.tree_picture(tree.buckets[0].levels, level_count=level_count)
+            metadata[name] = dg.MetadataValue.md(
+                tree_image(tree.buckets[0].levels, level_count=level_count)
             )
-    for name, times in (("write", cost.write), ("read", cost.read), ("space", cost.space)):
-        if times is not None:
-            found[f"lsm/{name}_amplification"] = dg.MetadataValue.float(round(times, 3))
+    for name, amplification in (("write", cost.write), ("read", cost.read), ("space", cost.space)):
+        if amplification is not None:
+            metadata[f"lsm/{name}_amplification"] = dg.MetadataValue.float(round(amplification, 3))
     if snapshot is not None:
-        found["lsm/snapshot"] = dg.MetadataValue.md(snapshot_links(keys, snapshot.id))
-    return found
+        metadata["lsm/snapshot"] = dg.MetadataValue.md(snapshot_links(keys, snapshot.id))
+    return metadata
 
 
 def snapshot_link(keys: TableKeys, snapshot_id: int) -> str:
-    """Markdown that opens a snapshot's partition."""
+    """Return a Markdown link to a snapshot's partition."""
     url = asset_link(keys.asset(AssetKind.SNAPSHOTS), snapshot_partition(snapshot_id))
     return f"[snapshot {snapshot_id}]({url})"
 
 
 def snapshot_links(keys: TableKeys, snapshot_id: int) -> str:
-    """Markdown that opens a snapshot's partition and, where a lineage is served, the snapshot there."""
+    """Return Markdown links to a snapshot's partition and, if a server shows the lineage, to the snapshot there."""
     link, served = snapshot_link(keys, snapshot_id), served_lineage()
     return f"{link} · [lineage]({lineage_url(served, keys.name, snapshot_id)})" if served else link
 
 
 def lineage_url(page_url: str, table: str, snapshot_id: int) -> str:
-    """Return the address of a snapshot on the lineage page."""
+    """Return the URL of a snapshot on the lineage page."""
     name = quote(table, safe="")
-    # Of a server, the page of the one table, about the one snapshot, however old it is.
+    # A server draws a page around this table and snapshot; the file has only the newest snapshots of all tables.
     part = f"?table={name}&at={snapshot_id}" if page_url.endswith("/lineage") else ""
     return f"{page_url}{part}#{name}/{snapshot_id}"
 
 
-def label_of(snapshot: Snapshot) -> str:
-    """What a commit was, in a few words: the writer's own, else its kind."""
+def commit_label(snapshot: Snapshot) -> str:
+    """Return a short description of a commit: the writer's label, else the kind of commit."""
     label = (snapshot.properties or {}).get(LABEL_PROPERTY)
     return label or snapshot.commit_kind.name.lower()
 

@@ -1,4 +1,4 @@
-"""The only place that spells a partition key or the name of a set of partitions."""
+"""Dynamic partitions of snapshots and tags. Only this module formats and parses their keys."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,40 +8,42 @@ from lsm_assets.model.keys import TableKeys
 
 
 def snapshot_partitions(keys: TableKeys) -> dg.DynamicPartitionsDefinition:
-    """One partition per live snapshot of a table; its key is the snapshot's id."""
+    """Return the partitions of a table's live snapshots. A partition key is a snapshot id."""
     return dg.DynamicPartitionsDefinition(name=f"{keys.name}$snapshots")
 
 
 def tag_partitions(keys: TableKeys) -> dg.DynamicPartitionsDefinition:
-    """One partition per tag of a table; its key is the tag's name."""
+    """Return the partitions of a table's tags. A partition key is the name of a tag."""
     return dg.DynamicPartitionsDefinition(name=f"{keys.name}$tags")
 
 
 def snapshot_partition(snapshot_id: int) -> str:
-    """Spell a snapshot's partition key."""
+    """Return the partition key of a snapshot."""
     return str(snapshot_id)
 
 
-def snapshot_id_of(partition: str) -> int | None:
-    """Read a snapshot's partition key; None if a person typed something else."""
+def parse_snapshot_partition(partition: str) -> int | None:
+    """Return the snapshot id of a partition key; None for a key that a user has typed and that is no id."""
     return int(partition) if partition.isdecimal() and partition.isascii() else None
 
 
-def in_order(partitions: Iterable[str]) -> list[str]:
-    """Sort snapshot partitions by id; strangers come last, by name."""
-    return sorted(partitions, key=lambda key: (snapshot_id_of(key) is None, len(key), key))
+def sorted_snapshot_partitions(partitions: Iterable[str]) -> list[str]:
+    """Return snapshot partitions sorted by id. Keys that are no ids come last, sorted as strings."""
+    return sorted(
+        partitions, key=lambda key: (parse_snapshot_partition(key) is None, len(key), key)
+    )
 
 
 def partition_set_name(definition: dg.DynamicPartitionsDefinition) -> str:
-    """Return the name under which an instance keeps the partitions."""
+    """Return the name under which a Dagster instance stores dynamic partitions."""
     name = definition.name
-    assert name is not None, "these partitions are kept under a name"
+    assert name is not None, "snapshot_partitions and tag_partitions set a name"
     return name
 
 
-def differences(known: Sequence[str], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (to add, to remove) that turn `known` into `wanted`, each in the given order."""
-    known_set, wanted_set = set(known), set(wanted)
-    add = [key for key in wanted if key not in known_set]
-    remove = [key for key in known if key not in wanted_set]
+def differences(current: Sequence[str], target: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the keys to add to `current` and the keys to remove from it, so that it becomes `target`."""
+    current_set, target_set = set(current), set(target)
+    add = [key for key in target if key not in current_set]
+    remove = [key for key in current if key not in target_set]
     return add, remove

@@ -1,4 +1,4 @@
-"""Which columns a query computes from which others, read from its SQL text."""
+"""Column lineage of a SQL query."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,16 @@ from lsm_engine import ErrorKind, InvalidInputError
 def column_lineage_of(
     sql: str, tables: Mapping[str, tuple[dg.AssetKey, pa.Schema]], *, dialect: str = "spark"
 ) -> dict[str, Sequence[tuple[dg.AssetKey, str]]]:
-    """Return, for each column of a query, the (asset, column) pairs that its value is computed from.
+    """Return, for each column of a query, the (asset, column) pairs from which its value is computed.
 
-    As `TableDeclaration.column_lineage` takes it. `tables`: what the names in the query stand for;
-    `dialect` as sqlglot names it, such as "spark" or "duckdb". What only filters or joins rows is no source of
-    a column. Raises InvalidInputError for text that is no query over these tables.
+    The result fits `TableDeclaration.column_lineage`. Columns that only filter or join rows are no sources.
+
+    Args:
+        sql: One query.
+        tables: Asset key and columns by the name that the query uses for a table.
+        dialect: sqlglot's name of the SQL dialect, such as "spark" or "duckdb".
+
+    Raises InvalidInputError if `sql` is not one query over these tables.
     """
     from sqlglot import exp, parse_one  # noqa: PLC0415 -- it takes a tenth of a second to import
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
@@ -26,24 +31,24 @@ def column_lineage_of(
     schema: dict[str, Any] = {
         name: dict.fromkeys(columns.names, "unknown") for name, (_, columns) in tables.items()
     }
-    # As they are spelled there: dialects read names in letters of their own.
-    named = {
+    # sqlglot changes the case of names by the dialect. Assets keep the case that their schema has.
+    columns_by_name = {
         (name.lower(), column.lower()): (key, column)
         for name, (key, columns) in tables.items()
         for column in columns.names
     }
-    found: dict[str, Sequence[tuple[dg.AssetKey, str]]] = {}
+    sources_by_column: dict[str, Sequence[tuple[dg.AssetKey, str]]] = {}
     try:
         query = qualify(parse_one(sql, dialect=dialect), schema=schema, dialect=dialect)
         if not isinstance(query, exp.Query):
             raise SqlglotError("it is no query")
         for column in query.named_selects:
             sources = (
-                named[node.expression.name.lower(), exp.to_column(node.name).name.lower()]
+                columns_by_name[node.expression.name.lower(), exp.to_column(node.name).name.lower()]
                 for node in lineage(column, query.sql(dialect), schema, dialect=dialect).walk()
                 if isinstance(node.expression, exp.Table)
             )
-            found[column] = tuple(dict.fromkeys(sources))
+            sources_by_column[column] = tuple(dict.fromkeys(sources))
     except (SqlglotError, KeyError) as error:
         raise InvalidInputError(
             f"columns cannot be followed through this SQL: {error}; it has to be one query over "
@@ -51,4 +56,4 @@ def column_lineage_of(
             kind=ErrorKind.INVALID_FILTER,
             sql=sql,
         ) from error
-    return found
+    return sources_by_column

@@ -1,4 +1,4 @@
-"""What an asset's metadata says about the table that keeps its rows: the settings of `LsmIOManager`."""
+"""Settings of `LsmIOManager`: the metadata that says how a table stores the rows of an asset or of an output."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -14,29 +14,32 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_assets.model.asset_partitions import KEY, PartitionTemplates, Spans, templates_of
+from lsm_assets.model.asset_partitions import (
+    KEY,
+    ColumnRanges,
+    PartitionTemplates,
+    partition_templates,
+)
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import keys_of
+from lsm_assets.model.keys import table_keys
 from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
 
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
 PARTITION_COLUMN, PARTITION_COLUMNS = "lsm/partition_column", "lsm/partition_columns"
 MODE, SCHEMA, PROPERTIES = "lsm/mode", "lsm/schema", "lsm/properties"
 COLUMNS, WHERE, TABLE = "lsm/columns", "lsm/where", "lsm/table"
-OF_INPUTS = (COLUMNS, WHERE)
-OF_ROOT_INPUTS = (*OF_INPUTS, TABLE)
-OF_ASSETS = (
+INPUT_KEYS = (COLUMNS, WHERE)
+ROOT_INPUT_KEYS = (*INPUT_KEYS, TABLE)
+ASSET_KEYS = (
     *(PRIMARY_KEY, PARTITIONED_BY, OPTIONS, PARTITION_COLUMN, PARTITION_COLUMNS),
     *(MODE, SCHEMA, PROPERTIES),
 )
-OF_OUTPUTS = (TABLE, *OF_ASSETS)
-"""What metadata of an input, of one without an upstream, of an asset and of an op's output may say: all
-that begins with `lsm/`.
-"""
+OUTPUT_KEYS = (TABLE, *ASSET_KEYS)
+"""Metadata keys `lsm/…` of an input, of an input without an upstream, of an asset and of an op's output."""
 
 
 class WriteMode(Enum):
-    """What becomes of the rows that an asset returns."""
+    """How the rows that an asset returns are written."""
 
     UPSERT = "upsert"
     APPEND = "append"
@@ -46,7 +49,10 @@ class WriteMode(Enum):
 
 
 class SchemaMode(Enum):
-    """What becomes of columns that the table or the rows do not have, and of wider types."""
+    """Whether a write may change the columns of the table.
+
+    REFUSE raises. EVOLVE adds columns and widens types. MATCH also drops columns that the rows do not have.
+    """
 
     REFUSE = "refuse"
     EVOLVE = "evolve"
@@ -58,9 +64,16 @@ _E = TypeVar("_E", bound=Enum)
 
 @record
 class Storage:
-    """How an asset is kept. `partition_columns`: templates over any columns, see `PartitionTemplates`.
+    """How a table stores the rows of an asset.
 
-    `properties`: what its snapshots say beside the run and its inputs.
+    Attributes:
+        primary_key: Primary key columns.
+        partitioned_by: Partition columns of the table.
+        options: Table options.
+        partition_columns: Templates of columns, see `PartitionTemplates`. Any column may have one.
+        mode: How rows are written.
+        schema: Whether a write may change the columns of the table.
+        properties: Snapshot properties, in addition to those of the run.
     """
 
     primary_key: tuple[str, ...] = ()
@@ -74,19 +87,25 @@ class Storage:
     def templates(
         self, definition: dg.PartitionsDefinition | None, keys: Sequence[str], schema: pa.Schema
     ) -> PartitionTemplates | None:
-        """Return where rows of some partitions of the asset are found; None: nobody has said it.
+        """Return the templates that select the rows of some asset partitions.
 
-        Where nothing is given it is guessed (`templates_of`), and a guess that does not fit is dropped.
+        None if `keys` is empty, or if templates are neither declared nor can be guessed.
+
+        Args:
+            definition: Partitions of the asset.
+            keys: Partition keys that are written or read.
+            schema: Columns of the table.
         """
-        found = templates_of(definition, self.partition_columns, self.partitioned_by)
-        if found is None or not found.columns or not keys:
+        templates = partition_templates(definition, self.partition_columns, self.partitioned_by)
+        if templates is None or not templates.columns or not keys:
             return None
-        if not found.is_given:
+        if not templates.is_declared:
             try:
-                partition_filter(found, keys, schema)
+                partition_filter(templates, keys, schema)
             except InvalidInputError:
+                # A guess that does not fit the columns is no error of the user: the asset is then stored unpartitioned.
                 return None
-        return found
+        return templates
 
     def declaration(
         self,
@@ -95,135 +114,143 @@ class Storage:
         definition: dg.PartitionsDefinition | None,
         deps: Iterable[dg.AssetKey] = (),
     ) -> TableDeclaration:
-        """Return the table that keeps an asset."""
-        # Of no columns: nobody has told which there are.
-        known = {*self.partitioned_by, *(schema.names or self.partition_columns)}
-        of_table = {name: each for name, each in self.partition_columns.items() if name in known}
+        """Return the declaration of the table that stores an asset."""
+        # A schema without columns is not known yet: all templates are kept.
+        columns = {*self.partitioned_by, *(schema.names or self.partition_columns)}
+        table_columns = {
+            name: template for name, template in self.partition_columns.items() if name in columns
+        }
         return TableDeclaration(
-            name=keys_of(key).name,
+            name=table_keys(key).name,
             schema=schema,
             primary_key=self.primary_key,
             partitioned_by=self.partitioned_by,
             options=self.options,
             deps=tuple(deps),
             partitions_def=definition,
-            partition_columns=of_table,
+            partition_columns=table_columns,
         )
 
 
-def kept_tables(
+def declarations_from_assets(
     assets: Iterable[dg.AssetsDefinition | dg.AssetSpec],
 ) -> list[TableDeclaration]:
-    """Return the tables that keep assets by what their metadata says, which names no columns."""
+    """Return declarations, without columns, of the tables that store assets, from the metadata of the assets."""
     specs = [
         spec
-        for each in assets
-        for spec in (each.specs if isinstance(each, dg.AssetsDefinition) else [each])
+        for asset in assets
+        for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])
     ]
     return [
-        storage_of(spec.metadata).declaration(
+        storage_from_metadata(spec.metadata).declaration(
             spec.key, pa.schema([]), spec.partitions_def, (dep.asset_key for dep in spec.deps)
         )
         for spec in specs
     ]
 
 
-def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
-    """Read settings; those of later layers (asset, run, output) come before those of earlier ones.
+def storage_from_metadata(*layers: Mapping[str, Any] | None) -> Storage:
+    """Return settings from metadata. Later layers (I/O manager, asset, run, output) override earlier ones.
 
-    Raises InvalidOptionError for modes that are none.
+    Raises InvalidOptionError for an unknown mode and for options that are no mapping.
     """
-    told: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for layer in layers:
-        told.update({key: plain(value) for key, value in (layer or {}).items()})
-    columns = dict(told.get(PARTITION_COLUMNS) or {})
-    if told.get(PARTITION_COLUMN) is not None:
-        columns.setdefault(str(told[PARTITION_COLUMN]), f"{{{KEY}}}")
+        settings.update({key: unwrap_metadata(value) for key, value in (layer or {}).items()})
+    columns = dict(settings.get(PARTITION_COLUMNS) or {})
+    if settings.get(PARTITION_COLUMN) is not None:
+        columns.setdefault(str(settings[PARTITION_COLUMN]), f"{{{KEY}}}")
     return Storage(
-        primary_key=names_of(told.get(PRIMARY_KEY)),
-        partitioned_by=names_of(told.get(PARTITIONED_BY)),
-        options=_texts(OPTIONS, told),
+        primary_key=parse_names(settings.get(PRIMARY_KEY)),
+        partitioned_by=parse_names(settings.get(PARTITIONED_BY)),
+        options=_string_mapping(OPTIONS, settings),
         partition_columns={str(name): str(template) for name, template in columns.items()},
-        mode=_member(WriteMode, MODE, told.get(MODE)) or WriteMode.UPSERT,
-        schema=_member(SchemaMode, SCHEMA, told.get(SCHEMA)) or SchemaMode.REFUSE,
-        properties=_texts(PROPERTIES, told),
+        mode=_enum_member(WriteMode, MODE, settings.get(MODE)) or WriteMode.UPSERT,
+        schema=_enum_member(SchemaMode, SCHEMA, settings.get(SCHEMA)) or SchemaMode.REFUSE,
+        properties=_string_mapping(PROPERTIES, settings),
     )
 
 
-def _texts(key: str, told: Mapping[str, Any]) -> dict[str, str]:
-    given = told.get(key) or {}
-    if not isinstance(given, Mapping):
-        raise InvalidOptionError(f"{key!r} is a mapping of names to values", value=given)
-    return {str(name): str(value) for name, value in given.items()}
+def _string_mapping(key: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    mapping = settings.get(key) or {}
+    if not isinstance(mapping, Mapping):
+        raise InvalidOptionError(f"{key!r} is a mapping of names to values", value=mapping)
+    return {str(name): str(value) for name, value in mapping.items()}
 
 
-def require_known(declared: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Raise InvalidOptionError for metadata that begins as ours does and means nothing: it would be left out."""
+def require_known_keys(declared: Mapping[str, Any] | None, known_keys: Sequence[str]) -> None:
+    """Raise InvalidOptionError for a metadata key `lsm/…` that is not known: a misspelled setting has no effect."""
     for key in declared or {}:
-        if key.startswith("lsm/") and key not in known:
-            near = get_close_matches(key, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else "."
+        if key.startswith("lsm/") and key not in known_keys:
+            matches = get_close_matches(key, known_keys, 1)
+            suggestion = f"; did you mean {matches[0]!r}?" if matches else "."
             raise InvalidOptionError(
-                f"no metadata here is named {key!r}{meant} There are {', '.join(known)}", given=key
+                f"no metadata here is named {key!r}{suggestion} There are {', '.join(known_keys)}",
+                given=key,
             )
 
 
-def kept_in(declared: Mapping[str, Any] | None) -> Storage:
-    """Return where an upstream asset keeps its partitions; the rest is a matter of who writes it."""
-    named = (PARTITIONED_BY, PARTITION_COLUMN, PARTITION_COLUMNS)
-    return storage_of(
-        {key: declared[key] for key in named if key in declared} if declared else None
+def partition_storage(declared: Mapping[str, Any] | None) -> Storage:
+    """Return the settings of an upstream asset that concern its partitions. Only these matter to readers."""
+    keys = (PARTITIONED_BY, PARTITION_COLUMN, PARTITION_COLUMNS)
+    return storage_from_metadata(
+        {key: declared[key] for key in keys if key in declared} if declared else None
     )
 
 
-def _member(kind: type[_E], key: str, text: Any) -> _E | None:
+def _enum_member(kind: type[_E], key: str, text: Any) -> _E | None:
     if text is None:
         return None
     try:
         return kind(text)
     except ValueError:
-        allowed = ", ".join(str(one.value) for one in kind)
+        allowed = ", ".join(str(member.value) for member in kind)
         raise InvalidOptionError(f"{key!r} is one of {allowed}", value=text) from None
 
 
-def names_of(value: Any) -> tuple[str, ...]:
-    """Return names given as a list, or as text with commas."""
-    given = plain(value)
-    if given is None:
+def parse_names(value: Any) -> tuple[str, ...]:
+    """Return names from metadata: a list, or a string with commas."""
+    names = unwrap_metadata(value)
+    if names is None:
         return ()
-    if isinstance(given, str):
-        return tuple(name.strip() for name in given.split(",") if name.strip())
-    assert isinstance(given, Sequence), "names are a list, or text with commas"
-    return tuple(str(name) for name in given)
+    if isinstance(names, str):
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+    assert isinstance(names, Sequence), "names are a list, or text with commas"
+    return tuple(str(name) for name in names)
 
 
-def chosen_by(
-    declared: Mapping[str, Any] | None, where: pc.Expression | None = None
+def scan_arguments(
+    declared: Mapping[str, Any] | None, partition_filter: pc.Expression | None = None
 ) -> dict[str, Any]:
-    """Return what `Table.scan` takes of an input's metadata, beside a filter of its partitions."""
+    """Return the arguments `where` and `columns` of `Table.scan` from an input's metadata and a partition filter."""
     declared = declared or {}
-    filters = [each for each in (where, plain(declared.get(WHERE))) if each is not None]
-    columns = names_of(declared.get(COLUMNS))
+    filters = [
+        condition
+        for condition in (partition_filter, unwrap_metadata(declared.get(WHERE)))
+        if condition is not None
+    ]
+    columns = parse_names(declared.get(COLUMNS))
     return {"where": filters or None, **({"columns": list(columns)} if columns else {})}
 
 
-def plain(value: Any) -> Any:
-    """Return what a metadata value holds."""
+def unwrap_metadata(value: Any) -> Any:
+    """Return the value of a MetadataValue; other values as they are."""
     return value.value if isinstance(value, dg.MetadataValue) else value
 
 
 def partition_filter(
     templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema
 ) -> pc.Expression:
-    """Return the filter of the rows that some partitions of an asset have.
+    """Return the filter that selects the rows of some asset partitions.
 
-    A column of times that a template fills with the whole key holds the times of the partition, from
-    its beginning to its end. Raises InvalidInputError for values that a column cannot hold.
+    A date or timestamp column whose template is the complete key of a time partition holds any time of that partition.
+    Raises InvalidInputError for values that a column cannot hold.
     """
     windows = [name for name in templates.columns if _is_window(templates, name, schema)]
     if windows:
-        require_days(templates, keys, schema)
+        require_whole_days(templates, keys, schema)
         return reduce(or_, [_in_window(templates, key, schema, windows) for key in keys])
+    # One `isin` for the last column of all partitions that agree in the others: filters stay short.
     *first, last = templates.columns
     rows = sorted(dict.fromkeys(templates.values(key) for key in keys))
     parts = []
@@ -235,40 +262,42 @@ def partition_filter(
     return reduce(or_, parts)
 
 
-def spans_of(
+def column_ranges(
     templates: PartitionTemplates,
     keys: Sequence[str],
     schema: pa.Schema,
     partitioned_by: Sequence[str],
-) -> Spans | None:
-    """Return the values of the column that tells partitions apart where directories do not; None: none does.
+) -> ColumnRanges | None:
+    """Return the ranges of the column that separates asset partitions with the same directories; None if none does.
 
-    A partition column that holds the times of a span, else a column by which the table is not partitioned.
+    It is a partition column with several values of one asset partition, else a column that is no partition column.
     Raises InvalidInputError for values that the column cannot hold.
     """
-    by_directory = [name for name in templates.columns if name in partitioned_by]
-    ranged = [name for name in by_directory if _is_span(templates, name, keys, schema)]
-    within = [name for name in templates.columns if name not in partitioned_by]
-    ranged += [name for name in within if _is_ordered(name, schema)]
+    directory_columns = [name for name in templates.columns if name in partitioned_by]
+    ranged = [name for name in directory_columns if _is_span(templates, name, keys, schema)]
+    row_columns = [name for name in templates.columns if name not in partitioned_by]
+    ranged += [name for name in row_columns if _is_ordered(name, schema)]
     if not ranged or not keys:
         return None
     column, kind = ranged[0], schema.field(ranged[0]).type
     if _is_window(templates, column, schema):
         ends = [templates.window(column, key) for key in keys]
         first, after = (
-            comparable(pa.array([_as_held(moment, kind) for moment in moments], kind))
+            comparable(pa.array([_to_column_value(moment, kind) for moment in moments], kind))
             for moments in zip(*ends, strict=True)
         )
-        of = {key: (low, high - 1) for key, low, high in zip(keys, first, after, strict=True)}
+        ranges = {key: (low, high - 1) for key, low, high in zip(keys, first, after, strict=True)}
     else:
-        at = list(templates.columns).index(column)
-        values = comparable(_values(column, [templates.values(key)[at] for key in keys], schema))
-        of = {key: (value, value) for key, value in zip(keys, values, strict=True)}
-    return Spans(column=column, of=of, is_exact=column in partitioned_by)
+        position = list(templates.columns).index(column)
+        values = comparable(
+            _values(column, [templates.values(key)[position] for key in keys], schema)
+        )
+        ranges = {key: (value, value) for key, value in zip(keys, values, strict=True)}
+    return ColumnRanges(column=column, by_partition=ranges, is_exact=column in partitioned_by)
 
 
 def comparable(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return values as Python compares them: times as counts of the column's units."""
+    """Return values that Python compares as Arrow does: dates and timestamps as integers of the column's unit."""
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_timestamp(values.type):
@@ -279,12 +308,12 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 def _is_span(
     templates: PartitionTemplates, name: str, keys: Sequence[str], schema: pa.Schema
 ) -> bool:
-    """Whether a column holds several values of one partition: times, and days of longer spans."""
+    """Whether a column has several values in one partition: timestamps, and dates if a partition is longer than a day."""
     if not _is_window(templates, name, schema):
         return False
     if not pa.types.is_date(schema.field(name).type):
         return True
-    wall = ((one.replace(tzinfo=None) for one in templates.window(name, key)) for key in keys)
+    wall = ((bound.replace(tzinfo=None) for bound in templates.window(name, key)) for key in keys)
     return any(end - start > timedelta(days=1) for start, end in wall)
 
 
@@ -324,35 +353,40 @@ def _in_window(
         column, kind = pc.field(name), schema.field(name).type
         if name in windows:
             start, end = templates.window(name, key)
-            parts.append(column >= _time(start, kind))
-            parts.append(column < _time(end, kind))
+            parts.append(column >= _time_scalar(start, kind))
+            parts.append(column < _time_scalar(end, kind))
         else:
             parts.append(column == _values(name, [text], schema)[0])
-    return reduce(lambda one, other: one & other, parts)
+    return reduce(lambda left, right: left & right, parts)
 
 
-def require_days(templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema) -> None:
-    """Raise InvalidInputError for spans of less than a day in a column of days: those are of others, or none."""
+def require_whole_days(
+    templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema
+) -> None:
+    """Raise InvalidInputError if a date column holds the key of partitions that are shorter than a day."""
+    # Rows of one day would belong to several partitions, or to none.
     for name in (name for name in templates.columns if _is_window(templates, name, schema)):
-        wall = ((one.replace(tzinfo=None) for one in templates.window(name, key)) for key in keys)
+        wall = (
+            (bound.replace(tzinfo=None) for bound in templates.window(name, key)) for key in keys
+        )
         if pa.types.is_date(schema.field(name).type) and any(
             end - begin < timedelta(days=1) for begin, end in wall
         ):
             raise InvalidInputError(
-                f"column {name!r} has days, and a partition ends within one: take a column of times, or name "
-                f"in {PARTITION_COLUMNS!r} one more that tells the partitions of a day apart",
+                f"column {name!r} has dates, and a partition is shorter than a day: take a timestamp column, or add "
+                f"to {PARTITION_COLUMNS!r} a column that separates the partitions of a day",
                 kind=ErrorKind.INVALID_ROWS,
                 column=name,
                 partitions=list(keys[:3]),
             )
 
 
-def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:
-    return pa.scalar(_as_held(moment, kind), kind)
+def _time_scalar(moment: datetime, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(_to_column_value(moment, kind), kind)
 
 
-def _as_held(moment: datetime, kind: pa.DataType) -> date:
-    """Return a moment as a column of days or times holds it; without a time zone, as its clock shows it."""
+def _to_column_value(moment: datetime, kind: pa.DataType) -> date:
+    """Return a time as a value of a date or timestamp column; without a time zone, as local time of the partition."""
     if pa.types.is_date(kind):
         return moment.date()
     return moment if kind.tz is not None else moment.replace(tzinfo=None)

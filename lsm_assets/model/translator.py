@@ -1,4 +1,4 @@
-"""LsmTranslator: one table's declaration → the specs of its assets. Subclass it to name things your way."""
+"""LsmTranslator: derives the specs of a table's assets from its declaration."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import dagster as dg
 
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.metadata import declared_metadata
+from lsm_assets.model.metadata import declaration_metadata
 from lsm_assets.model.partitions import snapshot_partitions, tag_partitions
 
 _KINDS = {
@@ -20,68 +20,66 @@ _EXECUTOR_KINDS = {"spark": "spark", "local": "arrow"}
 
 
 def executed_by(spec: dg.AssetSpec, executor: str) -> dg.AssetSpec:
-    """Return the spec with the kind of what its run works on; that of snapshots reads, and makes nothing."""
-    works = spec.tags.get("lsm/kind") in ("table", AssetKind.COMPACTION.value)
-    return spec.merge_attributes(kinds={_EXECUTOR_KINDS[executor]}) if works else spec
+    """Return a spec with the executor's kind, if runs of the asset write: tables and compactions."""
+    writes = spec.tags.get("lsm/kind") in ("table", AssetKind.COMPACTION.value)
+    return spec.merge_attributes(kinds={_EXECUTOR_KINDS[executor]}) if writes else spec
 
 
 class LsmTranslator:
-    """Every decision about how a table appears in Dagster, one method each.
+    """Decides how a table appears in Dagster. Subclass it and override methods to change names, tags or dependencies.
 
-    The edges are chosen so that nothing is ever shown as out of date without reason: the external
-    `files` asset stands between a table and what is made of its files, as external assets are
-    always fresh. A compaction changes files and no rows, so it makes no reader stale, unless
-    reads leave level 0 out: then it shows them the rows that were written before.
+    Snapshots, manifest lists, tags and compactions depend on the external asset `files`, not on the table. An external
+    asset has no data version, so that a later commit of other files does not make them stale. A compaction changes
+    files and no rows, so that it makes no reader stale, unless reads skip level 0: then it makes rows visible.
     """
 
     def description(self, declaration: TableDeclaration, kind: AssetKind) -> str:
-        """Markdown for an asset's page."""
+        """Return the description of an asset, as Markdown."""
         name = declaration.name
         texts = {
             AssetKind.TABLE: declaration.comment or f"The table `{name}`.",
             AssetKind.FILES: (
-                f"The data files of `{name}`: sorted runs in levels. Recorded by every commit, "
-                "with the shape of the tree."
+                f"The data files of `{name}`: sorted runs in levels. Every commit records them, "
+                "with the levels of the LSM tree."
             ),
             AssetKind.MANIFEST_LISTS: (
                 f"The manifest lists of `{name}`, one partition per snapshot. Materialise one to "
-                "read it again, check every manifest it names, and compact the newest ones where "
-                "they are many."
+                "read it, check every manifest that it names, and merge manifests if the newest "
+                "snapshot has many."
             ),
             AssetKind.SNAPSHOTS: (
                 f"The snapshots of `{name}`, one partition per live snapshot. Materialise one to "
-                "read and check every page of every file it names, without those found "
-                "sound before, and to record it in the lineage. A range of them is one run."
+                "read and check every page of every file that it names, except files that an earlier "
+                "run has checked, and to record it in the lineage. A range of partitions is one run."
             ),
             AssetKind.TAGS: (
-                f"The tags of `{name}`. Add a partition, named like the tag you want, and "
-                "materialise it: the tag pins the newest snapshot, or the one in the run's config. "
-                "With `action` in the config a tag is replaced, extended or deleted."
+                f"The tags of `{name}`. Add a partition with the name of the new tag and materialise it: "
+                "the tag retains the newest snapshot, or the one in the run's config. "
+                "`action` in the config replaces, extends or deletes a tag."
             ),
             AssetKind.COMPACTION: (
-                f"Compactions of `{name}`: sorted runs merged. "
+                f"Compactions of `{name}`, which merge sorted runs. "
                 + (
-                    "Reads leave level 0 out: a compaction shows them what was written before, "
-                    "and readers become stale."
+                    "Reads skip level 0: a compaction makes rows visible, and readers become stale."
                     if declaration.hides_level_0
-                    else "Rows stay what they are, so no reader becomes stale."
+                    else "They change no rows, so that no reader becomes stale."
                 )
             ),
         }
         return texts[kind]
 
     def kinds(self, declaration: TableDeclaration, kind: AssetKind) -> set[str]:
-        """What an asset is, in words that Dagster shows beside it; `executed_by` adds the executor."""
+        """Return the kinds of an asset, which Dagster shows as icons; `executed_by` adds that of the executor."""
         if kind is AssetKind.FILES:
             return {declaration.options.get("file.format", "parquet").lower()}
         return set(_KINDS[kind])
 
     def tags(self, declaration: TableDeclaration, kind: AssetKind) -> dict[str, str]:
-        """Tags to find assets by: `tag:"lsm/kind"="snapshots"`."""
+        """Return the tags of an asset, for selections such as `tag:"lsm/kind"="snapshots"`."""
         return {"lsm/table": declaration.keys.identifier, "lsm/kind": kind.value or "table"}
 
     def deps(self, declaration: TableDeclaration, kind: AssetKind) -> list[dg.AssetDep]:
-        """Upstream assets: what a thing is built from."""
+        """Return the upstream assets."""
         keys = declaration.keys
         match kind:
             case AssetKind.TABLE:
@@ -96,7 +94,7 @@ class LsmTranslator:
     def partitions(
         self, declaration: TableDeclaration, kind: AssetKind
     ) -> dg.PartitionsDefinition | None:
-        """How an asset is partitioned; the table's own partitions: `TableDeclaration.partition_columns`."""
+        """Return the partitions of an asset; those of the table asset are declared."""
         match kind:
             case AssetKind.TABLE:
                 return declaration.partitions_def
@@ -110,24 +108,25 @@ class LsmTranslator:
     def automation(
         self, declaration: TableDeclaration, kind: AssetKind
     ) -> dg.AutomationCondition | None:
-        """When Dagster acts by itself: a compaction when the check on sorted runs has failed."""
+        """Return the automation condition: a compaction runs after the check of sorted runs has failed."""
         if kind is not AssetKind.COMPACTION:
             return None
         files = declaration.keys.asset(AssetKind.FILES)
         too_many = dg.AutomationCondition.asset_matches(
             files, dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_failed())
         ).with_label("too many sorted runs")
+        # The check stays failed until it runs again. Only new files justify another compaction.
         written = (
             dg.AutomationCondition.asset_matches(files, dg.AutomationCondition.newly_updated())
             .since_last_handled()  # type: ignore[misc]  # its own type variable is too narrow
-            .with_label("files added since the last one")
+            .with_label("files added since the last compaction")
         )
         return too_many & written & ~dg.AutomationCondition.in_progress()
 
     def freshness(
         self, declaration: TableDeclaration, kind: AssetKind
     ) -> dg.FreshnessPolicy | None:
-        """When an asset is late; what is made of a table's files is as fresh as the table."""
+        """Return the freshness policy. Only the table asset has one."""
         minutes = declaration.fresh_within_minutes
         if kind is not AssetKind.TABLE or minutes is None:
             return None
@@ -139,7 +138,7 @@ class LsmTranslator:
             key=declaration.keys.asset(kind),
             deps=self.deps(declaration, kind),
             description=self.description(declaration, kind),
-            metadata=declared_metadata(declaration) if kind is AssetKind.TABLE else None,
+            metadata=declaration_metadata(declaration) if kind is AssetKind.TABLE else None,
             group_name=declaration.group_name,
             owners=list(declaration.owners) or None,
             tags=self.tags(declaration, kind),

@@ -1,4 +1,4 @@
-"""What one table's LSM trees look like, counted from its sorted runs."""
+"""Counts of sorted runs, files, rows and bytes of a table's LSM trees."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from lsm_engine import record
 
 @record
 class LevelFacts:
-    """One level of one bucket, or of many together. `runs`: sorted runs; a level-0 file is one."""
+    """Counts of one level of one bucket or of several buckets. A level-0 file is a sorted run of its own."""
 
     level: int
     runs: int
@@ -19,7 +19,7 @@ class LevelFacts:
 
 @record
 class BucketTree:
-    """One bucket's levels, level 0 first; levels without files are absent."""
+    """The LSM tree of one bucket: its levels with files, level 0 first."""
 
     partition: str
     bucket: int
@@ -27,7 +27,7 @@ class BucketTree:
 
     @property
     def runs(self) -> int:
-        """Sorted runs that a reader of this bucket has to merge."""
+        """Number of sorted runs, which readers of this bucket merge."""
         return sum(level.runs for level in self.levels)
 
     @property
@@ -37,7 +37,7 @@ class BucketTree:
 
     @property
     def label(self) -> str:
-        """How people call the bucket: `dt=2024-01-01/bucket-0`."""
+        """Path of the bucket below the table: `dt=2024-01-01/bucket-0`."""
         return (
             f"{self.partition}/bucket-{self.bucket}" if self.partition else f"bucket-{self.bucket}"
         )
@@ -45,28 +45,28 @@ class BucketTree:
 
 @record
 class TreeFacts:
-    """Every bucket of a table at one snapshot, deepest debt (most sorted runs) first."""
+    """The LSM trees of all buckets at one snapshot. The bucket with most sorted runs comes first."""
 
     buckets: tuple[BucketTree, ...]
 
     @property
     def levels(self) -> tuple[LevelFacts, ...]:
-        """All buckets together, level 0 first. `runs` is summed over buckets."""
-        return summed(level for bucket in self.buckets for level in bucket.levels)
+        """Sums over all buckets, level 0 first."""
+        return sum_levels(level for bucket in self.buckets for level in bucket.levels)
 
     @property
     def runs_max(self) -> int:
-        """Sorted runs in the bucket that has most of them; 0 without files."""
+        """Number of sorted runs of the bucket that has most of them; 0 without files."""
         return self.buckets[0].runs if self.buckets else 0
 
     @property
     def files(self) -> int:
-        """Live data files."""
+        """Number of live data files."""
         return sum(level.files for level in self.levels)
 
     @property
     def rows(self) -> int:
-        """Rows in all files: versions of keys, not merged."""
+        """Number of rows in all files, before merging."""
         return sum(level.rows for level in self.levels)
 
     @property
@@ -75,13 +75,13 @@ class TreeFacts:
         return sum(level.bytes for level in self.levels)
 
 
-def tree_of(buckets: Iterable[BucketRuns]) -> TreeFacts:
-    """Count the trees of a table from the engine's own view of its buckets, run by run."""
-    found = [
+def count_tree(buckets: Iterable[BucketRuns]) -> TreeFacts:
+    """Return the counts of a table's LSM trees from the engine's buckets."""
+    trees = [
         BucketTree(
             partition=bucket.partition,
             bucket=bucket.bucket,
-            levels=summed(
+            levels=sum_levels(
                 LevelFacts(
                     level=run.level,
                     runs=1,
@@ -94,19 +94,19 @@ def tree_of(buckets: Iterable[BucketRuns]) -> TreeFacts:
         )
         for bucket in buckets
     ]
-    # Stable: buckets with as many runs stay in the order of their partitions.
-    return TreeFacts(buckets=tuple(sorted(found, key=lambda bucket: -bucket.runs)))
+    # The sort is stable: buckets with the same number of runs stay in the order of partitions.
+    return TreeFacts(buckets=tuple(sorted(trees, key=lambda bucket: -bucket.runs)))
 
 
-def summed(levels: Iterable[LevelFacts]) -> tuple[LevelFacts, ...]:
-    """Add up levels, or runs given as levels, by number."""
+def sum_levels(levels: Iterable[LevelFacts]) -> tuple[LevelFacts, ...]:
+    """Return the sums of counts by level."""
     parts: dict[int, list[LevelFacts]] = {}
     for level in levels:
         parts.setdefault(level.level, []).append(level)
-    return tuple(_sum_of(number, parts[number]) for number in sorted(parts))
+    return tuple(_sum_level(number, parts[number]) for number in sorted(parts))
 
 
-def _sum_of(number: int, parts: Sequence[LevelFacts]) -> LevelFacts:
+def _sum_level(number: int, parts: Sequence[LevelFacts]) -> LevelFacts:
     return LevelFacts(
         level=number,
         runs=sum(part.runs for part in parts),

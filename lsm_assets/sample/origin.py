@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import lsm_engine as lsm
 from lsm_assets.ledger.recording import dagster_run_of
 from lsm_assets.ledger.survey import changes_rows
-from lsm_assets.model.metadata import label_of
+from lsm_assets.model.metadata import commit_label
 from lsm_assets.sample.replay import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import CARRIER_DAYS
 from lsm_engine import Snapshot, TableName, record
@@ -78,7 +78,7 @@ def origin_of(catalog: lsm.Catalog, figure: dict[str, Any]) -> Origin | None:
     return Origin(
         figure=figure,
         snapshot_id=snapshot.id,
-        label=label_of(snapshot),
+        label=commit_label(snapshot),
         run_id=runs[0]["dagster_run_id"] if runs else None,
         inputs=tuple(_read_state(catalog, each, figure) for each in inputs),
     )
@@ -123,7 +123,7 @@ def _commit_files(catalog: lsm.Catalog, name: TableName, snapshot: Snapshot) -> 
     added = [file for file in changed if file["change"] == "added"]
     return CommitFiles(
         snapshot_id=snapshot.id,
-        label=label_of(snapshot),
+        label=commit_label(snapshot),
         run_id=dagster_run_of(snapshot),
         files=tuple(_file_text(file) for file in added),
         fate=_fate(catalog, name, [file["file_name"] for file in added]),

@@ -13,7 +13,7 @@ from lsm_assets.ledger.recording import recorded, run_properties, table_event, t
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, snapshot_link
 from lsm_assets.model.partitions import partition_set_name, tag_partitions
-from lsm_assets.model.versions import version_of
+from lsm_assets.model.versions import version_from_snapshot
 from lsm_assets.resources import made_first
 from lsm_assets.sample.source import fitted
 from lsm_assets.sample.tables import AIRPORTS, OWNERS
@@ -60,7 +60,7 @@ def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
     first, second = table.tag(FIRST_RELEASE).snapshot, table.tag(SECOND_RELEASE).snapshot
     yield dg.MaterializeResult(
         asset_key=KEY,
-        data_version=dg.DataVersion(version_of(second).text),
+        data_version=dg.DataVersion(version_from_snapshot(second).text),
         metadata={
             "sample/release": dg.MetadataValue.md(
                 f"{FIRST_RELEASE}: {snapshot_link(AIRPORTS.keys, first.id)}, corrected on branch {BRANCH}, "

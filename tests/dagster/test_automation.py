@@ -12,7 +12,7 @@ import lsm_engine as lsm
 from lsm_assets.assets.compaction import reason_of
 from lsm_assets.automation import sync_sensor
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.versions import version_of
+from lsm_assets.model.versions import version_from_snapshot
 from lsm_assets.resources import CLOCK
 from tests.dagster.lake import KEYS, MARKS, SCHEMA, Lake, rows, version_id
 
@@ -26,7 +26,7 @@ def test_a_compaction_is_asked_for_once_per_state(lake: Lake) -> None:
     lake.write(*(rows(number) for number in range(5)))
     (request,) = lake.tick("lsm_compaction").run_requests
     newest = lake.lsm.existing_table("shop.orders").latest_snapshot()
-    assert request.run_key == f"compact-shop.orders-{version_of(newest).text}"
+    assert request.run_key == f"compact-shop.orders-{version_from_snapshot(newest).text}"
     assert request.run_key.startswith("compact-shop.orders-6-")
     assert request.asset_selection == [KEYS.asset(AssetKind.COMPACTION)]
     assert "6 sorted runs" in request.tags["lsm/reason"]

@@ -21,7 +21,7 @@ from lsm_assets.automation.cursor import PLAIN_MAX, in_turn, interval_of, read_c
 from lsm_assets.automation.fleet import matching
 from lsm_assets.component import LsmTableComponent
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.model.pictures import INLINE_CHARACTERS_MAX
+from lsm_assets.model.markdown import INLINE_CHARACTERS_MAX
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.warehouse_component import LsmWarehouseComponent, warehouse_definitions, watched

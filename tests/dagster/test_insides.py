@@ -14,7 +14,7 @@ import lsm_engine as lsm
 from lsm_assets.automation.lineage_page import JOB
 from lsm_assets.model.calendars import tag_calendar
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.pictures import INLINE_CHARACTERS_MAX
+from lsm_assets.model.markdown import INLINE_CHARACTERS_MAX
 from lsm_engine.meta.tag import Tag
 from tests.dagster.lake import KEYS, MARKS, Lake, rows
 

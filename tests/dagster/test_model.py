@@ -1,4 +1,4 @@
-"""Keys, partitions, pictures, metadata and the plan of a sync: values in, values out."""
+"""Keys, partitions, Markdown, metadata and the plan of a sync: values in, values out."""
 
 import re
 
@@ -10,15 +10,19 @@ from hypothesis import strategies as st
 
 from lsm_assets.checks.contents import problem_list
 from lsm_assets.ledger.pinning import inputs_markdown
-from lsm_assets.model import metadata, pictures
-from lsm_assets.model.asset_partitions import PartitionLayout, Spans
+from lsm_assets.model import markdown, metadata
+from lsm_assets.model.asset_partitions import ColumnRanges, PartitionLayout
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, keys_of
-from lsm_assets.model.partitions import differences, in_order, snapshot_id_of
-from lsm_assets.model.pins import Changed
+from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, table_keys
+from lsm_assets.model.partitions import (
+    differences,
+    parse_snapshot_partition,
+    sorted_snapshot_partitions,
+)
+from lsm_assets.model.pinned_inputs import ChangedRanges
 from lsm_assets.model.sync import SyncPlan, plan_sync
 from lsm_assets.model.translator import LsmTranslator
-from lsm_assets.model.tree import BucketTree, LevelFacts, TreeFacts, tree_of
+from lsm_assets.model.tree import BucketTree, LevelFacts, TreeFacts, count_tree
 from lsm_assets.settings import settings_from
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import CommitKind
@@ -94,9 +98,9 @@ def test_tables_that_differ_only_in_replaced_characters_stay_apart() -> None:
 
 
 def test_keys_of_assets_name_tables() -> None:
-    assert keys_of(dg.AssetKey(["shop", "orders"])).name == "shop.orders"
-    assert keys_of(dg.AssetKey(["orders"])).name == "default.orders"
-    assert keys_of(dg.AssetKey(["eu", "shop", "orders"])).name == "eu_shop.orders"
+    assert table_keys(dg.AssetKey(["shop", "orders"])).name == "shop.orders"
+    assert table_keys(dg.AssetKey(["orders"])).name == "default.orders"
+    assert table_keys(dg.AssetKey(["eu", "shop", "orders"])).name == "eu_shop.orders"
 
 
 def test_a_link_opens_one_partition() -> None:
@@ -108,12 +112,16 @@ def test_a_link_opens_one_partition() -> None:
 
 
 def test_partitions_are_ordered_by_number() -> None:
-    assert in_order(["10", "9", "rc1", "100"]) == ["9", "10", "100", "rc1"]
-    assert (snapshot_id_of("7"), snapshot_id_of("v7"), snapshot_id_of("\u0667")) == (7, None, None)
+    assert sorted_snapshot_partitions(["10", "9", "rc1", "100"]) == ["9", "10", "100", "rc1"]
+    assert (
+        parse_snapshot_partition("7"),
+        parse_snapshot_partition("v7"),
+        parse_snapshot_partition("\u0667"),
+    ) == (7, None, None)
     assert differences(["1", "2"], ["2", "3"]) == (["3"], ["1"])
 
 
-# --- pictures ------------------------------------------------------------------------------------
+# --- markdown ------------------------------------------------------------------------------------
 
 levels = st.lists(
     st.builds(
@@ -129,20 +137,20 @@ levels = st.lists(
 
 @given(levels, st.integers(1, 60))
 def test_a_tree_is_always_drawn_in_place(found: list[LevelFacts], level_count: int) -> None:
-    picture = pictures.tree_picture(found, level_count=level_count)
-    assert len(picture) <= pictures.INLINE_CHARACTERS_MAX
+    picture = markdown.tree_image(found, level_count=level_count)
+    assert len(picture) <= markdown.INLINE_CHARACTERS_MAX
     assert picture.startswith("![LSM tree](data:image/svg+xml;base64,")
 
 
 @given(st.lists(st.integers(-(10**15), 10**15), max_size=200))
 def test_a_sparkline_is_always_drawn_in_place(values: list[int]) -> None:
-    assert len(pictures.sparkline(values, label="records")) <= pictures.INLINE_CHARACTERS_MAX
+    assert len(markdown.sparkline(values, label="records")) <= markdown.INLINE_CHARACTERS_MAX
 
 
 @given(st.lists(st.tuples(st.text(max_size=80), st.integers()), max_size=60))
 def test_a_table_is_always_drawn_in_place(rows: list[tuple[str, int]]) -> None:
-    text = pictures.markdown_table(["name", "count"], rows)
-    assert len(text) <= pictures.INLINE_CHARACTERS_MAX
+    text = markdown.markdown_table(["name", "count"], rows)
+    assert len(text) <= markdown.INLINE_CHARACTERS_MAX
     shown = len([line for line in text.split("\n") if line.startswith("| ")]) - 1
     left = len(rows) - shown
     assert text.endswith(f"… {left} more") == (left > 0)
@@ -151,7 +159,7 @@ def test_a_table_is_always_drawn_in_place(rows: list[tuple[str, int]]) -> None:
 def test_html_of_anybody_is_shown_not_run() -> None:
     hostile = "<img src=x onerror=alert(1)> & ![x](http://evil/) a|b"
     shown = "&lt;img src=x onerror=alert(1)&gt; &amp; !\\[x](http://evil/) a\\|b"
-    table = pictures.markdown_table(["tag", "snapshot"], [(hostile, "[1](/assets/x)")])
+    table = markdown.markdown_table(["tag", "snapshot"], [(hostile, "[1](/assets/x)")])
     assert f"| {shown} | [1](/assets/x) |" in table
     problems = problem_list([hostile])
     inputs = inputs_markdown([Input(dataset=hostile, version=hostile)])
@@ -178,7 +186,7 @@ def run(number: int, *, rows: int, size: int) -> TreeRun:
 def test_trees_are_counted_per_bucket() -> None:
     first = (run(0, rows=1, size=10), run(0, rows=2, size=20), run(5, rows=30, size=300))
     second = (run(5, rows=40, size=400),)
-    tree = tree_of(
+    tree = count_tree(
         [
             BucketRuns(partition="dt=2", bucket=1, runs=second),
             BucketRuns(partition="dt=1", bucket=0, runs=first),
@@ -262,7 +270,7 @@ def test_all_markdown_is_drawn_in_place() -> None:
         ),
     ]
     for found in told:
-        assert all(len(text) <= pictures.INLINE_CHARACTERS_MAX for text in inline_markdown(found))
+        assert all(len(text) <= markdown.INLINE_CHARACTERS_MAX for text in inline_markdown(found))
 
 
 def test_ids_are_never_numbers_that_the_ui_would_plot() -> None:
@@ -303,27 +311,33 @@ def test_a_schema_keeps_keys_and_comments() -> None:
 
 
 def test_new_snapshots_are_added_and_expired_ones_removed() -> None:
-    plan = plan_sync(live=[3, 4, 5], known={"1", "2", "3"})
+    plan = plan_sync(live_ids=[3, 4, 5], known_partitions={"1", "2", "3"})
     assert plan == SyncPlan(
         add_snapshots=("4", "5"), remove_snapshots=("1", "2"), report_snapshots=(4, 5)
     )
-    assert plan_sync(live=[3, 4, 5], known={"3", "4", "5"}) == SyncPlan()
+    assert plan_sync(live_ids=[3, 4, 5], known_partitions={"3", "4", "5"}) == SyncPlan()
 
 
 def test_only_the_newest_of_a_long_past_are_told() -> None:
-    plan = plan_sync(live=range(1, 1001), known=(), events_max=20)
+    plan = plan_sync(live_ids=range(1, 1001), known_partitions=(), events_max=20)
     assert len(plan.add_snapshots) == 1000
     assert plan.report_snapshots == tuple(range(981, 1001))
 
 
 def test_what_a_run_is_about_to_record_is_left_to_it() -> None:
-    assert plan_sync(live=[1, 2], known={"1"}, unrecorded_yet={2}) == SyncPlan(is_recording=True)
+    assert plan_sync(live_ids=[1, 2], known_partitions={"1"}, unrecorded_ids={2}) == SyncPlan(
+        is_recording=True
+    )
 
 
 def test_a_partition_added_for_a_tag_to_come_stays() -> None:
-    plan = plan_sync(live=[], known=(), live_tags=["a"], known_tags={"wanted"}, seen_tags=["gone"])
+    plan = plan_sync(
+        live_ids=[], known_partitions=(), live_tags=["a"], known_tags={"wanted"}, seen_tags=["gone"]
+    )
     assert (plan.add_tags, plan.remove_tags) == (("a",), ())
-    plan = plan_sync(live=[], known=(), live_tags=[], known_tags={"a", "wanted"}, seen_tags=["a"])
+    plan = plan_sync(
+        live_ids=[], known_partitions=(), live_tags=[], known_tags={"a", "wanted"}, seen_tags=["a"]
+    )
     assert plan.remove_tags == ("a",)
 
 
@@ -335,11 +349,13 @@ def test_after_a_sync_partitions_are_the_live_snapshots(
     live: set[int], known: set[int], busy: set[int]
 ) -> None:
     plan = plan_sync(
-        live=sorted(live), known={str(each) for each in known}, unrecorded_yet=busy - known
+        live_ids=sorted(live),
+        known_partitions={str(each) for each in known},
+        unrecorded_ids=busy - known,
     )
     after = ({str(each) for each in known} | set(plan.add_snapshots)) - set(plan.remove_snapshots)
     assert after == {str(each) for each in live - (busy - known)}
-    again = plan_sync(live=sorted(live), known=after, unrecorded_yet=busy - known)
+    again = plan_sync(live_ids=sorted(live), known_partitions=after, unrecorded_ids=busy - known)
     assert again == SyncPlan(is_recording=bool(busy - known))
 
 
@@ -401,32 +417,38 @@ def test_a_path_of_fewer_columns_holds_no_partition() -> None:
     """As those of a table that had the name before, and was partitioned otherwise."""
     layout = PartitionLayout({"a": "x=1/y=2", "b": "x=1/y=3", "c": "x=1/y=3"}, (0, 2))
 
-    def at(*paths: str) -> Changed:
+    def at(*paths: str) -> ChangedRanges:
         return dict.fromkeys(paths)
 
-    assert layout.kept_in(at("x=1", "", "x=1/z=5")) == set()
-    assert layout.kept_in(at("x=1/z=5/y=2", "x=1/z=6/y=2")) == {"a"}
-    assert layout.kept_in(at("x=1/z=5/y=3")) == {"b", "c"}
-    outside = layout.outside_of(["a"], at("x=1/z=5/y=2", "x=1/z=5/y=3"))
+    assert layout.partitions_in(at("x=1", "", "x=1/z=5")) == set()
+    assert layout.partitions_in(at("x=1/z=5/y=2", "x=1/z=6/y=2")) == {"a"}
+    assert layout.partitions_in(at("x=1/z=5/y=3")) == {"b", "c"}
+    outside = layout.changes_outside(["a"], at("x=1/z=5/y=2", "x=1/z=5/y=3"))
     assert outside == at("x=1/z=5/y=3")
-    assert layout.alone_in(at("x=1/z=5/y=2", "x=1/z=5/y=3")) == {"a"} == layout.alone_in(None)
+    assert (
+        layout.sole_partitions_in(at("x=1/z=5/y=2", "x=1/z=5/y=3"))
+        == {"a"}
+        == layout.sole_partitions_in(None)
+    )
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_ranges_of_a_column_tell_which_spans_have_changed(is_exact: bool) -> None:
-    spans = Spans(column="at", of={"c": (20, 29), "a": (0, 9), "b": (10, 19)}, is_exact=is_exact)
-    layout = PartitionLayout(dict.fromkeys("cab", "x=1"), (0,), spans=spans)
+    spans = ColumnRanges(
+        column="at", by_partition={"c": (20, 29), "a": (0, 9), "b": (10, 19)}, is_exact=is_exact
+    )
+    layout = PartitionLayout(dict.fromkeys("cab", "x=1"), (0,), ranges=spans)
 
-    def at(*ranges: tuple[int, int]) -> Changed:
+    def at(*ranges: tuple[int, int]) -> ChangedRanges:
         return {"x=1": frozenset(ranges)}
 
-    assert layout.kept_in(at((9, 10))) == {"a", "b"}
-    assert layout.kept_in(at((9, 9), (25, 40))) == {"a", "c"}
-    assert layout.kept_in(at((-5, -1), (30, 40))) == set()
-    assert layout.kept_in(at()) == set()
-    assert layout.kept_in({"x=1": None}) == {"a", "b", "c"}
-    assert layout.kept_in({"x=2": None}) == set()
-    assert layout.outside_of(["b"], at((9, 10), (20, 25))) == at((20, 25))
-    assert layout.outside_of(["a", "b", "c"], at((9, 10), (20, 25))) == {}
-    assert layout.alone_in(at((9, 10), (20, 25))) == {"c"}
-    assert layout.alone_in(None) == ({"a", "b", "c"} if is_exact else set())
+    assert layout.partitions_in(at((9, 10))) == {"a", "b"}
+    assert layout.partitions_in(at((9, 9), (25, 40))) == {"a", "c"}
+    assert layout.partitions_in(at((-5, -1), (30, 40))) == set()
+    assert layout.partitions_in(at()) == set()
+    assert layout.partitions_in({"x=1": None}) == {"a", "b", "c"}
+    assert layout.partitions_in({"x=2": None}) == set()
+    assert layout.changes_outside(["b"], at((9, 10), (20, 25))) == at((20, 25))
+    assert layout.changes_outside(["a", "b", "c"], at((9, 10), (20, 25))) == {}
+    assert layout.sole_partitions_in(at((9, 10), (20, 25))) == {"c"}
+    assert layout.sole_partitions_in(None) == ({"a", "b", "c"} if is_exact else set())

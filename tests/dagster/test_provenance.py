@@ -127,7 +127,7 @@ def test_a_change_that_dagster_has_not_heard_of_is_not_read_for_another(reader: 
     expire(orders(lake))
     message = fails(lake)
     assert TO_DO in message
-    assert "snapshot 2 has changed what is read here" in message
+    assert "snapshot 2 has changed rows that are read" in message
     lake.sync()
     assert read(lake)[0] == 2
 
@@ -325,7 +325,7 @@ def test_a_backfill_of_partitions_reads_what_is_left_of_each(daily: Daily) -> No
         assert "the partitions read are unchanged" in event.metadata["lsm/inputs"].value
     with pytest.raises(dg.Failure) as failure:
         daily.run(1, "b")
-    assert "snapshot 4 has changed what is read here" in failure.value.description
+    assert "snapshot 4 has changed rows that are read" in failure.value.description
     daily.run(0, "b")
     daily.run(1, "b")
     assert daily.seen["b"] == 3

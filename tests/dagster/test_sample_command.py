@@ -11,7 +11,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.versions import version_of
+from lsm_assets.model.versions import version_from_snapshot
 from lsm_assets.resources import create_table, resources_from
 from lsm_assets.sample import run
 from lsm_assets.sample.definitions import sample_definitions
@@ -103,4 +103,4 @@ def test_the_release_of_airports_is_fresh_right_after_it_was_made(tmp_path: Path
         table = resources_from(settings)["lsm"].catalog.table(AIRPORTS.name)
         second = table.tag(SECOND_RELEASE).snapshot
         version = event.asset_materialization.tags["dagster/data_version"]
-        assert version == version_of(second).text
+        assert version == version_from_snapshot(second).text

@@ -15,8 +15,8 @@ from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.commits import NOTHING, data_version
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.pins import Pin, resolve_pin
-from lsm_assets.model.versions import version_of
+from lsm_assets.model.pinned_inputs import Pin, resolve_pin
+from lsm_assets.model.versions import version_from_snapshot
 from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
 from tests.dagster.lake import MARKS, ORDERS, Lake, rows
 
@@ -146,7 +146,7 @@ def test_a_quiet_tick_looks_at_no_commit_again(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(lsm.Table, "changed_partitions", noted)
         version = data_version(table, lineage)
         assert asked == [5, 4, 3, 2, 1]
-        looked = version_of(table.snapshot(5))
+        looked = version_from_snapshot(table.snapshot(5))
         table.upsert([{"id": 9, "price": 1}])
         asked.clear()
         assert data_version(table, lineage, (looked, version)) == version

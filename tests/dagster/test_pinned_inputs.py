@@ -2,7 +2,13 @@
 
 import pytest
 
-from lsm_assets.model.pins import CommitFacts, Gone, Holder, Pin, resolve_pin
+from lsm_assets.model.pinned_inputs import (
+    CommitFacts,
+    Pin,
+    RetainedReference,
+    StateLost,
+    resolve_pin,
+)
 from lsm_assets.model.versions import TableVersion, parse_version
 from tests.dagster.lake import MARKS
 
@@ -32,9 +38,9 @@ def resolve(
     there: dict[int, TableVersion],
     partitions: frozenset[str] | None = None,
     **facts: object,
-) -> Pin | Gone:
+) -> Pin | StateLost:
     read_in = None if partitions is None else lambda changed: changed.keys() & partitions
-    return resolve_pin(version(recorded), live=there, read_in=read_in, **facts)
+    return resolve_pin(version(recorded), live=there, find_read_partitions=read_in, **facts)
 
 
 def test_the_recorded_snapshot_is_read_while_it_is_there() -> None:
@@ -44,48 +50,61 @@ def test_the_recorded_snapshot_is_read_while_it_is_there() -> None:
 
 @pytest.mark.parametrize("where", [{"tag": "v1"}, {"branch": "fix"}])
 def test_a_tag_or_a_branch_that_holds_it_is_next(where: dict[str, str]) -> None:
-    other = Holder(version=version(f"3-{B}"), tag="of another commit")
-    holder = Holder(version=version(f"3-{A}"), **where)
-    found = resolve(f"3-{A}", live(f"9-{A}"), holders=[other, holder], past=PAST)
+    other = RetainedReference(version=version(f"3-{B}"), tag="of another commit")
+    holder = RetainedReference(version=version(f"3-{A}"), **where)
+    found = resolve(f"3-{A}", live(f"9-{A}"), references=[other, holder], expired_commit=PAST)
     assert isinstance(found, Pin)
     assert (found.snapshot_id, found.tag, found.branch) == (
         3,
         where.get("tag"),
         where.get("branch"),
     )
-    assert next(iter(where.values())) in found.why
+    assert next(iter(where.values())) in found.reason
 
 
 def test_an_expired_snapshot_is_read_in_the_newest_that_left_the_rows_alone() -> None:
     since = [commit(f"4-{A}"), commit(f"5-{A}", "dt=2"), commit(f"6-{A}"), commit(f"7-{A}", "dt=1")]
     there = live(f"5-{A}", f"6-{A}", f"7-{A}")
-    of_1 = resolve(f"3-{A}", there, past=PAST, since=since, partitions=frozenset({"dt=1"}))
+    of_1 = resolve(
+        f"3-{A}", there, expired_commit=PAST, later_commits=since, partitions=frozenset({"dt=1"})
+    )
     assert isinstance(of_1, Pin)
     assert of_1.snapshot_id == 6
-    assert "expired" in of_1.why
+    assert "expired" in of_1.reason
     for partitions in (frozenset({"dt=2"}), None):
-        found = resolve(f"3-{A}", there, past=PAST, since=since, partitions=partitions)
-        assert isinstance(found, Gone)
-        assert "snapshot 5 has changed" in found.why
+        found = resolve(
+            f"3-{A}", there, expired_commit=PAST, later_commits=since, partitions=partitions
+        )
+        assert isinstance(found, StateLost)
+        assert "snapshot 5 has changed" in found.reason
     untouched = frozenset({"dt=3"})
-    assert resolve(f"3-{A}", there, past=PAST, since=since, partitions=untouched).snapshot_id == 7
+    assert (
+        resolve(
+            f"3-{A}", there, expired_commit=PAST, later_commits=since, partitions=untouched
+        ).snapshot_id
+        == 7
+    )
 
 
 def test_a_commit_that_may_have_changed_anything_has_changed_what_is_read() -> None:
     anything = CommitFacts(version=version(f"4-{A}"), partitions=None)
     for partitions in (None, frozenset({"dt=1"}), frozenset()):
         found = resolve(
-            f"3-{A}", live(f"4-{A}"), past=PAST, since=[anything], partitions=partitions
+            f"3-{A}",
+            live(f"4-{A}"),
+            expired_commit=PAST,
+            later_commits=[anything],
+            partitions=partitions,
         )
-        assert isinstance(found, Gone)
+        assert isinstance(found, StateLost)
 
 
 @pytest.mark.parametrize("first", [5, 6])
 def test_a_commit_that_nothing_is_known_of_is_no_proof(first: int) -> None:
     since = [commit(f"{number}-{A}") for number in (4, 5, 6) if number >= first]
-    found = resolve(f"3-{A}", live(f"6-{A}"), past=PAST, since=since)
-    assert isinstance(found, Gone)
-    assert "no record of snapshot 4" in found.why
+    found = resolve(f"3-{A}", live(f"6-{A}"), expired_commit=PAST, later_commits=since)
+    assert isinstance(found, StateLost)
+    assert "no record of snapshot 4" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -102,9 +121,9 @@ def test_a_commit_that_nothing_is_known_of_is_no_proof(first: int) -> None:
 def test_what_is_nowhere_says_why(
     recorded: str, there: dict[int, TableVersion], past: CommitFacts | None, why: str
 ) -> None:
-    found = resolve(recorded, there, past=past)
-    assert isinstance(found, Gone)
-    assert why in found.why
+    found = resolve(recorded, there, expired_commit=past)
+    assert isinstance(found, StateLost)
+    assert why in found.reason
 
 
 def test_versions_are_read_as_they_are_written() -> None:

@@ -1,4 +1,4 @@
-"""Metadata that shows what is inside: a snapshot's change, its manifests, what expiry takes next."""
+"""Metadata with details of a table: files that a snapshot changed, manifests, retention, branches, tags."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from lsm_assets.model import pictures
+from lsm_assets.model.markdown import markdown_table
 from lsm_assets.model.metadata import Metadata, lineage_url
 from lsm_engine import RetentionSimulation, SnapshotDiff, format_bytes
 from lsm_engine import snapshot_ranges as ranges
@@ -18,11 +18,11 @@ _MANIFEST_COLUMNS = (
     "list", "manifest", "size", "added", "deleted", "partitions", "buckets", "levels",
 )  # fmt: skip
 _NAME_ENDS = 17, 5
-"""Characters that are shown of a manifest's name: those of one commit differ in the last ones."""
+"""First and last characters of a manifest's name that are shown: names of one commit differ in the last ones."""
 
 
 def diff_metadata(diff: SnapshotDiff) -> Metadata:
-    """What changed from one snapshot to another, level by level."""
+    """Return the files that were added and removed between two snapshots, by level."""
     rows = [
         (f"L{level}", added, removed, _signed(size))
         for level, added, removed, size in diff.by_level()
@@ -30,9 +30,9 @@ def diff_metadata(diff: SnapshotDiff) -> Metadata:
     if diff.moved.num_rows:
         rows.append(("moved", diff.moved.num_rows, 0, ""))
     partitions = [name for name in diff.partitions() if name]
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/changed": dg.MetadataValue.md(
-            pictures.markdown_table(["level", "files added", "files removed", "size"], rows)
+            markdown_table(["level", "files added", "files removed", "size"], rows)
         ),
         "lsm/changed_since": dg.MetadataValue.text(
             f"snapshot {diff.first_id}" if diff.first_id else "the beginning"
@@ -42,12 +42,12 @@ def diff_metadata(diff: SnapshotDiff) -> Metadata:
         shown = ", ".join(partitions[:5]) + (
             f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
         )
-        found["lsm/partitions_changed"] = dg.MetadataValue.text(shown)
-    return found
+        metadata["lsm/partitions_changed"] = dg.MetadataValue.text(shown)
+    return metadata
 
 
 def manifests_metadata(manifests: Sequence[Mapping[str, Any]]) -> Metadata:
-    """The manifests of a snapshot, and the statistics that a reader prunes them by."""
+    """Return the first `MANIFESTS_MAX` manifests of a snapshot with the statistics that scans prune them by."""
     records = [dg.TableRecord(_manifest_row(row)) for row in manifests[:MANIFESTS_MAX]]
     if not records:
         return {}
@@ -89,16 +89,16 @@ def _values(stats: str | None) -> str:
 
 
 def retention_metadata(simulated: RetentionSimulation) -> Metadata:
-    """What expiry will take next under the table's own options, and what keeps the rest."""
-    gone = ranges(simulated.expired)
+    """Return the snapshots that the next expiry will delete, and the references that retain others."""
+    expired = ranges(simulated.expired)
     rows = [
         (pin.name, pin.file_count, format_bytes(pin.size_bytes), format_bytes(pin.only_size_bytes))
         for pin in simulated.pins[:PINS_SHOWN]
     ]
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/expires_next": dg.MetadataValue.text(
-            f"snapshots {gone}: {simulated.freed_file_count} files, {format_bytes(simulated.freed_bytes)}"
-            if gone
+            f"snapshots {expired}: {simulated.freed_file_count} files, {format_bytes(simulated.freed_bytes)}"
+            if expired
             else "nothing"
         ),
         "lsm/expires_why": dg.MetadataValue.text(simulated.plan.reason),
@@ -106,21 +106,21 @@ def retention_metadata(simulated: RetentionSimulation) -> Metadata:
     }
     if rows:
         headings = ["kept by", "files", "size", "alone"]
-        found["lsm/pins"] = dg.MetadataValue.md(pictures.markdown_table(headings, rows))
-    return found
+        metadata["lsm/pins"] = dg.MetadataValue.md(markdown_table(headings, rows))
+    return metadata
 
 
 def branches_metadata(branches: Sequence[tuple[str, int | None]]) -> Metadata:
-    """The branches of a table and their newest snapshots; nothing where there are none."""
+    """Return the branches of a table with their newest snapshots; empty without branches."""
     if not branches:
         return {}
     rows = [(name, "empty" if newest is None else str(newest)) for name, newest in branches]
-    table = pictures.markdown_table(["branch", "newest snapshot"], rows)
+    table = markdown_table(["branch", "newest snapshot"], rows)
     return {"lsm/branches": dg.MetadataValue.md(table)}
 
 
 def lineage_link(page_url: str, table: str, snapshot_id: int) -> Metadata:
-    """The way to a snapshot on the lineage page."""
+    """Return the link to a snapshot on the lineage page."""
     return {"lsm/lineage": dg.MetadataValue.url(lineage_url(page_url, table, snapshot_id))}
 
 
@@ -129,7 +129,7 @@ def _signed(size_bytes: int) -> str:
 
 
 def calendar_metadata(picture: str, table: str) -> Metadata:
-    """A calendar of tags and their list, both Markdown."""
+    """Return the calendar and the table of a table's tags, both Markdown."""
     return {
         "lsm/calendar": dg.MetadataValue.md(picture),
         "lsm/tags": dg.MetadataValue.md(table),
@@ -137,18 +137,18 @@ def calendar_metadata(picture: str, table: str) -> Metadata:
 
 
 def contents_metadata(levels: str, partitions: Sequence[Mapping[str, Any]]) -> Metadata:
-    """What a snapshot contains: its levels as Markdown, and its partitions."""
-    found: Metadata = {"lsm/contains": dg.MetadataValue.md(levels)}
+    """Return the levels of a snapshot (Markdown) and its partitions (rows of the system table `partitions`)."""
+    metadata: Metadata = {"lsm/contains": dg.MetadataValue.md(levels)}
     if partitions:
         rows = [
             (
-                each["partition"],
-                each["file_count"],
-                each["record_count"],
-                format_bytes(each["file_size_in_bytes"]),
+                partition["partition"],
+                partition["file_count"],
+                partition["record_count"],
+                format_bytes(partition["file_size_in_bytes"]),
             )
-            for each in partitions
+            for partition in partitions
         ]
-        table = pictures.markdown_table(["partition", "files", "rows", "size"], rows)
-        found["lsm/partitions"] = dg.MetadataValue.md(table)
-    return found
+        table = markdown_table(["partition", "files", "rows", "size"], rows)
+        metadata["lsm/partitions"] = dg.MetadataValue.md(table)
+    return metadata

@@ -3,11 +3,11 @@
 from typing import Any
 
 import lsm_engine as lsm
-from lsm_assets.model import insides
+from lsm_assets.model import details
 from lsm_assets.model.calendars import tag_calendar, tag_table
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link
 from lsm_assets.model.metadata import Metadata, level_table
-from lsm_assets.model.tree import tree_of
+from lsm_assets.model.tree import count_tree
 from lsm_engine import LsmError, Snapshot
 
 FILES_MAX = 20_000
@@ -25,14 +25,14 @@ def change_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
         return {}
     before = snapshot.id - 1 if snapshot.id > 1 else None
     try:
-        return insides.diff_metadata(table.diff_snapshots(before, snapshot.id))
+        return details.diff_metadata(table.diff_snapshots(before, snapshot.id))
     except LsmError:
         return {}  # the one before has expired, or this one is about to
 
 
 def manifests_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return the manifests of a snapshot with the statistics that readers prune them by."""
-    return insides.manifests_metadata(_manifests(table, snapshot))
+    return details.manifests_metadata(_manifests(table, snapshot))
 
 
 def _manifests(table: lsm.Table, snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -47,8 +47,8 @@ def prospects(table: lsm.Table) -> Metadata:
     found: Metadata = {}
     try:
         if len(table.snapshot_ids()) <= SNAPSHOTS_MAX:
-            found |= insides.retention_metadata(table.simulate_retention())
-        found |= insides.branches_metadata(
+            found |= details.retention_metadata(table.simulate_retention())
+        found |= details.branches_metadata(
             [(name, _newest(table.branch(name))) for name in table.branches()]
         )
     except LsmError:
@@ -67,11 +67,11 @@ def calendar_of(table: lsm.Table, keys: TableKeys) -> Metadata:
     if not tags:
         return {}
     link = asset_link(keys.asset(AssetKind.SNAPSHOTS)) + "?view=partitions&partition={}"
-    return insides.calendar_metadata(tag_calendar(tags), tag_table(tags, link))
+    return details.calendar_metadata(tag_calendar(tags), tag_table(tags, link))
 
 
 def contents_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return what a snapshot contains, level by level, and its partitions; reads its whole state."""
-    levels = level_table(tree_of(table.tree(snapshot)).levels)
+    levels = level_table(count_tree(table.tree(snapshot)).levels)
     rows = table.system("partitions", snapshot.id).to_pylist()
-    return insides.contents_metadata(levels, rows if table.schema.partition_keys else [])
+    return details.contents_metadata(levels, rows if table.schema.partition_keys else [])
