@@ -42,9 +42,9 @@ EXTENTS = pytest.mark.parametrize(
 LAYOUT = Layout(bucket=1, options=(("num-sorted-run.compaction-trigger", "3"),))
 
 
-def disk_with(prepare: Callable[[Table], None]) -> MemoryFileIO:
+def disk_with(prepare: Callable[[Table], None], layout: Layout = LAYOUT) -> MemoryFileIO:
     disk = MemoryFileIO()
-    prepare(create(SHAPE, LAYOUT, components(disk)))
+    prepare(create(SHAPE, layout, components(disk)))
     return disk
 
 

@@ -41,6 +41,7 @@ from tests.fault.scenarios import write_and_compact as prepare
 from tests.fault.test_schedules import attempted, disk_with, expire_most, upsert_other
 from tests.model.invariants import check_ids, check_reachability, check_snapshot, check_totals
 from tests.model.stored_table import StoredTable
+from tests.model.strategies import Layout
 from tests.model.world import START_MILLIS, components, read, reopen
 
 Act = Callable[[Table], object]
@@ -354,6 +355,30 @@ def test_what_is_made_of_a_tag_while_it_is_deleted(
 
     pair = (untag, act) if deleter_first else (act, untag)
     every_schedule(extent, *pair, check, start=start)
+
+
+@EXTENTS
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_a_branch_of_a_tag_and_an_expiry_of_its_changelog(
+    extent: str, expirer_first: bool
+) -> None:
+    """The branch names no changelog list that is deleted: later maintenance reads all that it names."""
+    feed = Layout(bucket=1, options=(("write-only", "true"), ("changelog-producer", "input")))
+    start = disk_with(prepare, feed)
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        assert not [one for one in came if isinstance(one, LsmError)]
+        report = open_again(disk).verify()
+        assert not report.problems, report.problems
+        later = open_again(disk, first_id=700_000)
+        later.delete_tag("kept")
+        expire_most(later)
+        remove_orphans(later)
+        assert read(later.branch("new"), SHAPE) == expected
+
+    expected = view(start).tags["kept"]
+    pair = (expire_most, branch_from_tag) if expirer_first else (branch_from_tag, expire_most)
+    every_schedule(extent, *pair, check, start=start, orphans=True)
 
 
 def more_rows(table: Table) -> object:

@@ -3,6 +3,7 @@
 Taking a branch away deletes its metadata alone: files that only it named are then orphans.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -102,6 +103,8 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
             kind=ErrorKind.NO_SUCH_TAG,
             tag=source.name,
         )
+    if source is not None:
+        _forget_expired_changelog(session, first, paths.snapshot_file(source.snapshot.id), source)
     if not published(file_io, paths.schema_file(0), session.schemas.copied(0)):
         raise AlreadyExistsError(f"somebody else made branch {name!r} meanwhile", branch=name)
     _notify_made(session, name)
@@ -125,6 +128,21 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
         files[paths.snapshot_hint("EARLIEST")] = number
         files[paths.snapshot_hint("LATEST")] = number
     return files
+
+
+def _forget_expired_changelog(
+    session: TableSession, first: Mapping[str, bytes], path: str, source: Tag
+) -> None:
+    """Write a new branch's snapshot again without its changelog, if an expiry may be deleting that.
+
+    A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a root.
+    """
+    if source.snapshot.changelog_manifest_list is None:
+        return
+    snapshot = without_changelog(session, source.snapshot)
+    data = encode_snapshot(snapshot)
+    if snapshot.changelog_manifest_list is None and data != first[path]:
+        session.file_io.replace(path, data)
 
 
 def _newest_schema_id(session: TableSession, snapshot: Snapshot) -> int:

@@ -280,10 +280,15 @@ def is_there(session: TableSession, snapshot: Snapshot) -> bool:
 def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
     """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog.
 
-    It is deleted, too, where a rollback has made the snapshot again from the tag.
+    It is deleted, too, where a rollback has made the snapshot again from the tag. An expiry deletes the
+    changelog before the snapshot file, and EARLIEST passes the snapshot before both.
     """
-    found = session.snapshots.find(snapshot.id)
-    if found is not None and same_state(found, snapshot):
+    found, marked = together(
+        session.file_io,
+        lambda: session.snapshots.find(snapshot.id),
+        lambda: session.snapshots.earliest_hint() or 0,
+    )
+    if found is not None and same_state(found, snapshot) and marked <= snapshot.id:
         return found
     return tags.without_changelog(snapshot)
 
