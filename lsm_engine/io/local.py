@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import CommitUnknownError, UnsafePathError
+from lsm_engine.base.errors import CommitUnknownError, NotFoundError, UnsafePathError
 from lsm_engine.io.clock import IdSource, SystemIds
 from lsm_engine.io.file_io import FileStatus, check_path
 from lsm_engine.io.in_flight import at_once
@@ -42,6 +42,7 @@ class LocalFileIO(OneByOne):
         self.durable = durable
         self._ids: IdSource = SystemIds() if ids is None else ids
         self._real_root = os.path.realpath(self.root)
+        self._has_root = False  # the root was seen: one that vanishes was moved or dropped
         self._made: set[str] = set()  # directories known to exist; a lost one is made again
         self._known: dict[str, str] = {}  # where directories are that were seen, links followed
 
@@ -57,7 +58,8 @@ class LocalFileIO(OneByOne):
         return hash((self.root, self.durable))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(LocalFileIO, durable=self.durable), (self.root,)
+        state = {"_has_root": self._has_root}
+        return partial(LocalFileIO, durable=self.durable), (self.root,), state
 
     def undurable(self) -> "LocalFileIO":
         """Return the same directory, where nobody waits for the disk; links are not followed again."""
@@ -272,6 +274,7 @@ class LocalFileIO(OneByOne):
         if known is None:
             known = self._inside(path, directory)
             if os.path.isdir(known):
+                self._has_root = True
                 if len(self._known) >= _KNOWN_DIRECTORIES:
                     self._known.clear()
                 self._known[directory] = known
@@ -306,16 +309,39 @@ class LocalFileIO(OneByOne):
         return os.open(real, _NEW, 0o666)
 
     def _make_directories(self, directory: str, *, waits: bool) -> None:
-        """Make what is missing; a new name is safe from power cuts once its parent is synced."""
+        """Make what is missing; a new name is safe from power cuts once its parent is synced.
+
+        A root that was there is not made again: NotFoundError.
+        """
         missing = []
-        at = directory
-        while not os.path.isdir(at):
-            missing.append(at)
-            at = os.path.dirname(at)
-        os.makedirs(directory, exist_ok=True)
+        path = directory
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        if not self._has_root:
+            os.makedirs(self._real_root, exist_ok=True)
+            self._has_root = True
+        for path in reversed(missing):
+            if path.startswith(
+                self._real_root.rstrip("/") + "/"
+            ):  # by one call each: a rename may come between
+                self._make_directory(path)
         if waits:
-            for made in missing:
-                sync_path(os.path.dirname(made))
+            for path in missing:
+                sync_path(os.path.dirname(path))
+
+    def _make_directory(self, path: str) -> None:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            pass  # by another process
+        except FileNotFoundError:
+            if os.path.isdir(self._real_root):
+                raise
+            raise NotFoundError(
+                "the directory was renamed or deleted since it was opened; open it anew",
+                path=self.root,
+            ) from None
 
     def _write(self, real: str, data: bytes, *, sync: bool) -> None:
         descriptor = self._create(real, waits=self.durable)

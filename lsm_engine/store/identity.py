@@ -61,8 +61,8 @@ class TableIdentity:
     def dropped(self) -> NotFoundError:
         """Return the error for a table that was dropped."""
         return NotFoundError(
-            "the table, or its branch, was dropped since it was opened, so that nothing was read or committed; "
-            "if it was made again, open it anew",
+            "the table, or its branch, was dropped or renamed since it was opened, so that nothing was read or "
+            "committed; if it has another name, or was made again, open it anew",
             kind=ErrorKind.NO_SUCH_TABLE,
             table=self._table,
         )

@@ -359,9 +359,7 @@ def test_what_is_made_of_a_tag_while_it_is_deleted(
 
 @EXTENTS
 @pytest.mark.parametrize("expirer_first", [True, False])
-def test_a_branch_of_a_tag_and_an_expiry_of_its_changelog(
-    extent: str, expirer_first: bool
-) -> None:
+def test_a_branch_of_a_tag_and_an_expiry_of_its_changelog(extent: str, expirer_first: bool) -> None:
     """The branch names no changelog list that is deleted: later maintenance reads all that it names."""
     feed = Layout(bucket=1, options=(("write-only", "true"), ("changelog-producer", "input")))
     start = disk_with(prepare, feed)

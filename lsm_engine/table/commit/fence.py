@@ -28,8 +28,8 @@ def confirm(
 
     `base` is the snapshot that it was made on. `is_dropped`: whether the directory is another table's by
     now, or nobody's; asked where there is no base to see. False: it was revoked, nothing of it is visible,
-    plan again. Raises CommitUnknownError where it cannot be known: where an expiry or a rollback took the
-    file before this look, or the storage does not answer; then nothing may be deleted.
+    plan again. Raises CommitUnknownError where it cannot be known: where an expiry, a rollback or a rename of
+    the table took the file before this look, or the storage does not answer; then nothing may be deleted.
     """
     try:
         counts = _looked_up(snapshots, landed, base, is_dropped)
@@ -81,7 +81,10 @@ def _counts(
     if base is not None and same_state(snapshots.find(base.id), base):
         return True
     if is_dropped():
-        return False
+        if same_state(snapshots.find(landed.id), landed):
+            return False
+        # A rename moves the snapshot along with the directory, where it counts; a drop deletes it.
+        raise _unknown(landed, "the table was renamed or dropped, and the snapshot with it")
     earliest = snapshots.earliest_hint()
     listed = snapshots.listed_ids()
     newer = snapshots.find(landed.id + 1)

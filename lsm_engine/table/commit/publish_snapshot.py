@@ -43,6 +43,8 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
         return CommitOutcome.LOST
     try:
         counts = fence.confirm(session.snapshots, snapshot, base, session.identity.is_dropped)
+    except CommitUnknownError:
+        raise
     except LsmError as cause:
         raise _unknown(snapshot) from cause
     if not counts:
@@ -124,7 +126,7 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
         except CommitUnknownError:
             log.warning("publish of snapshot %d gave no answer; looking for it", snapshot.id)
             may_be_there = True
-        except StorageError as cause:
+        except LsmError as cause:
             if may_be_there:
                 raise _unknown(snapshot) from cause
             raise
