@@ -13,7 +13,6 @@ from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
     LsmError,
-    StorageError,
 )
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot

@@ -16,7 +16,7 @@ from lsm_engine.base.errors import (
     StorageError,
 )
 from lsm_engine.base.units import parse_millis
-from lsm_engine.io.together import together
+from lsm_engine.io.together import both, together
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -283,13 +283,13 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
     It is deleted, too, where a rollback has made the snapshot again from the tag. An expiry deletes the
     changelog before the snapshot file, and EARLIEST passes the snapshot before both.
     """
-    found, marked = together(
+    there, marked = both(
         session.file_io,
         lambda: session.snapshots.find(snapshot.id),
         lambda: session.snapshots.earliest_hint() or 0,
     )
-    if found is not None and same_state(found, snapshot) and marked <= snapshot.id:
-        return found
+    if there is not None and same_state(there, snapshot) and marked <= snapshot.id:
+        return there
     return tags.without_changelog(snapshot)
 
 
