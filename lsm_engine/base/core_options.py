@@ -41,7 +41,7 @@ def _is(*values: object) -> Any:
     return lambda value: value in values
 
 
-def _nothing(_: object) -> bool:
+def _never(_: object) -> bool:
     return False
 
 
@@ -69,23 +69,23 @@ PRIMARY_KEY = Option(
 )  # fmt: skip
 PRIMARY_KEY_NULLABLE = Option(
     key="primary-key.nullable", parse=parse_bool, default=False, immutable=True,
-    supported=_nothing, guards=READ, doc="Key columns may hold nulls.",
+    supported=_never, guards=READ, doc="Key columns may hold nulls.",
 )  # fmt: skip
 PK_CLUSTERING_OVERRIDE = Option(
     key="pk-clustering-override", parse=parse_bool, default=False, immutable=True,
-    supported=_nothing, guards=READ, doc="Files of a primary-key table are sorted by other columns than the key.",
+    supported=_never, guards=READ, doc="Files of a primary-key table are sorted by other columns than the key.",
 )  # fmt: skip
 CHAIN_TABLE_ENABLED = Option(
     key="chain-table.enabled", parse=parse_bool, default=False, immutable=True,
-    supported=_nothing, guards=READ, doc="The table is read as a chain of branches.",
+    supported=_never, guards=READ, doc="The table is read as a chain of branches.",
 )  # fmt: skip
 DATA_FILE_PATH_DIRECTORY = Option(
     key="data-file.path-directory", parse=optional(str), default=None, immutable=True,
-    supported=_nothing, guards=READ, doc="Buckets lie in a directory of their own inside the table.",
+    supported=_never, guards=READ, doc="Buckets lie in a directory of their own inside the table.",
 )  # fmt: skip
 DATA_FILE_EXTERNAL_PATHS = Option(
     key="data-file.external-paths", parse=optional(str), default=None,
-    supported=_nothing, guards=READ, doc="New data files are put outside the table.",
+    supported=_never, guards=READ, doc="New data files are put outside the table.",
 )  # fmt: skip
 BUCKET_FUNCTION_TYPE = Option(
     key="bucket-function.type", parse=one_of(("default", "mod", "hive")), default="default",
@@ -149,7 +149,7 @@ DELETION_VECTORS_MERGE_ON_READ = Option(
     doc="Readers of a table with deletion vectors see level 0 as well, and merge it.",
 )  # fmt: skip
 DELETION_VECTORS_MODIFIABLE = Option(
-    key="deletion-vectors.modifiable", parse=parse_bool, default=False, supported=_nothing,
+    key="deletion-vectors.modifiable", parse=parse_bool, default=False, supported=_never,
     doc="Allow `deletion-vectors.enabled` to change on a table with data.",
 )  # fmt: skip
 DELETION_VECTOR_INDEX_FILE_TARGET_SIZE = Option(
@@ -571,7 +571,7 @@ TAG_NUM_RETAINED_MAX = Option(
     doc="Automatic tags kept at most; the oldest go. Tags that people made are not counted.",
 )  # fmt: skip
 TAG_CREATE_SUCCESS_FILE = Option(
-    key="tag.create-success-file", parse=parse_bool, default=False, supported=_nothing,
+    key="tag.create-success-file", parse=parse_bool, default=False, supported=_never,
     doc="Write a success file beside each tag.",
 )  # fmt: skip
 TAG_BATCH_CUSTOMIZED_NAME = Option(
@@ -635,20 +635,20 @@ SCAN_MODE = Option(
         "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp",
         "from-snapshot", "from-snapshot-full", "incremental",
     ))),
-    default=None, supported=_nothing, aliases=("log.scan",),
+    default=None, supported=_never, aliases=("log.scan",),
     doc="Where a read starts. Of one read, not of a table: use `scan`, `changes` or `follow`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN = Option(
-    key="incremental-between", parse=optional(str), default=None, supported=_nothing, guards=READ,
+    key="incremental-between", parse=optional(str), default=None, supported=_never, guards=READ,
     doc="Two snapshots or tags, 'a,b'. Of one read, not of a table: use `changes(after=, upto=)`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN_TIMESTAMP = Option(
-    key="incremental-between-timestamp", parse=optional(str), default=None, supported=_nothing, guards=READ,
+    key="incremental-between-timestamp", parse=optional(str), default=None, supported=_never, guards=READ,
     doc="Two times, 'a,b'. Of one read: use `changes(after_millis=, upto_millis=)`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN_SCAN_MODE = Option(
     key="incremental-between-scan-mode", parse=one_of(("auto", "delta", "changelog", "diff")),
-    default="auto", supported=_nothing, doc="Of one read: use `changes(mode=...)`.",
+    default="auto", supported=_never, doc="Of one read: use `changes(mode=...)`.",
 )  # fmt: skip
 STREAMING_READ_OVERWRITE = Option(
     key="streaming-read-overwrite", parse=parse_bool, default=False,

@@ -122,8 +122,8 @@ def no_such(
     if name in elsewhere:
         return f"{called} has no {name!r}: use {elsewhere[name]}"
     public = [] if name.startswith("_") else [each for each in known if not each.startswith("_")]
-    near = difflib.get_close_matches(name, public, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]!r}?" if near else otherwise
+    nearest_name = difflib.get_close_matches(name, public, n=1, cutoff=0.7)
+    hint = f"did you mean {nearest_name[0]!r}?" if nearest_name else otherwise
     return f"{called} has no {name!r}; {hint}"
 
 
@@ -343,8 +343,12 @@ def _wrong_call(
         if name in elsewhere:
             return f"{named}() has no argument {name!r}: write {elsewhere[name]}"
     for name in unknown[:1]:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]}=?" if near and not instead else f"write {usage}"
+        nearest_name = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        hint = (
+            f"did you mean {nearest_name[0]}=?"
+            if nearest_name and not instead
+            else f"write {usage}"
+        )
         return f"{named}() has no argument {name!r}; {hint}"
     return f"{otherwise.replace(f'{function.__qualname__}()', f'{named}()')}: write {usage}"
 

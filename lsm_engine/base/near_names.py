@@ -4,27 +4,27 @@ import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the one of `known` that is most like a name, whatever its case; None if none is.
 
     `cutoff`: how much alike they have to be; 1 is the same.
     """
-    by_case = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
-    return by_case[near[0]] if near else None
+    by_case = {candidate.lower(): candidate for candidate in names}
+    nearest_name = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
+    return by_case[nearest_name[0]] if nearest_name else None
 
 
-def no_column(name: str, known: Iterable[str]) -> str:
+def no_column(name: str, columns: Iterable[str]) -> str:
     """Return what to write in place of a column that is not there, behind "; "; empty if nobody knows."""
-    names = list(known)
+    names = list(columns)
     parts = [part.strip() for part in name.split(",")]
     if name == "*":
         return "; leave columns= out to read them all"
-    if any(each in name for each in "<>="):
+    if any(operator in name for operator in "<>="):
         return "; a condition is where="
     if len(parts) > 1 and set(parts) <= set(names):
         return f"; several are a list, {parts}"
     if name.partition(".")[0] in names:
         return f"; a nested field is read with its column, {name.partition('.')[0]!r}"
-    near = nearest(name, names)
-    return f"; did you mean {near!r}?" if near else ""
+    nearest_name = nearest(name, names)
+    return f"; did you mean {nearest_name!r}?" if nearest_name else ""

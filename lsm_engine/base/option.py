@@ -73,10 +73,10 @@ def one_of(values: type[T] | tuple[str, ...]) -> Callable[[str], T] | Callable[[
     members = {str(member.value): member for member in values}  # type: ignore[attr-defined]
 
     def member_of(text: str) -> T:
-        found: T | None = members.get(text.lower().replace("_", "-"))
-        if found is None:
+        parsed: T | None = members.get(text.lower().replace("_", "-"))
+        if parsed is None:
             raise ValueError(f"choose one of {', '.join(members)}")
-        return found
+        return parsed
 
     return member_of
 
@@ -149,13 +149,13 @@ def per_level(parse: Callable[[str], T]) -> Callable[[str], tuple[tuple[int, T],
     """Return a parser of `level:value,level:value`; a level may be named once."""
 
     def parse_all(text: str) -> tuple[tuple[int, T], ...]:
-        found: dict[int, T] = {}
+        values: dict[int, T] = {}
         for part in names(text):
             level, colon, value = (word.strip() for word in part.partition(":"))
-            if not colon or not level.isdecimal() or int(level) in found:
+            if not colon or not level.isdecimal() or int(level) in values:
                 raise ValueError("give level:value pairs such as 0:avro,5:parquet, each level once")
-            found[int(level)] = parse(value)
-        return tuple(sorted(found.items()))
+            values[int(level)] = parse(value)
+        return tuple(sorted(values.items()))
 
     return parse_all
 

@@ -175,7 +175,7 @@ _READING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def _sorted_once() -> dict[str, OtherOption]:
-    found = {
+    options = {
         key: OtherOption(verdict=Verdict.HARMLESS, reason=reason)
         for reason, keys in _HARMLESS
         for key in keys.split()
@@ -185,9 +185,9 @@ def _sorted_once() -> dict[str, OtherOption]:
         (Verdict.REFUSES_READING, _READING),
     ):
         for key, reason, harmless in rows:
-            assert key not in found, key
-            found[key] = OtherOption(verdict=verdict, reason=reason, harmless_values=harmless)
-    return dict(sorted(found.items()))
+            assert key not in options, key
+            options[key] = OtherOption(verdict=verdict, reason=reason, harmless_values=harmless)
+    return dict(sorted(options.items()))
 
 
 OTHER_OPTIONS: Mapping[str, OtherOption] = MappingProxyType(_sorted_once())
@@ -204,4 +204,6 @@ def other_option(key: str) -> OtherOption:
     key = key.lower()
     if key in OTHER_OPTIONS:
         return OTHER_OPTIONS[key]
-    return next((of for family, of in OTHER_FAMILIES.items() if key.startswith(family)), UNKNOWN)
+    return next(
+        (verdict for family, verdict in OTHER_FAMILIES.items() if key.startswith(family)), UNKNOWN
+    )

@@ -17,9 +17,9 @@ def record(cls: type[T]) -> type[T]:
     """
     own = vars(cls)
     make: Any = dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
-    made: Any = make(cls)
-    content = _content([field.name for field in fields(made) if field.compare])
-    printed = [field.name for field in fields(made) if field.repr]
+    record_class: Any = make(cls)
+    content = _content([field.name for field in fields(record_class) if field.compare])
+    printed = [field.name for field in fields(record_class) if field.repr]
 
     def __eq__(self: Any, other: object) -> Any:
         return content(self) == content(other) if type(other) is type(self) else NotImplemented
@@ -33,12 +33,12 @@ def record(cls: type[T]) -> type[T]:
 
     for method in (__eq__, __hash__, __repr__):
         if own.get(method.__name__) is None:
-            setattr(made, method.__name__, method)
-    return made  # type: ignore[no-any-return]
+            setattr(record_class, method.__name__, method)
+    return record_class  # type: ignore[no-any-return]
 
 
 def _content(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return what gets values by these names, as a tuple however many there are."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda one: tuple(getattr(one, name) for name in names)
+    return lambda value: tuple(getattr(value, name) for name in names)

@@ -21,6 +21,6 @@ def without_secrets(text: str) -> str:
     return _PARAMETER.sub(_shown, _USER_INFO.sub(rf"\1:{HIDDEN}@", text))
 
 
-def _shown(found: re.Match[str]) -> str:
-    value = HIDDEN if is_secret(found[2]) else found[3]
-    return f"{found[1]}{found[2]}={value}"
+def _shown(match: re.Match[str]) -> str:
+    value = HIDDEN if is_secret(match[2]) else match[3]
+    return f"{match[1]}{match[2]}={value}"

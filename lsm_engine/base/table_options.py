@@ -55,16 +55,16 @@ class TableOptions(NamedElsewhere):
 
     def __getitem__(self, option: Option[T]) -> T:
         try:
-            known: T = self._values[option.key]
+            value: T = self._values[option.key]
         except KeyError:
-            known = self._values.setdefault(option.key, self._parsed(option))
+            value = self._values.setdefault(option.key, self._parsed(option))
         except AttributeError:
-            given: object = option
-            if isinstance(given, Option):
+            key: object = option
+            if isinstance(key, Option):
                 raise
-            instead = f"texts.get({given!r})" if isinstance(given, str) else "dict(options.texts)"
+            instead = f"texts.get({key!r})" if isinstance(key, str) else "dict(options.texts)"
             raise TypeError(f"options by their names are in `texts`: {instead}") from None
-        return known
+        return value
 
     def __setitem__(self, key: object, value: object) -> NoReturn:
         raise TypeError(f"an option is set by table.alter(lsm.SetOption({key!r}, {value!r}))")
@@ -106,10 +106,10 @@ class TableOptions(NamedElsewhere):
     @property
     def unsupported(self) -> "tuple[UnsupportedOption, ...]":
         """Every option that this version does not support, harmless ones included."""
-        known: tuple[UnsupportedOption, ...] | None = self._values.get(_UNSUPPORTED)
-        if known is None:
-            known = self._values.setdefault(_UNSUPPORTED, tuple(_unsupported_among(self)))
-        return known
+        unsupported: tuple[UnsupportedOption, ...] | None = self._values.get(_UNSUPPORTED)
+        if unsupported is None:
+            unsupported = self._values.setdefault(_UNSUPPORTED, tuple(_unsupported_among(self)))
+        return unsupported
 
     def require_readable(self) -> None:
         """Raise UnsupportedError, naming the options, for values that stand in the way of reading."""
@@ -123,17 +123,17 @@ class TableOptions(NamedElsewhere):
         self._refuse({Verdict.REFUSES_READING, Verdict.REFUSES_WRITING, Verdict.UNKNOWN})
 
     def _refuse(self, verdicts: set[Verdict]) -> None:
-        refusing = [one for one in self.unsupported if one.verdict in verdicts]
+        refusing = [refused for refused in self.unsupported if refused.verdict in verdicts]
         if not refusing:
             return
         first = refusing[0]
         option = core_options.find(first.key)
         if isinstance(option, Option):
             option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
-        more = "".join(f"; also {one}" for one in refusing[1:])
+        others_text = "".join(f"; also {refused}" for refused in refusing[1:])
         raise UnsupportedError(
             f"option {first.key!r} = {first.text!r} is not supported by this version "
-            f"({first.reason}); nothing was read or written{more}",
+            f"({first.reason}); nothing was read or written{others_text}",
             option=first.key,
             value=first.text,
         )
@@ -191,8 +191,8 @@ class TableOptions(NamedElsewhere):
             if own.key in texts:
                 texts[shared] = texts[own.key]
                 texts.pop(per_level, None)
-        made = TableOptions(texts=MappingProxyType(texts))
-        derived: TableOptions = self._values.setdefault(_OF_CHANGELOG_FILES, made)
+        options = TableOptions(texts=MappingProxyType(texts))
+        derived: TableOptions = self._values.setdefault(_OF_CHANGELOG_FILES, options)
         return derived
 
     def target_file_size(self, *, has_primary_key: bool) -> int:
@@ -210,15 +210,17 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
     Raises InvalidOptionError for unknown keys (with the nearest known one) and for values that do
     not parse, UnsupportedError for known options that this version does not support.
     """
-    plain = {key: _as_text(value) for key, value in texts.items()}
-    for key in plain:
+    stored_texts = {key: _as_text(value) for key, value in texts.items()}
+    for key in stored_texts:
         if core_options.find(key) is None:
-            near = difflib.get_close_matches(key, core_options.BY_KEY, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; see docs/options.md"
+            nearest_name = difflib.get_close_matches(key, core_options.BY_KEY, n=1)
+            hint = (
+                f"; did you mean {nearest_name[0]!r}?" if nearest_name else "; see docs/options.md"
+            )
             raise InvalidOptionError(
                 f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
             )
-    options = TableOptions(texts=MappingProxyType(plain))
+    options = TableOptions(texts=MappingProxyType(stored_texts))
     options.require_writable()
     return options
 
@@ -247,26 +249,28 @@ def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
 
 
 def _unsupported_among(options: TableOptions) -> list[UnsupportedOption]:
-    found = []
+    unsupported = []
     # The table's own options first: a merge engine means more than what it does to one column.
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
         match core_options.find(key):
             case Option() as option:
                 if not _parses(options, option, key):
-                    found.append(_unsupported(key, text, option.guards, "the value is unknown"))
+                    unsupported.append(
+                        _unsupported(key, text, option.guards, "the value is unknown")
+                    )
                 elif not option.is_supported(options.value_of(option, key)):
-                    found.append(_unsupported(key, text, option.guards, option.doc))
+                    unsupported.append(_unsupported(key, text, option.guards, option.doc))
             case FieldOption(supported=False, guards=guards, doc=doc):
-                found.append(_unsupported(key, text, guards, doc))
+                unsupported.append(_unsupported(key, text, guards, doc))
             case FieldOption():
                 pass
             case None:
-                other = other_option(key)
-                verdict = other.verdict_of(text)
-                found.append(
-                    UnsupportedOption(key=key, text=text, verdict=verdict, reason=other.reason)
+                unknown = other_option(key)
+                verdict = unknown.verdict_of(text)
+                unsupported.append(
+                    UnsupportedOption(key=key, text=text, verdict=verdict, reason=unknown.reason)
                 )
-    return found
+    return unsupported
 
 
 def _parses(options: TableOptions, option: Option[Any], key: str) -> bool:

@@ -26,11 +26,11 @@ _QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
 
 
 def _parse(text: str, units: dict[str, int], example: str) -> int:
-    found = _QUANTITY.fullmatch(text)
-    factor = units.get(found[2].lower()) if found else None
-    if found is None or factor is None:
+    match = _QUANTITY.fullmatch(text)
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
         raise ValueError(f"{text!r} is not a quantity such as {example!r}")
-    quantity = int(found[1]) * factor
+    quantity = int(match[1]) * factor
     if quantity > LONG_MAX:
         raise ValueError(f"{text!r} is more than 64 bits can hold")
     return quantity

@@ -316,9 +316,9 @@ class ContainerEncoder:
         made = self.begin(codec, level)
         waiting: list[bytes] = []
         size = 0
-        for one in records:
-            waiting.append(one)
-            size += len(one)
+        for encoded in records:
+            waiting.append(encoded)
+            size += len(encoded)
             if size >= BLOCK_BYTES_WRITTEN:
                 made.add(b"".join(waiting), len(waiting))
                 waiting, size = [], 0
@@ -355,9 +355,9 @@ class GrowingContainer:
 
     def end(self) -> EncodedContainer:
         """Return the file."""
-        made = EncodedContainer(b"".join(self._parts))
-        made.content_bytes = self.content_bytes
-        return made
+        container = EncodedContainer(b"".join(self._parts))
+        container.content_bytes = self.content_bytes
+        return container
 
 
 def codec_named(name: str) -> str:

@@ -368,7 +368,7 @@ def _record_steps(data: Bytes, blocks: Table, ops: Table, *_: Any) -> int:
     return max(int(blocks[:, 2].sum()) * len(ops) // 4, len(data) // 16)
 
 
-@compiled_with(plain=_run_few_blocks, work=_record_steps)
+@compiled_with(interpreted=_run_few_blocks, work=_record_steps)
 def run_blocks(
     data: Bytes,
     blocks: Table,  # rows of (start, end, record count)

@@ -165,7 +165,7 @@ def _values(value: pa.DataType) -> Callable[[Any], Any] | None:
             return lambda items: items if items is None else [element(each) for each in items]
     if pa.types.is_struct(value):
         members = {field.name: _values(field.type) for field in value}
-        differing = {name: made for name, made in members.items() if made is not None}
+        differing = {name: member for name, member in members.items() if member is not None}
         if differing:
             return lambda row: (
                 row if row is None else row | {name: f(row[name]) for name, f in differing.items()}

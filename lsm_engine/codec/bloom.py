@@ -104,15 +104,15 @@ def _hash(data: Bytes, offsets: Longs, hashes: Hashes) -> None:
         start, stop = offsets[row], offsets[row + 1]
         whole = start + ((stop - start) & ~3)
         mixed = np.uint32(42)
-        for at in range(start, whole, 4):
+        for index in range(start, whole, 4):
             word = np.uint32(0)
             for byte in range(4):
                 word = np.uint32(
-                    word | np.uint32(np.uint32(data[at + byte]) << np.uint32(8 * byte))
+                    word | np.uint32(np.uint32(data[index + byte]) << np.uint32(8 * byte))
                 )
             mixed = _mix(mixed, word)
-        for at in range(whole, stop):
-            mixed = _mix(mixed, np.uint32(np.int32(np.int8(data[at]))))
+        for index in range(whole, stop):
+            mixed = _mix(mixed, np.uint32(np.int32(np.int8(data[index]))))
         mixed = np.uint32(mixed ^ np.uint32(stop - start))
         mixed = np.uint32((mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B))
         mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35))

@@ -26,7 +26,7 @@ def _copy_slices(source: Any, starts: Any, offsets: Any, target: Any) -> None:
         target[place:end] = source[begin : begin + end - place]
 
 
-@compiled_with(plain=_copy_slices, work=lambda source, starts, offsets, target: len(starts))
+@compiled_with(interpreted=_copy_slices, work=lambda source, starts, offsets, target: len(starts))
 def copy_pieces(source: Bytes, starts: Longs, offsets: Longs, target: Bytes) -> None:
     """Copy piece i from `source[starts[i]:]` to `target[offsets[i]:offsets[i + 1]]`.
 

@@ -63,10 +63,10 @@ def encode_compacted(
     offsets = offsets_of(lengths)
     data = np.zeros(int(offsets[-1]), np.uint8)
     cursors = offsets[:-1] + header
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         part.put(data, cursors)
         if part.valid is not None:
-            bit = at + 8
+            bit = index + 8
             data[offsets[:-1][~part.valid] + bit // 8] |= np.uint8(1 << (bit % 8))
     return data, offsets
 
@@ -86,8 +86,8 @@ def decode_compacted(
     data = read_only(data)
     cursors = starts + header
     columns = []
-    for at, kind in enumerate(types):
-        bit = at + 8
+    for index, kind in enumerate(types):
+        bit = index + 8
         valid = (data[starts + bit // 8] >> np.uint8(bit % 8)) & 1 == 0
         columns.append(_taken(data, cursors, ends, scalar(kind), valid, file_name))
     if not np.array_equal(cursors, ends):

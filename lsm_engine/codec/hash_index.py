@@ -70,9 +70,9 @@ def encode_hash_file(
         parts.append(table.tobytes())
         areas.append(area)
     position = 0 if bloom is None else len(bloom.bits)
-    for at, entry in enumerate(geometry):
+    for index, entry in enumerate(geometry):
         entry[4] = position
-        position += len(parts[at + (bloom is not None)])
+        position += len(parts[index + (bloom is not None)])
     for entry, area in zip(geometry, areas, strict=True):
         entry[5] = position
         position += len(area)

@@ -318,7 +318,7 @@ def encode_index_manifest(
     entries: Sequence[IndexManifestEntry], *, codec: str = "zstandard"
 ) -> bytes:
     """Return an index manifest, in order."""
-    return _INDEXES.file((_INDEXES.record(_index_record(one)) for one in entries), codec=codec)
+    return _INDEXES.file((_INDEXES.record(_index_record(entry)) for entry in entries), codec=codec)
 
 
 def _index_record(entry: IndexManifestEntry) -> dict[str, Any]:
@@ -326,9 +326,9 @@ def _index_record(entry: IndexManifestEntry) -> dict[str, Any]:
     ranges = None
     if file.deletion_vectors is not None:
         ranges = [
-            {"f0": one.data_file_name, "f1": one.offset, "f2": one.length,
-             "_CARDINALITY": one.cardinality}
-            for one in file.deletion_vectors
+            {"f0": vector.data_file_name, "f1": vector.offset, "f2": vector.length,
+             "_CARDINALITY": vector.cardinality}
+            for vector in file.deletion_vectors
         ]  # fmt: skip
     return {
         "_VERSION": INDEX_VERSION,

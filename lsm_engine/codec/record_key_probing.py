@@ -132,8 +132,8 @@ def _murmur(data: int, start: Any, stop: Any, seed: np.uint32) -> np.uint32:
     mult = np.uint32(0x5BD1E995)
     whole = start + ((stop - start) & ~3)
     mixed = np.uint32(seed ^ np.uint32(stop - start))
-    for at in range(start, whole, 4):
-        word = np.uint32(np.uint32(load_u32(data + at)) * mult)
+    for index in range(start, whole, 4):
+        word = np.uint32(np.uint32(load_u32(data + index)) * mult)
         word = np.uint32(np.uint32(word ^ (word >> np.uint32(24))) * mult)
         mixed = np.uint32(np.uint32(mixed * mult) ^ word)
     left = stop - whole

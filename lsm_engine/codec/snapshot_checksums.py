@@ -37,7 +37,7 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
     text, lists = properties.get(PROPERTY), properties.get(LISTS)
     if text is None and lists is None:
         return snapshot
-    if (of := _OF.search(text or "")) and of[1] != _mark(snapshot):
+    if (match := _OF.search(text or "")) and match[1] != _mark(snapshot):
         others = {key: properties[key] for key in properties if not key.startswith(_OURS)}
         return replace(snapshot, properties=others or None)
     return replace(

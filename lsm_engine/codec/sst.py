@@ -334,13 +334,13 @@ def _put_entries(
     for row in range(len(starts) - 1):
         begin, end = key_offsets[row], key_offsets[row + 1]
         to = put_varint(bodies, starts[row], end - begin)
-        for at in range(begin, end):
-            bodies[to] = keys[at]
+        for index in range(begin, end):
+            bodies[to] = keys[index]
             to += 1
         begin, end = value_offsets[row], value_offsets[row + 1]
         to = put_varint(bodies, to, end - begin)
-        for at in range(begin, end):
-            bodies[to] = values[at]
+        for index in range(begin, end):
+            bodies[to] = values[index]
             to += 1
 
 

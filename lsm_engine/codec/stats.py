@@ -52,8 +52,8 @@ class StatsMode:
     def parse(cls, text: str) -> "StatsMode":
         """Return the mode that an option's text names; raises InvalidOptionError for other text."""
         word = text.strip().lower()
-        if found := _TRUNCATE.fullmatch(word):
-            length = int(found[1])
+        if match := _TRUNCATE.fullmatch(word):
+            length = int(match[1])
             if length > 0:
                 return cls(kind=StatsKind.TRUNCATE, length=length)
         elif word in ("none", "counts", "full"):
@@ -100,15 +100,15 @@ def stats_of_each(
     stored = encode_stored(pairs, types, row_count=2 * file_count)
     least, greatest = stored[:file_count], stored[file_count:]
     too_long = [
-        at
-        for at, (low, high) in enumerate(zip(least, greatest, strict=True))
+        index
+        for index, (low, high) in enumerate(zip(least, greatest, strict=True))
         if len(low) + len(high) > STATS_BYTES_MAX
     ]
     if too_long:
         nothing = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
         for at in too_long:
             least[at] = greatest[at] = nothing[0]
-    counts = [tuple(column.null_counts[at] for column in kept) for at in range(file_count)]
+    counts = [tuple(column.null_counts[index] for column in kept) for index in range(file_count)]
     return [
         SimpleStats(min_values=low, max_values=high, null_counts=nulls)
         for low, high, nulls in zip(least, greatest, counts, strict=True)

@@ -16,10 +16,10 @@ def encode_trash(record: TrashRecord) -> bytes:
             "createdMillis": record.created_millis,
             "reason": record.reason,
             "branch": record.branch,
-            "snapshots": [encode_snapshot(one).decode() for one in record.snapshots],
-            "changelogs": [encode_snapshot(one).decode() for one in record.changelogs],
-            "tagNames": [one.name for one in record.tags],
-            "tags": [encode_tag(one).decode() for one in record.tags],
+            "snapshots": [encode_snapshot(snapshot).decode() for snapshot in record.snapshots],
+            "changelogs": [encode_snapshot(changelog).decode() for changelog in record.changelogs],
+            "tagNames": [tag.name for tag in record.tags],
+            "tags": [encode_tag(tag).decode() for tag in record.tags],
             "paths": list(record.paths),
         }
     )

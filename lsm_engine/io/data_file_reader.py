@@ -295,7 +295,7 @@ class DataFileReader:
         if self._with_positions or any(column.counted for column in asked):
             numbers = np.arange(count) if chosen is None else chosen
             positions = pa.chunked_array([first + numbers])
-            positions = positions if left is None else left.of(positions)
+            positions = positions if left is None else left.filter_column(positions)
         row_count = count if chosen is None else len(chosen)
         row_count = row_count if left is None else len(left)
         stored = self._stored_columns(group, asked, left, chosen)
@@ -332,7 +332,7 @@ class DataFileReader:
             if left is None:
                 return columns
             # Before anything is made of the values: what is dropped costs nothing more.
-            return {name: left.of(column) for name, column in columns.items()}
+            return {name: left.filter_column(column) for name, column in columns.items()}
 
     def _read_as(self, column: ReadColumn, values: Any) -> Any:
         if column.reads_as_is and values.type == column.type:

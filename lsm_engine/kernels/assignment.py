@@ -90,12 +90,12 @@ class HashBuckets:
             yield self._hashes[order[start:stop]]
 
     def _count_up_to(self, bucket_count: int) -> None:
-        more = bucket_count - len(self.counts)
-        if more > 0:
-            self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
+        missing = bucket_count - len(self.counts)
+        if missing > 0:
+            self.counts = np.concatenate([self.counts, np.zeros(missing, np.int64)])
 
-    def _reserve(self, more: int) -> None:
-        needed = 2 * (self.count + more)
+    def _reserve(self, count: int) -> None:
+        needed = 2 * (self.count + count)
         if needed <= len(self._hashes):
             return
         size = 1 << int(needed - 1).bit_length()
@@ -112,20 +112,22 @@ def _place(value: int, hashes: Hashes, buckets: Hashes) -> int:
     """Return the slot of a hash, or the empty one where it would stand."""
     mask = len(hashes) - 1
     # The hash is a murmur hash of the key, but its low bits chose the bucket elsewhere: mix again.
-    at = int((np.uint64(np.uint32(value)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
-    while buckets[at] != -1 and hashes[at] != value:
-        at = (at + 1) & mask
-    return at
+    slot = (
+        int((np.uint64(np.uint32(value)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
+    )
+    while buckets[slot] != -1 and hashes[slot] != value:
+        slot = (slot + 1) & mask
+    return slot
 
 
 @compiled
-def _add(given: Hashes, bucket: int, hashes: Hashes, buckets: Hashes, counts: Longs) -> int:
+def _add(new_hashes: Hashes, bucket: int, hashes: Hashes, buckets: Hashes, counts: Longs) -> int:
     entered = 0
-    for row in range(len(given)):
-        at = _place(given[row], hashes, buckets)
-        if buckets[at] == -1:
-            hashes[at] = given[row]
-            buckets[at] = bucket
+    for row in range(len(new_hashes)):
+        slot = _place(new_hashes[row], hashes, buckets)
+        if buckets[slot] == -1:
+            hashes[slot] = new_hashes[row]
+            buckets[slot] = bucket
             counts[bucket] += 1
             entered += 1
     return entered
@@ -133,39 +135,39 @@ def _add(given: Hashes, bucket: int, hashes: Hashes, buckets: Hashes, counts: Lo
 
 @compiled
 def _assign(
-    given: Hashes,
+    new_hashes: Hashes,
     hashes: Hashes,
     buckets: Hashes,
     counts: Longs,
-    opened: Longs,
+    new_buckets: Longs,
     target: int,
     limit: int,
     spreads: bool,  # noqa: FBT001 -- compiled
     assigned: Hashes,
 ) -> int:
     """Return how many hashes were new; -1 if there is no bucket for one of them."""
-    lanes = len(opened)
+    lanes = len(new_buckets)
     entered = 0
-    for row in range(len(given)):
-        value = given[row]
-        at = _place(value, hashes, buckets)
-        if buckets[at] == -1:
+    for row in range(len(new_hashes)):
+        value = new_hashes[row]
+        place = _place(value, hashes, buckets)
+        if buckets[place] == -1:
             lane = abs(np.int64(value)) % lanes
-            bucket = opened[lane]
+            bucket = new_buckets[lane]
             while bucket < limit and counts[bucket] >= target:
                 bucket += lanes
-            opened[lane] = bucket
+            new_buckets[lane] = bucket
             if bucket >= limit:
                 if not spreads:
                     return -1
                 # All are full: spread by what the lane did not look at.
                 own = (limit - lane + lanes - 1) // lanes
                 bucket = lane + lanes * ((abs(np.int64(value)) // lanes) % own)
-            hashes[at] = value
-            buckets[at] = bucket
+            hashes[place] = value
+            buckets[place] = bucket
             counts[bucket] += 1
             entered += 1
-        assigned[row] = buckets[at]
+        assigned[row] = buckets[place]
     return entered
 
 
@@ -173,6 +175,6 @@ def _assign(
 def _move(old_hashes: Hashes, old_buckets: Hashes, hashes: Hashes, buckets: Hashes) -> None:
     for slot in range(len(old_hashes)):
         if old_buckets[slot] != -1:
-            at = _place(old_hashes[slot], hashes, buckets)
-            hashes[at] = old_hashes[slot]
-            buckets[at] = old_buckets[slot]
+            place = _place(old_hashes[slot], hashes, buckets)
+            hashes[place] = old_hashes[slot]
+            buckets[place] = old_buckets[slot]

@@ -23,7 +23,12 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 @compiled
 def find_before(
-    run: NDArray[np.uint16], starts: Longs, ages: Longs, before: Longs, is_new: Bools, kept: Bools
+    run: NDArray[np.uint16],
+    starts: Longs,
+    ages: Longs,
+    before: Longs,
+    is_new: Bools,
+    survives: Bools,
 ) -> int:
     """Write, per key, the position of its youngest row that is not new (-1: none), and if any is new.
 
@@ -34,18 +39,18 @@ def find_before(
         stop = starts[group + 1] if group + 1 < len(starts) else len(run)
         youngest: Any = np.int64(-1)
         fresh = False
-        for at in range(starts[group], stop):
-            age = ages[run[at]]
-            kept[at] = age == 0
+        for index in range(starts[group], stop):
+            age = ages[run[index]]
+            survives[index] = age == 0
             if age == 0:
                 fresh = True
             elif youngest < 0 or age <= ages[run[youngest]]:
                 dropped += youngest >= 0
-                youngest = at
+                youngest = index
             else:
                 dropped += 1
         if youngest >= 0:
-            kept[youngest] = True
+            survives[youngest] = True
         before[group] = youngest
         is_new[group] = fresh
     return dropped
@@ -73,8 +78,8 @@ def lay_out_changes(
         if change == UNCHANGED:
             continue
         if change != CREATED:
-            at = before[group]
-            runs[count], rows[count] = run[at], row[at]
+            position = before[group]
+            runs[count], rows[count] = run[position], row[position]
             kinds[count] = DELETE if change == REMOVED else UPDATE_BEFORE
             count += 1
         if change != REMOVED:

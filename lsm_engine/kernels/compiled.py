@@ -47,11 +47,11 @@ class Kernel:
 
     spent_by_all = 0
 
-    def __init__(self, loop: Callable[..., Any], work: Work | None, plain: Any) -> None:
+    def __init__(self, loop: Callable[..., Any], work: Work | None, interpreted: Any) -> None:
         update_wrapper(self, loop)
         self._loop = loop
         self._work = work or _largest
-        self._plain: Callable[..., Any] | None = plain
+        self._plain: Callable[..., Any] | None = interpreted
         self._interpreted: Callable[..., Any] | None = None
         self._compiled: Callable[..., Any] | None = None
         self._spent = 0
@@ -97,7 +97,7 @@ class Kernel:
         return cast("Callable[..., Any]", self._compiled)
 
     def _made_of(
-        self, form: Callable[["Kernel"], Callable[..., Any]], named: dict[str, Any]
+        self, form: Callable[["Kernel"], Callable[..., Any]], used_globals: dict[str, Any]
     ) -> Callable[..., Any]:
         """Return the loop with other kernels, and what has one of these names, put in their place."""
         loop = cast("FunctionType", self._loop)
@@ -105,10 +105,10 @@ class Kernel:
         for name, value in used.items():
             if isinstance(value, Kernel):
                 used[name] = form(value)
-            elif name in named:
-                used[name] = named[name]
-        made = FunctionType(loop.__code__, {**loop.__globals__, **used}, loop.__name__)
-        return update_wrapper(made, loop)
+            elif name in used_globals:
+                used[name] = used_globals[name]
+        function = FunctionType(loop.__code__, {**loop.__globals__, **used}, loop.__name__)
+        return update_wrapper(function, loop)
 
 
 def _machine() -> Any:
@@ -127,7 +127,9 @@ def _names_of(loop: FunctionType) -> set[str]:
 
 def _largest(*arguments: Any) -> int:
     """Return how many items the largest array has: the steps of a loop over it."""
-    return max((one.size for one in arguments if isinstance(one, np.ndarray)), default=0)
+    return max(
+        (argument.size for argument in arguments if isinstance(argument, np.ndarray)), default=0
+    )
 
 
 def compiled(function: F) -> F:
@@ -136,17 +138,17 @@ def compiled(function: F) -> F:
 
 
 def compiled_with(
-    *, work: Callable[..., int] | None = None, plain: Callable[..., Any] | None = None
+    *, work: Callable[..., int] | None = None, interpreted: Callable[..., Any] | None = None
 ) -> Callable[[F], F]:
     """Make a kernel as `compiled` does, with what one call's work is, in steps, or how it is interpreted.
 
     `plain` takes the same arguments, arrays as memory views, and has the same effect.
     """
 
-    def made(function: F) -> F:
-        return cast("F", Kernel(function, work, plain))
+    def decorate(function: F) -> F:
+        return cast("F", Kernel(function, work, interpreted))
 
-    return made
+    return decorate
 
 
 Load: TypeAlias = Callable[[Any], int]

@@ -9,42 +9,48 @@ import pyarrow.compute as pc
 from lsm_engine.kernels.arrow_views import Bools, Column, Longs, bool_values, one_array
 
 
-def equal_rows(columns: Sequence[Column], others: Sequence[Column], row_count: int) -> Bools:
+def equal_rows(columns: Sequence[Column], other_columns: Sequence[Column], row_count: int) -> Bools:
     """Return which rows are equal in all columns; nested values are compared part by part."""
     equal: Bools = np.ones(row_count, np.bool_)
-    for one, other in zip(columns, others, strict=True):
-        equal &= _equal(one_array(one), one_array(other))
+    for column, other_column in zip(columns, other_columns, strict=True):
+        equal &= _equal(one_array(column), one_array(other_column))
     return equal
 
 
-def _equal(one: pa.Array, other: pa.Array) -> Bools:
-    valid, other_valid = bool_values(one.is_valid()), bool_values(other.is_valid())
+def _equal(left_values: pa.Array, right_values: pa.Array) -> Bools:
+    valid, other_valid = bool_values(left_values.is_valid()), bool_values(right_values.is_valid())
     equal: Bools = valid == other_valid
     both = np.flatnonzero(valid & other_valid)
     if len(both) < len(valid):
-        one, other = one.take(pa.array(both)), other.take(pa.array(both))
-    equal[both] = _equal_values(one, other)
+        left_values, right_values = (
+            left_values.take(pa.array(both)),
+            right_values.take(pa.array(both)),
+        )
+    equal[both] = _equal_values(left_values, right_values)
     return equal
 
 
-def _equal_values(one: pa.Array, other: pa.Array) -> Bools:
-    kind = one.type
+def _equal_values(left_values: pa.Array, right_values: pa.Array) -> Bools:
+    kind = left_values.type
     if pa.types.is_floating(kind):
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-        return bool_values(pc.equal(one.view(bits), other.view(bits)))
+        return bool_values(pc.equal(left_values.view(bits), right_values.view(bits)))
     if pa.types.is_struct(kind):
-        return equal_rows(one.flatten(), other.flatten(), len(one))
+        return equal_rows(left_values.flatten(), right_values.flatten(), len(left_values))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        return _equal_lists(one, other)
-    return bool_values(pc.equal(one, other))
+        return _equal_lists(left_values, right_values)
+    return bool_values(pc.equal(left_values, right_values))
 
 
-def _equal_lists(one: pa.Array, other: pa.Array) -> Bools:
+def _equal_lists(left_lists: pa.Array, right_lists: pa.Array) -> Bools:
     """Compare lists, or maps in the order of their entries: first lengths, then all elements."""
-    sizes, other_sizes = _sizes(one), _sizes(other)
+    sizes, other_sizes = _sizes(left_lists), _sizes(right_lists)
     equal: Bools = sizes == other_sizes
     alike = np.flatnonzero(equal)
-    elements = [_elements(one.take(pa.array(alike))), _elements(other.take(pa.array(alike)))]
+    elements = [
+        _elements(left_lists.take(pa.array(alike))),
+        _elements(right_lists.take(pa.array(alike))),
+    ]
     differ = ~_equal(*elements)
     # How many differ up to the end of each list, and so how many inside of it.
     counts = np.concatenate((np.zeros(1, np.int64), np.cumsum(differ, dtype=np.int64)))

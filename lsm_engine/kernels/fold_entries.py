@@ -50,11 +50,11 @@ def remaining(
     ids: Longs,
     removes: Bools,
     once: bool,  # noqa: FBT001 -- compiled functions take arguments by position
-    every: bool,  # noqa: FBT001 -- as above
+    is_exhaustive: bool,  # noqa: FBT001 -- as above
     heads: Longs,
     tails: Longs,
     following: Longs,
-    kept: Bools,
+    survives: Bools,
 ) -> None:
     """Flag the additions that are left: a removal takes the oldest of its id, or `every` one.
 
@@ -65,9 +65,9 @@ def remaining(
         number = ids[entry]
         if removes[entry]:
             while heads[number] >= 0:
-                kept[heads[number]] = False
+                survives[heads[number]] = False
                 heads[number] = following[heads[number]]
-                if not every:
+                if not is_exhaustive:
                     break
             continue
         if heads[number] < 0:
@@ -77,4 +77,4 @@ def remaining(
         else:
             following[tails[number]] = entry
         tails[number] = entry
-        kept[entry] = True
+        survives[entry] = True

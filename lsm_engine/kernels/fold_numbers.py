@@ -52,10 +52,10 @@ def _integer_at(width: int, source: Any, row: Any) -> Any:
 @compiled
 def _quotient(a: Any, b: Any) -> Any:
     """Divide towards zero."""
-    whole = a // b
-    if whole * b != a and (a < 0) != (b < 0):
-        whole += 1
-    return whole
+    quotient = a // b
+    if quotient * b != a and (a < 0) != (b < 0):
+        quotient += 1
+    return quotient
 
 
 # Arithmetic that would wrap is undefined once compiled: so overflow is detected beforehand.
@@ -88,14 +88,14 @@ def _next_total(
     total: int,
     value: int,
     marked: bool,  # noqa: FBT001 -- compiled functions take positions
-    seen: bool,  # noqa: FBT001
+    has_value: bool,  # noqa: FBT001
 ) -> tuple[int, int]:
     """Fold one more value; marked ones are taken away again. Returns how it went, and the total."""
     if operation == SUM:
         if _sum_overflows(total, value, marked):
             return _OVERFLOWS, total
         return _FITS_SO_FAR, total - value if marked else total + value
-    if not seen:
+    if not has_value:
         return _FITS_SO_FAR, value
     if operation == GREATEST:
         return _FITS_SO_FAR, max(total, value)
@@ -135,23 +135,23 @@ def fold_integers(
     step = 2 if len(out) > len(valid) else 1
     for group in range(len(offsets) - 1):
         total: Any = np.int64(0)
-        seen: Any = False
-        for at in range(offsets[group], offsets[group + 1]):
-            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+        has_value: Any = False
+        for index in range(offsets[group], offsets[group + 1]):
+            if not is_valid_at(bitmaps, bit_offsets, run[index], row[index]):
                 continue
-            value = _integer_at(width, data[run[at]], np.int64(row[at]))
-            marked = len(marks) > 0 and marks[at]
-            if operation not in (SUM, GREATEST, LEAST) and marked and not seen:
+            value = _integer_at(width, data[run[index]], np.int64(row[index]))
+            marked = len(marks) > 0 and marks[index]
+            if operation not in (SUM, GREATEST, LEAST) and marked and not has_value:
                 continue  # nothing to divide: an empty product stays empty
-            outcome, made = _next_total(operation, total, value, marked, seen)
+            outcome, next_total = _next_total(operation, total, value, marked, has_value)
             if outcome == _OVERFLOWS:
                 return group
             if outcome == _DIVIDES_BY_ZERO:
                 return -2 - group
-            total, seen = made, True
+            total, has_value = next_total, True
         if total < lowest or total > highest:
             return group
-        out[step * group], valid[group] = total, seen
+        out[step * group], valid[group] = total, has_value
         if step == 2:
             out[2 * group + 1] = total >> 63
     return NO_OVERFLOW
@@ -190,34 +190,34 @@ def fold_floats(
     """Fold floating numbers of 4 or 8 bytes, each step rounded to their width."""
     for group in range(len(offsets) - 1):
         total: Any = 0.0
-        seen = False
-        for at in range(offsets[group], offsets[group + 1]):
-            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+        has_value = False
+        for index in range(offsets[group], offsets[group + 1]):
+            if not is_valid_at(bitmaps, bit_offsets, run[index], row[index]):
                 continue
-            source, position = data[run[at]], np.int64(row[at])
+            source, position = data[run[index]], np.int64(row[index])
             value: Any = 0.0
             if width == 4:
                 value = np.float64(load_f32(source + 4 * position))
             else:
                 value = load_f64(source + 8 * position)
-            marked = len(marks) > 0 and marks[at]
+            marked = len(marks) > 0 and marks[index]
             if operation == SUM:
-                made = total - value if marked else total + value
-                if not seen:
-                    made = -value if marked else value  # keeps the sign of a single zero
-            elif not seen:
+                next_total = total - value if marked else total + value
+                if not has_value:
+                    next_total = -value if marked else value  # keeps the sign of a single zero
+            elif not has_value:
                 if marked:
                     continue
-                made = value
+                next_total = value
             elif operation == GREATEST:
-                made = value if _is_greater(value, total) else total
+                next_total = value if _is_greater(value, total) else total
             elif operation == LEAST:
-                made = value if _is_less(value, total) else total
+                next_total = value if _is_less(value, total) else total
             else:
-                made = total / value if marked else total * value
-            total = np.float64(np.float32(made)) if width == 4 else made
-            seen = True
-        out[group], valid[group] = total, seen
+                next_total = total / value if marked else total * value
+            total = np.float64(np.float32(next_total)) if width == 4 else next_total
+            has_value = True
+        out[group], valid[group] = total, has_value
     return NO_OVERFLOW
 
 
@@ -245,29 +245,29 @@ def reduce_integers(
         start = np.uint64(2**63)  # the least signed number
     elif operation == LEAST:
         start = np.uint64(2**63 - 1)
-    total, seen, wrapped = start, False, np.uint64(0)
+    total, has_value, wrapped = start, False, np.uint64(0)
     group, following = -1, np.int64(0)
-    for at in range(len(run)):
-        fresh = at == following
+    for index in range(len(run)):
+        fresh = index == following
         group += fresh
         following = offsets[group + 1]
-        here = is_valid_at(bitmaps, bit_offsets, run[at], row[at])
-        value = np.uint64(_integer_at(width, data[run[at]], np.int64(row[at])))
+        is_valid = is_valid_at(bitmaps, bit_offsets, run[index], row[index])
+        value = np.uint64(_integer_at(width, data[run[index]], np.int64(row[index])))
         total = start if fresh else total
-        seen = here or (seen and not fresh)
+        has_value = is_valid or (has_value and not fresh)
         if operation == SUM:
-            value = value if here else np.uint64(0)
-            made = total + value
-            wrapped |= (total ^ made) & (value ^ made)
-            total = made
+            value = value if is_valid else np.uint64(0)
+            next_total = total + value
+            wrapped |= (total ^ next_total) & (value ^ next_total)
+            total = next_total
         elif operation == GREATEST:
-            total = value if here and np.int64(value) > np.int64(total) else total
+            total = value if is_valid and np.int64(value) > np.int64(total) else total
         else:
-            total = value if here and np.int64(value) < np.int64(total) else total
+            total = value if is_valid and np.int64(value) < np.int64(total) else total
         out[step * group] = np.int64(total)
         if step == 2:
             out[2 * group + 1] = np.int64(total) >> 63
-        valid[group] = seen
+        valid[group] = has_value
     return bool(wrapped < np.uint64(2**63))
 
 
@@ -290,30 +290,30 @@ def reduce_floats(
         start = -np.inf
     elif operation == LEAST:
         start = np.nan
-    total, seen = start, False
+    total, has_value = start, False
     group, following = -1, np.int64(0)
-    for at in range(len(run)):
-        fresh = at == following
+    for index in range(len(run)):
+        fresh = index == following
         group += fresh
         following = offsets[group + 1]
-        here = is_valid_at(bitmaps, bit_offsets, run[at], row[at])
-        source, position = data[run[at]], np.int64(row[at])
+        is_valid = is_valid_at(bitmaps, bit_offsets, run[index], row[index])
+        source, position = data[run[index]], np.int64(row[index])
         value: Any = 0.0
         if width == 4:
             value = np.float64(load_f32(source + 4 * position))
         else:
             value = load_f64(source + 8 * position)
         total = start if fresh else total
-        seen = here or (seen and not fresh)
+        has_value = is_valid or (has_value and not fresh)
         if operation == SUM:
-            total = total + (value if here else -0.0)
+            total = total + (value if is_valid else -0.0)
             if width == 4:
                 total = np.float64(np.float32(total))
         elif operation == GREATEST:
-            total = value if here and _is_greater(value, total) else total
+            total = value if is_valid and _is_greater(value, total) else total
         else:
-            total = value if here and _is_less(value, total) else total
-        out[group], valid[group] = total, seen
+            total = value if is_valid and _is_less(value, total) else total
+        out[group], valid[group] = total, has_value
 
 
 @compiled
@@ -333,13 +333,13 @@ def sum_wide(
 ) -> int:
     """Sum 128-bit integers, given and returned as a low and a high half, to below +-limit."""
     for group in range(len(offsets) - 1):
-        sum_low, sum_high, seen = np.uint64(0), np.uint64(0), False
-        for at in range(offsets[group], offsets[group + 1]):
-            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+        sum_low, sum_high, has_value = np.uint64(0), np.uint64(0), False
+        for index in range(offsets[group], offsets[group + 1]):
+            if not is_valid_at(bitmaps, bit_offsets, run[index], row[index]):
                 continue
-            source = data[run[at]] + 16 * np.int64(row[at])
+            source = data[run[index]] + 16 * np.int64(row[index])
             value_low, value_high = load_u64(source), load_u64(source + 8)
-            if len(marks) > 0 and marks[at]:
+            if len(marks) > 0 and marks[index]:
                 borrow = np.uint64(sum_low < value_low)
                 sum_low = sum_low - value_low
                 sum_high = sum_high - value_high - borrow
@@ -354,6 +354,6 @@ def sum_wide(
             # Two numbers of 38 digits may pass 2^127; what they wrap to is still beyond the limit.
             if size_high > limit_high or (size_high == limit_high and size_low >= limit_low):
                 return group
-            seen = True
-        low[group], high[group], valid[group] = sum_low, sum_high, seen
+            has_value = True
+        low[group], high[group], valid[group] = sum_low, sum_high, has_value
     return NO_OVERFLOW

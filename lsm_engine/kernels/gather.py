@@ -51,9 +51,10 @@ def gather(sources: Sequence[Source], run: Runs, row: Rows) -> pa.Table:
     batches, run, row = unchunked(sources, run, row)
     if not batches:
         return schema.empty_table()
-    wanted = RowSelection.of(run, row)
+    selection = RowSelection.from_runs(run, row)
     columns = [
-        _gathered([batch.column(at) for batch in batches], wanted) for at in range(len(schema))
+        _gathered([batch.column(index) for batch in batches], selection)
+        for index in range(len(schema))
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -95,7 +96,7 @@ class RowSelection:
         return len(self.run)
 
     @staticmethod
-    def of(run: Runs, row: Rows) -> "RowSelection":
+    def from_runs(run: Runs, row: Rows) -> "RowSelection":
         """Find the stretches."""
         run, row = np.ascontiguousarray(run, np.uint16), np.ascontiguousarray(row, np.int32)
         stretches = np.empty(len(run) + 1, np.int64)
@@ -110,23 +111,23 @@ class RowSelection:
     def halves(self) -> Iterator["RowSelection"]:
         """Split the rows in two."""
         middle = len(self) // 2
-        yield RowSelection.of(self.run[:middle], self.row[:middle])
-        yield RowSelection.of(self.run[middle:], self.row[middle:])
+        yield RowSelection.from_runs(self.run[:middle], self.row[:middle])
+        yield RowSelection.from_runs(self.run[middle:], self.row[middle:])
 
 
-def _gathered(arrays: Sequence[pa.Array], wanted: RowSelection) -> pa.Array | pa.ChunkedArray:
+def _gathered(arrays: Sequence[pa.Array], selection: RowSelection) -> pa.Array | pa.ChunkedArray:
     kind = arrays[0].type
     if not pa.types.is_nested(kind) and all(len(array) == array.null_count for array in arrays):
-        return pa.nulls(len(wanted), kind)  # as of rows to delete, which have keys alone
+        return pa.nulls(len(selection), kind)  # as of rows to delete, which have keys alone
     if pa.types.is_boolean(kind):
-        bits, _ = _gathered_bits(arrays, 1, wanted)
-        return _array(kind, wanted, arrays, [bits])
+        bits, _ = _gathered_bits(arrays, 1, selection)
+        return _array(kind, selection, arrays, [bits])
     if _is_fixed(kind):
-        return _array(kind, wanted, arrays, [_gathered_fixed(arrays, kind, wanted)])
+        return _array(kind, selection, arrays, [_gathered_fixed(arrays, kind, selection)])
     if _is_text(kind):
-        return _gathered_text(arrays, kind, wanted)
+        return _gathered_text(arrays, kind, selection)
     begins = np.cumsum([0, *(len(array) for array in arrays)])[:-1]
-    return pa.concat_arrays(arrays).take(pa.array(begins[wanted.run] + wanted.row))
+    return pa.concat_arrays(arrays).take(pa.array(begins[selection.run] + selection.row))
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
@@ -148,18 +149,20 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _array(
-    kind: pa.DataType, wanted: RowSelection, arrays: Sequence[pa.Array], buffers: list[pa.Buffer]
+    kind: pa.DataType, selection: RowSelection, arrays: Sequence[pa.Array], buffers: list[pa.Buffer]
 ) -> pa.Array:
     valid, nulls = None, 0
     if any(array.null_count for array in arrays):
-        valid, nulls = _gathered_bits(arrays, 0, wanted)
-    return pa.Array.from_buffers(kind, len(wanted), [valid, *buffers], null_count=nulls)
+        valid, nulls = _gathered_bits(arrays, 0, selection)
+    return pa.Array.from_buffers(kind, len(selection), [valid, *buffers], null_count=nulls)
 
 
 def _addresses(arrays: Sequence[pa.Array], buffer: int) -> Longs:
     """Return where a buffer of each array lies, or 0 where there is none."""
     buffers = [array.buffers()[buffer] for array in arrays]
-    return np.array([one.address if one is not None else 0 for one in buffers], dtype=np.int64)
+    return np.array(
+        [source.address if source is not None else 0 for source in buffers], dtype=np.int64
+    )
 
 
 def _offsets(arrays: Sequence[pa.Array]) -> Longs:
@@ -167,47 +170,51 @@ def _offsets(arrays: Sequence[pa.Array]) -> Longs:
 
 
 def _gathered_bits(
-    arrays: Sequence[pa.Array], buffer: int, wanted: RowSelection
+    arrays: Sequence[pa.Array], buffer: int, selection: RowSelection
 ) -> tuple[pa.Buffer, int]:
     """Return a bitmap of one bit per wanted row, and how many of them are zero."""
-    target = pa.allocate_buffer((len(wanted) + 7) // 8)
+    target = pa.allocate_buffer((len(selection) + 7) // 8)
     view = np.frombuffer(target, np.uint8)
-    zeros = _gather_bits(_addresses(arrays, buffer), _offsets(arrays), wanted.run, wanted.row, view)
+    zeros = _gather_bits(
+        _addresses(arrays, buffer), _offsets(arrays), selection.run, selection.row, view
+    )
     return target, zeros
 
 
 def _gathered_fixed(
-    arrays: Sequence[pa.Array], kind: pa.DataType, wanted: RowSelection
+    arrays: Sequence[pa.Array], kind: pa.DataType, selection: RowSelection
 ) -> pa.Buffer:
     width = kind.bit_width // 8
-    target = pa.allocate_buffer(width * len(wanted))
+    target = pa.allocate_buffer(width * len(selection))
     sources = _addresses(arrays, 1) + width * _offsets(arrays)
-    if wanted.is_long:
-        _copy_stretches(sources, width, wanted.run, wanted.row, wanted.stretches, target.address)
+    if selection.is_long:
+        _copy_stretches(
+            sources, width, selection.run, selection.row, selection.stretches, target.address
+        )
     else:
-        _gather_fixed(sources, width, wanted.run, wanted.row, target.address)
+        _gather_fixed(sources, width, selection.run, selection.row, target.address)
     return target
 
 
 def _gathered_text(
-    arrays: Sequence[pa.Array], kind: pa.DataType, wanted: RowSelection
+    arrays: Sequence[pa.Array], kind: pa.DataType, selection: RowSelection
 ) -> pa.Array | pa.ChunkedArray:
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     width = 8 if wide else 4
     starts = _addresses(arrays, 1) + width * _offsets(arrays)
     # No buffer of offsets: an empty array made by hand, from which no row can be wanted.
     data, ends = _addresses(arrays, 2), _data_ends(arrays)
-    target_offsets = np.empty(len(wanted) + 1, np.int64)
-    where = (wanted.run, wanted.row, wanted.stretches)
-    _gather_offsets(starts, width, *where, target_offsets)
+    target_offsets = np.empty(len(selection) + 1, np.int64)
+    places = (selection.run, selection.row, selection.stretches)
+    _gather_offsets(starts, width, *places, target_offsets)
     total = int(target_offsets[-1])
-    if total > _MOST_TEXT_BYTES and not wide and len(wanted) > 1:
-        halves = [_gathered_text(arrays, kind, half) for half in wanted.halves()]
+    if total > _MOST_TEXT_BYTES and not wide and len(selection) > 1:
+        halves = [_gathered_text(arrays, kind, half) for half in selection.halves()]
         return pa.chunked_array([chunk for half in halves for chunk in _chunks(half)])
     target = pa.allocate_buffer(total + _SLACK)
-    _gather_text(starts, width, data, ends, *where, target_offsets, target.address)
+    _gather_text(starts, width, data, ends, *places, target_offsets, target.address)
     offsets = target_offsets if wide else target_offsets.astype(np.int32)
-    return _array(kind, wanted, arrays, [pa.py_buffer(offsets), target.slice(0, total)])
+    return _array(kind, selection, arrays, [pa.py_buffer(offsets), target.slice(0, total)])
 
 
 def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
@@ -216,7 +223,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 def _data_ends(arrays: Sequence[pa.Array]) -> Longs:
     buffers = [array.buffers()[2] for array in arrays]
-    ends = [one.address + one.size if one is not None else 0 for one in buffers]
+    ends = [buffer.address + buffer.size if buffer is not None else 0 for buffer in buffers]
     return np.array(ends, dtype=np.int64)
 
 
@@ -227,10 +234,10 @@ def _data_ends(arrays: Sequence[pa.Array]) -> Longs:
 def _find_stretches(run: Runs, row: Rows, stretches: Longs) -> int:
     """Write the position at which each stretch begins, then the number of rows; return the count."""
     count = 0
-    for at in range(len(run)):
+    for index in range(len(run)):
         # Written always, kept only if a stretch begins here: no branch to guess.
-        stretches[count] = at
-        count += at == 0 or run[at] != run[at - 1] or row[at] != row[at - 1] + 1
+        stretches[count] = index
+        count += index == 0 or run[index] != run[index - 1] or row[index] != row[index - 1] + 1
     stretches[count] = len(run)
     return count
 
@@ -241,42 +248,42 @@ def _locate(
 ) -> None:
     """Turn rows of sources into rows of their chunks; the last chunk found is tried first."""
     chunk = 0
-    for at in range(len(run)):
-        low, high = first[run[at]], first[run[at] + 1]
-        wanted = row[at]
-        within = low <= chunk < high and begins[chunk] <= wanted
-        if not within or (chunk + 1 < high and begins[chunk + 1] <= wanted):
+    for index in range(len(run)):
+        low, high = first[run[index]], first[run[index] + 1]
+        source_row = row[index]
+        within = low <= chunk < high and begins[chunk] <= source_row
+        if not within or (chunk + 1 < high and begins[chunk + 1] <= source_row):
             chunk = low
             while high - chunk > 1:  # binary search for the last chunk that begins at or before
                 middle = (chunk + high) // 2
-                if begins[middle] <= wanted:
+                if begins[middle] <= source_row:
                     chunk = middle
                 else:
                     high = middle
-        new_run[at] = chunk
-        new_row[at] = wanted - begins[chunk]
+        new_run[index] = chunk
+        new_row[index] = source_row - begins[chunk]
 
 
-@compiled_with(plain=gather_values, work=lambda *given: len(given[2]) >> 3)
+@compiled_with(interpreted=gather_values, work=lambda *given: len(given[2]) >> 3)
 def _gather_fixed(sources: Longs, width: int, run: Runs, row: Rows, target: int) -> None:
     if width == 8:
-        for at in range(len(run)):
-            store_u64(target + 8 * at, load_u64(sources[run[at]] + 8 * np.int64(row[at])))
+        for index in range(len(run)):
+            store_u64(target + 8 * index, load_u64(sources[run[index]] + 8 * np.int64(row[index])))
     elif width == 4:
-        for at in range(len(run)):
-            store_u32(target + 4 * at, load_u32(sources[run[at]] + 4 * np.int64(row[at])))
+        for index in range(len(run)):
+            store_u32(target + 4 * index, load_u32(sources[run[index]] + 4 * np.int64(row[index])))
     elif width == 2:
-        for at in range(len(run)):
-            store_u16(target + 2 * at, load_u16(sources[run[at]] + 2 * np.int64(row[at])))
+        for index in range(len(run)):
+            store_u16(target + 2 * index, load_u16(sources[run[index]] + 2 * np.int64(row[index])))
     elif width == 1:
-        for at in range(len(run)):
-            store_u8(target + at, load_u8(sources[run[at]] + np.int64(row[at])))
+        for index in range(len(run)):
+            store_u8(target + index, load_u8(sources[run[index]] + np.int64(row[index])))
     else:
         assert width == 16
-        for at in range(len(run)):
-            source = sources[run[at]] + 16 * np.int64(row[at])
-            store_u64(target + 16 * at, load_u64(source))
-            store_u64(target + 16 * at + 8, load_u64(source + 8))
+        for index in range(len(run)):
+            source = sources[run[index]] + 16 * np.int64(row[index])
+            store_u64(target + 16 * index, load_u64(source))
+            store_u64(target + 16 * index + 8, load_u64(source + 8))
 
 
 @compiled
@@ -284,28 +291,28 @@ def _copy_stretches(
     sources: Longs, width: int, run: Runs, row: Rows, stretches: Longs, target: int
 ) -> None:
     for stretch in range(len(stretches) - 1):
-        at = stretches[stretch]
-        source = sources[run[at]] + width * np.int64(row[at])
-        copy_bytes(target + width * at, source, width * (stretches[stretch + 1] - at))
+        position = stretches[stretch]
+        source = sources[run[position]] + width * np.int64(row[position])
+        copy_bytes(target + width * position, source, width * (stretches[stretch + 1] - position))
 
 
 @compiled
 def _gather_bits(sources: Longs, offsets: Longs, run: Runs, row: Rows, target: Bytes) -> int:
     """Gather bits; a source without a buffer holds ones only. Returns the number of zeros."""
-    ones = 0
+    valid_count = 0
     for byte in range(len(target)):
         bits = 0
         for bit in range(min(8, len(run) - 8 * byte)):
-            at = 8 * byte + bit
-            source = sources[run[at]]
+            position = 8 * byte + bit
+            source = sources[run[position]]
             value = 1
             if source != 0:
-                where = offsets[run[at]] + np.int64(row[at])
-                value = (np.int64(load_u8(source + (where >> 3))) >> (where & 7)) & 1
+                source_bit = offsets[run[position]] + np.int64(row[position])
+                value = (np.int64(load_u8(source + (source_bit >> 3))) >> (source_bit & 7)) & 1
             bits |= value << bit
-            ones += value
+            valid_count += value
         target[byte] = bits
-    return len(run) - ones
+    return len(run) - valid_count
 
 
 @compiled
@@ -322,12 +329,12 @@ def _gather_offsets(
     total = 0
     offsets[0] = 0
     for stretch in range(len(stretches) - 1):
-        at, stop = stretches[stretch], stretches[stretch + 1]
-        source, first = starts[run[at]], np.int64(row[at])
+        position, stop = stretches[stretch], stretches[stretch + 1]
+        source, first = starts[run[position]], np.int64(row[position])
         shift = total - _offset_at(source, width, first)
-        for step in range(1, stop - at + 1):
+        for step in range(1, stop - position + 1):
             total = shift + _offset_at(source, width, first + step)
-            offsets[at + step] = total
+            offsets[position + step] = total
 
 
 @compiled
@@ -343,11 +350,13 @@ def _gather_text(
     target: int,
 ) -> None:
     for stretch in range(len(stretches) - 1):
-        at, stop = stretches[stretch], stretches[stretch + 1]
-        source = data[run[at]] + _offset_at(starts[run[at]], width, np.int64(row[at]))
-        count = offsets[stop] - offsets[at]
-        to = target + offsets[at]
-        if count <= 16 and source + 16 <= ends[run[at]]:
+        position, stop = stretches[stretch], stretches[stretch + 1]
+        source = data[run[position]] + _offset_at(
+            starts[run[position]], width, np.int64(row[position])
+        )
+        count = offsets[stop] - offsets[position]
+        to = target + offsets[position]
+        if count <= 16 and source + 16 <= ends[run[position]]:
             # What this writes beyond `count` the next stretch writes over; the last has slack.
             store_u64(to, load_u64(source))
             if count > 8:

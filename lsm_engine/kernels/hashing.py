@@ -37,8 +37,8 @@ def _murmur(data: int, offsets: Longs, seed: np.uint32, hashes: NDArray[np.int32
     for row in range(len(hashes)):
         start, stop = offsets[row], offsets[row + 1]
         mixed = np.uint32(seed)
-        for at in range(start, stop, 4):
-            word = np.uint32(load_u32(data + at))
+        for index in range(start, stop, 4):
+            word = np.uint32(load_u32(data + index))
             word = np.uint32(word * np.uint32(0xCC9E2D51))
             word = np.uint32((word << np.uint32(15)) | (word >> np.uint32(17)))
             word = np.uint32(word * np.uint32(0x1B873593))

@@ -12,15 +12,15 @@ import numpy as np
 
 
 def _loader(kind: Any) -> Callable[[Any], Any]:
-    at = kind.from_address
-    return lambda address: at(int(address)).value
+    from_address = kind.from_address
+    return lambda address: from_address(int(address)).value
 
 
 def _storer(kind: Any, limit: int) -> Callable[[Any, Any], None]:
-    at = kind.from_address
+    from_address = kind.from_address
 
     def store(address: Any, value: Any) -> None:
-        at(int(address)).value = int(value) & limit
+        from_address(int(address)).value = int(value) & limit
 
     return store
 
@@ -56,12 +56,12 @@ def copy_bytes(target: Any, source: Any, count: Any) -> None:
     ctypes.memmove(int(target), int(source), int(count))
 
 
-def compare_bytes(one: Any, other: Any, start: Any, stop: Any) -> int:
+def compare_bytes(left_address: Any, right_address: Any, start: Any, stop: Any) -> int:
     """Compare bytes `start` to `stop` from two addresses: below, at or above zero."""
     count = max(int(stop) - int(start), 0)
-    left = ctypes.string_at(int(one) + int(start), count)
-    right = ctypes.string_at(int(other) + int(start), count)
-    return int(left > right) - int(left < right)
+    left_bytes = ctypes.string_at(int(left_address) + int(start), count)
+    right = ctypes.string_at(int(right_address) + int(start), count)
+    return int(left_bytes > right) - int(left_bytes < right)
 
 
 def gather_values(sources: Any, width: Any, run: Any, row: Any, target: Any) -> None:
@@ -69,9 +69,11 @@ def gather_values(sources: Any, width: Any, run: Any, row: Any, target: Any) -> 
     runs, rows = np.asarray(run), np.asarray(row)
     gathered = _values_at(target, width, len(rows))
     for source in np.flatnonzero(np.bincount(runs)):
-        here = np.flatnonzero(runs == source)
-        wanted = rows[here]
-        gathered[here] = _values_at(sources[source], width, int(wanted.max()) + 1)[wanted]
+        positions = np.flatnonzero(runs == source)
+        source_rows = rows[positions]
+        gathered[positions] = _values_at(sources[source], width, int(source_rows.max()) + 1)[
+            source_rows
+        ]
 
 
 def _values_at(address: int, width: int, count: int) -> Any:

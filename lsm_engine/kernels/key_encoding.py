@@ -149,8 +149,8 @@ def _floating(array: pa.Array, *, descending: bool) -> FixedPart:
     values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values) + 0
     bits = np.ascontiguousarray(values).view(f"u{width}").astype(np.uint64)
     sign = np.uint64(1 << (8 * width - 1))
-    every = np.uint64((1 << (8 * width)) - 1)
-    words = np.where(bits & sign, bits ^ every, bits | sign)
+    mask = np.uint64((1 << (8 * width)) - 1)
+    words = np.where(bits & sign, bits ^ mask, bits | sign)
     return _fixed(words, width, descending=descending)
 
 
@@ -216,10 +216,10 @@ class _EndedText:
 
     def lengths(self) -> Longs:
         """Return the encoded length of each row."""
-        plain: Longs = np.diff(self.offsets) + int(self.ended)
+        sizes: Longs = np.diff(self.offsets) + int(self.ended)
         if self.escaped:
-            _add_escapes(plain, self.data, self.offsets)
-        return plain
+            _add_escapes(sizes, self.data, self.offsets)
+        return sizes
 
 
 def _ended(part: TextPart, last: Part) -> _EndedText:
@@ -247,13 +247,13 @@ def _joined_fixed(parts: Sequence[FixedPart]) -> tuple[Bytes, Longs]:
 @compiled
 def _add_escapes(lengths: Longs, data: Bytes, offsets: Longs) -> None:
     for row in range(len(lengths)):
-        for at in range(offsets[row], offsets[row + 1]):
-            lengths[row] += data[at] <= 1
+        for index in range(offsets[row], offsets[row + 1]):
+            lengths[row] += data[index] <= 1
 
 
-def _text_steps(*given: Any) -> int:
+def _text_steps(*arguments: Any) -> int:
     """Return the work of `_put_text`: rows that are copied as they are, or else bytes."""
-    target, _, cursors, *_, escaped, _, mask = given
+    target, _, cursors, *_, escaped, _, mask = arguments
     return len(target if escaped or mask else cursors)
 
 
@@ -270,15 +270,15 @@ def _put_text(
     mask: int,
 ) -> None:
     """Write the text of every row at its cursor; `to` and `source` are the arrays' addresses."""
-    plain = not escaped and mask == 0
+    is_copied = not escaped and mask == 0
     for row in range(len(cursors)):
         cursor, start, stop = cursors[row], offsets[row], offsets[row + 1]
-        if plain:
+        if is_copied:
             copy_bytes(to + cursor, source + start, stop - start)
             cursor += stop - start
             start = stop
-        for at in range(start, stop):
-            byte = data[at]
+        for index in range(start, stop):
+            byte = data[index]
             if escaped and byte <= 1:
                 target[cursor] = 1 ^ mask
                 byte += 1

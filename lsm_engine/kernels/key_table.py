@@ -36,23 +36,23 @@ class KeyTable:
         return self.form, self.tail, address_of(self.addresses)
 
     @staticmethod
-    def of(keys: Sequence[SortKeys], *, in_order: bool) -> "KeyTable":
+    def from_keys(keys: Sequence[SortKeys], *, in_order: bool) -> "KeyTable":
         """Return the table of inputs, which are sorted by key if `in_order`."""
-        form = max((one.form for one in keys if len(one)), default=ONE_WORD)
-        assert all(one.form == form for one in keys if len(one)), "keys of different columns"
-        first = [np.ascontiguousarray(one.prefix) for one in keys]
-        second = [np.ascontiguousarray(one.second) for one in keys]
+        form = max((key.form for key in keys if len(key)), default=ONE_WORD)
+        assert all(key.form == form for key in keys if len(key)), "keys of different columns"
+        first = [np.ascontiguousarray(key.prefix) for key in keys]
+        second = [np.ascontiguousarray(key.second) for key in keys]
         skipped = 0
         if form == WORDS_AND_BYTES:
             skipped = _prefix_of_sorted(keys) if in_order else _prefix_of_any(keys)
         if skipped:
             # What all keys begin with decides nothing: let the words hold what follows.
-            pairs = [words_from(one.data, one.offsets, skipped) for one in keys]
+            pairs = [words_from(key.data, key.offsets, skipped) for key in keys]
             first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         addresses = [
             addresses_of(second),
-            addresses_of([one.data for one in keys]),
-            addresses_of([one.offsets for one in keys]),
+            addresses_of([key.data for key in keys]),
+            addresses_of([key.offsets for key in keys]),
         ]
         return KeyTable(
             form=form,
@@ -66,17 +66,17 @@ class KeyTable:
 
 def _prefix_of_sorted(keys: Sequence[SortKeys]) -> int:
     """Return how many bytes all keys of sorted inputs have in common at the front."""
-    ends = [one.bytes_of(row) for one in keys if len(one) for row in (0, len(one) - 1)]
+    ends = [key.bytes_of(row) for key in keys if len(key) for row in (0, len(key) - 1)]
     low, high = min(ends), max(ends)
     shared = min(len(low), len(high))
-    return next((at for at in range(shared) if low[at] != high[at]), shared)
+    return next((index for index in range(shared) if low[index] != high[index]), shared)
 
 
 def _prefix_of_any(keys: Sequence[SortKeys]) -> int:
     """Return how many bytes all keys have in common at the front."""
-    filled = [one for one in keys if len(one)]
+    filled = [key for key in keys if len(key)]
     pattern = np.frombuffer(filled[0].bytes_of(0), np.uint8)
-    return min(_shared_with(pattern, one.data, one.offsets) for one in filled)
+    return min(_shared_with(pattern, run_keys.data, run_keys.offsets) for run_keys in filled)
 
 
 def _shared_slices(pattern: memoryview, data: memoryview, offsets: memoryview) -> int:
@@ -84,30 +84,37 @@ def _shared_slices(pattern: memoryview, data: memoryview, offsets: memoryview) -
     for start, stop in pairwise(offsets):
         if not text.startswith(shared, start, stop):
             both = zip(shared, text[start:stop], strict=False)
-            count = next((at for at, (one, other) in enumerate(both) if one != other), stop - start)
+            count = next(
+                (
+                    index
+                    for index, (left_byte, right_byte) in enumerate(both)
+                    if left_byte != right_byte
+                ),
+                stop - start,
+            )
             shared = shared[:count]
     return len(shared)
 
 
-@compiled_with(plain=_shared_slices, work=lambda pattern, data, offsets: len(offsets))
+@compiled_with(interpreted=_shared_slices, work=lambda pattern, data, offsets: len(offsets))
 def _shared_with(pattern: Bytes, data: Bytes, offsets: Longs) -> int:
     shared = len(pattern)
     for row in range(len(offsets) - 1):
         start = offsets[row]
         shared = min(shared, offsets[row + 1] - start)
-        for at in range(shared):
-            if data[start + at] != pattern[at]:
-                shared = at
+        for index in range(shared):
+            if data[start + index] != pattern[index]:
+                shared = index
                 break
         if shared == 0:
             break
     return shared
 
 
-@compiled_with(plain=compare_bytes)
-def _compare_bytes(one: int, other: int, start: int, stop: int) -> int:
-    for at in range(start, stop):
-        x, y = load_u8(one + at), load_u8(other + at)
+@compiled_with(interpreted=compare_bytes)
+def _compare_bytes(left_address: int, right_address: int, start: int, stop: int) -> int:
+    for index in range(start, stop):
+        x, y = load_u8(left_address + index), load_u8(right_address + index)
         if x != y:
             return -1 if x < y else 1
     return 0
@@ -122,9 +129,9 @@ def compare_tied(form: int, tail: int, addresses: int, a: int, i: int, b: int, j
     if form == ONE_WORD:
         return 0
     at_a, at_b = addresses + 24 * a, addresses + 24 * b
-    one, other = load_u64(load_i64(at_a) + 8 * i), load_u64(load_i64(at_b) + 8 * j)
-    if one != other:
-        return -1 if one < other else 1
+    left_word, right_word = load_u64(load_i64(at_a) + 8 * i), load_u64(load_i64(at_b) + 8 * j)
+    if left_word != right_word:
+        return -1 if left_word < right_word else 1
     if form != WORDS_AND_BYTES:
         return 0
     offset_a, offset_b = load_i64(at_a + 16) + 8 * i, load_i64(at_b + 16) + 8 * j
@@ -136,7 +143,13 @@ def compare_tied(form: int, tail: int, addresses: int, a: int, i: int, b: int, j
 
 
 @compiled
-def compare_tags(form: int, tail: int, addresses: int, one: int, other: int) -> int:
+def compare_tags(form: int, tail: int, addresses: int, left_tag: int, right_tag: int) -> int:
     return compare_tied(
-        form, tail, addresses, one >> 32, one & 0xFFFFFFFF, other >> 32, other & 0xFFFFFFFF
+        form,
+        tail,
+        addresses,
+        left_tag >> 32,
+        left_tag & 0xFFFFFFFF,
+        right_tag >> 32,
+        right_tag & 0xFFFFFFFF,
     )

@@ -91,10 +91,10 @@ def key_bytes(
 ) -> pa.Array:
     """Return the memcomparable form of rows as a binary array."""
     data, offsets = joined(parts_of(columns, nullable=nullable, descending=descending))
-    made = pa.LargeBinaryArray.from_buffers(
+    encoded = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    return made.cast(pa.binary()) if len(data) < 2**31 else made
+    return encoded.cast(pa.binary()) if len(data) < 2**31 else encoded
 
 
 def lower_bound(keys: SortKeys, bound: bytes) -> int:
@@ -111,10 +111,10 @@ def _bound(keys: SortKeys, bound: bytes, *, past_equal: bool) -> int:
     # Two binary searches over words, then one over the few rows whose words tie.
     low, high = 0, len(keys)
     padded = bound[:16].ljust(16, b"\0")
-    for words, at in ((keys.prefix, 0), (keys.second, 8)):
+    for words, offset in ((keys.prefix, 0), (keys.second, 8)):
         if not len(words):
             break
-        word = np.uint64(int.from_bytes(padded[at : at + 8], "big"))
+        word = np.uint64(int.from_bytes(padded[offset : offset + 8], "big"))
         tied = words[low:high]
         low, high = (
             low + int(np.searchsorted(tied, word, side="left")),
@@ -124,8 +124,8 @@ def _bound(keys: SortKeys, bound: bytes, *, past_equal: bool) -> int:
         return high if past_equal else low
     while low < high:
         middle = (low + high) // 2
-        here = keys.bytes_of(middle)
-        if here < bound or (past_equal and here == bound):
+        middle_key = keys.bytes_of(middle)
+        if middle_key < bound or (past_equal and middle_key == bound):
             low = middle + 1
         else:
             high = middle
@@ -152,8 +152,8 @@ def _pushed(high: Words, low: Words, values: Words, bits: int) -> tuple[Words, W
     """Shift a 128-bit number left and put `values` of at most 64 bits into the gap."""
     if bits == 64:
         return low, values
-    shift, rest = np.uint64(bits), np.uint64(64 - bits)
-    return (high << shift) | (low >> rest), (low << shift) | values
+    shift, complement = np.uint64(bits), np.uint64(64 - bits)
+    return (high << shift) | (low >> complement), (low << shift) | values
 
 
 def words_from(data: Bytes, offsets: Longs, skipped: int) -> tuple[Words, Words]:
@@ -166,23 +166,23 @@ def words_from(data: Bytes, offsets: Longs, skipped: int) -> tuple[Words, Words]
 @compiled
 def _word_at(data: int, size: int, start: int, stop: int) -> np.uint64:
     """Return eight bytes from `start`, big-endian, zeros in place of what lies at or past `stop`."""
-    kept = stop - start
-    if kept <= 0:
+    length = stop - start
+    if length <= 0:
         return np.uint64(0)
     if start + 8 > size:  # the last few bytes of all: one by one
         word = np.uint64(0)
-        for at in range(start, stop):
-            word |= np.uint64(load_u8(data + at)) << np.uint64(56 - 8 * (at - start))
+        for index in range(start, stop):
+            word |= np.uint64(load_u8(data + index)) << np.uint64(56 - 8 * (index - start))
         return word
     word = np.uint64(load_u64(data + start))
-    ones, pairs = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+    byte_mask, pairs = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
     eight, sixteen, half = np.uint64(8), np.uint64(16), np.uint64(32)
-    word = ((word >> eight) & ones) | ((word & ones) << eight)
+    word = ((word >> eight) & byte_mask) | ((word & byte_mask) << eight)
     word = ((word >> sixteen) & pairs) | ((word & pairs) << sixteen)
     word = (word >> half) | (word << half)
-    if kept < 8:
-        rest = np.uint64(8 * (8 - kept))
-        word = (word >> rest) << rest
+    if length < 8:
+        unused_bits = np.uint64(8 * (8 - length))
+        word = (word >> unused_bits) << unused_bits
     return word
 
 

@@ -65,11 +65,11 @@ def merge_order(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
     position of their input, then by row. At most 65,535 inputs of 2^31 - 1 rows each.
     """
     assert len(keys) == len(ranks) <= _MOST_INPUTS
-    assert all(len(one) <= _MOST_ROWS for one in keys)
+    assert all(len(key) <= _MOST_ROWS for key in keys)
     # Rows of one key mostly stand in the order of their inputs' ages: let ties fall that way.
-    newest = [int(one.sequence.max(initial=_OLDEST)) for one in ranks]
+    newest = [int(rank.sequence.max(initial=_OLDEST)) for rank in ranks]
     ages = np.argsort(np.array(newest, np.int64), kind="stable").astype(np.uint16)
-    table = KeyTable.of([keys[run] for run in ages], in_order=True)
+    table = KeyTable.from_keys([keys[run] for run in ages], in_order=True)
     pending = [
         (len(words), age, words, np.arange(age << 32, (age << 32) + len(words)))
         for age, words in enumerate(table.first)
@@ -82,9 +82,19 @@ def merge_order(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
         size = size_a + size_b
         words, tags = np.empty(size, np.uint64), np.empty(size, np.int64)
         arrays = (words_a, tags_a, words_b, tags_b, words, tags)
-        at_words_a, at_tags_a, at_words_b, at_tags_b, *at = (address_of(array) for array in arrays)
+        at_words_a, at_tags_a, at_words_b, at_tags_b, *addresses = (
+            address_of(array) for array in arrays
+        )
         merge_two(
-            *table.parts, at_words_a, at_tags_a, size_a, at_words_b, at_tags_b, size_b, at[0], at[1]
+            *table.parts,
+            at_words_a,
+            at_tags_a,
+            size_a,
+            at_words_b,
+            at_tags_b,
+            size_b,
+            addresses[0],
+            addresses[1],
         )
         heapq.heappush(pending, (size, min(age, age_b), words, tags))
     words, tags = pending[0][2:] if pending else (_NO_WORDS, _NO_TAGS)
@@ -103,14 +113,14 @@ def in_full_order(
     A tag is where a row lies: in its upper half the input's position in `table`, which is input
     `ages[position]` of `ranks`; in its lower half the row.
     """
-    sequences = [np.ascontiguousarray(one.sequence, np.int64) for one in ranks]
-    newest = [one.newest for one in ranks if one.newest is not None]
+    sequences = [np.ascontiguousarray(rank.sequence, np.int64) for rank in ranks]
+    newest = [rank.newest for rank in ranks if rank.newest is not None]
     assert len(newest) in (0, len(ranks)), "some inputs have user-defined ranks and some have not"
     order, is_done = separated(table, words, tags, ages, sequences=[] if newest else sequences)
     if newest and len(order.starts) < len(order):
         is_done = False
     if not is_done:
-        ranked = KeyTable.of(newest, in_order=False) if newest else None
+        ranked = KeyTable.from_keys(newest, in_order=False) if newest else None
         arrange_by(ranked, sequences, order)
     return order
 

@@ -36,16 +36,16 @@ def sort_orders(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
 
     Stable: rows that agree in key, `newest` and sequence number stay in the order of arrival.
     """
-    if all(is_sorted(one) for one in keys):
+    if all(is_sorted(key) for key in keys):
         return merge_order(keys, ranks)
-    table = KeyTable.of(keys, in_order=False)
+    table = KeyTable.from_keys(keys, in_order=False)
     words = np.concatenate(table.first)
     tags = np.concatenate(
-        [np.arange(run << 32, (run << 32) + len(one)) for run, one in enumerate(keys)]
+        [np.arange(run << 32, (run << 32) + len(key)) for run, key in enumerate(keys)]
     )
     if table.form != ONE_WORD:
         _, tags = _radix_sorted(np.concatenate(table.second), tags)
-        begins = np.cumsum([0, *(len(one) for one in keys)])[:-1]
+        begins = np.cumsum([0, *(len(key) for key in keys)])[:-1]
         words = words[begins[tags >> 32] + (tags & 0xFFFFFFFF)]
     words, tags = _radix_sorted(words, tags)
     if table.form == WORDS_AND_BYTES:
@@ -59,10 +59,10 @@ def sort_orders(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
 def _arrive_in_order(ranks: Sequence[RowRanks]) -> bool:
     """Whether rows come oldest to newest, so that a stable sort by key is all there is to do."""
     last = None
-    for one in ranks:
-        if one.newest is not None:
+    for rank in ranks:
+        if rank.newest is not None:
             return False
-        sequence = one.sequence
+        sequence = rank.sequence
         if len(sequence):
             if last is not None and sequence[0] < last:
                 return False
@@ -74,7 +74,7 @@ def _arrive_in_order(ranks: Sequence[RowRanks]) -> bool:
 
 def is_sorted(keys: SortKeys) -> bool:
     """Whether no key is below the one before it. One pass that ends at the first row out of order."""
-    table = KeyTable.of([keys], in_order=False)
+    table = KeyTable.from_keys([keys], in_order=False)
     return bool(_is_sorted(*table.parts, table.first[0]))
 
 
@@ -84,7 +84,7 @@ def _with_ties_sorted(table: KeyTable, words: Words, tags: Longs) -> Longs:
     order, _ = separated(table, words, tags, same, form=TWO_WORDS)
     if len(order.starts) == len(order):
         return tags
-    unranked = [np.zeros(len(one), np.int64) for one in table.keys]
+    unranked = [np.zeros(len(key), np.int64) for key in table.keys]
     arrange_by(table, unranked, order)
     return (order.run.astype(np.int64) << 32) + order.row
 

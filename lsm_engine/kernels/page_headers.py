@@ -38,7 +38,7 @@ def _walk_work(data: int, end: int, *_: int) -> int:
 def next_pages(
     data: int, end: int, column_end: int, most_bytes: int, row_count: int,
     has_levels: int, is_packed: int,
-    rows: int, count: int, state: int, found: int, room: int,
+    rows: int, count: int, state: int, page_table: int, room: int,
 ) -> Any:  # fmt: skip
     """Read headers from `data` on; return how many pages are dictionaries or have wanted rows.
 
@@ -48,11 +48,11 @@ def next_pages(
     `state`: three numbers. The second is how many rows of the column come before `data`; all are set, to where the
     next header lies, the rows before that, and what ended the walk. `found`: where the facts of pages go.
     """
-    at, first = np.int64(data), load_i64(state + 8)
+    position, first = np.int64(data), load_i64(state + 8)
     low, pages, size, ended = np.int64(0), np.int64(0), np.int64(0), np.int64(FOUND)
-    while at < end and pages < room and size < room << 16:
-        facts = found + pages * 8 * PAGE_FACTS
-        begins = np.int64(_header(at, end, facts))
+    while position < end and pages < room and size < room << 16:
+        facts = page_table + pages * 8 * PAGE_FACTS
+        begins = np.int64(_header(position, end, facts))
         if begins < 0:
             ended = np.int64(UNFINISHED)
             break
@@ -82,9 +82,9 @@ def next_pages(
             store_u64(facts + 80, np.uint64(high))
             size += load_i64(facts + 8)
             pages += 1
-        at = begins + load_i64(facts + 16)
+        position = begins + load_i64(facts + 16)
         low = high
-    store_u64(state, np.uint64(at))
+    store_u64(state, np.uint64(position))
     store_u64(state + 8, np.uint64(first))
     store_u64(state + 16, np.uint64(ended))
     return pages
@@ -117,23 +117,23 @@ def _first_from(rows: Any, low: Any, high: Any, least: Any) -> Any:
 
 
 @compiled
-def _header(data: Any, end: Any, found: Any) -> Any:
+def _header(data: Any, end: Any, page: Any) -> Any:
     """Read the header that lies at `data`, not beyond `end`; return where its page begins, or UNREADABLE.
 
     One without a fact that all headers of its type have is none: a flipped bit can make an empty one.
     """
     for slot in range(PAGE_FACTS):
-        store_u64(found + 8 * slot, np.uint64(0))
-    store_u64(found + 24, np.uint64(2**64 - 1))
-    at, number, depth = np.int64(data), np.int64(0), np.int64(0)
-    outer, inner, seen = np.int64(0), np.int64(0), np.int64(0)
-    while at < end:
-        byte = np.int64(load_u8(at))
+        store_u64(page + 8 * slot, np.uint64(0))
+    store_u64(page + 24, np.uint64(2**64 - 1))
+    position, number, depth = np.int64(data), np.int64(0), np.int64(0)
+    outer, inner, seen_fields = np.int64(0), np.int64(0), np.int64(0)
+    while position < end:
+        byte = np.int64(load_u8(position))
         kind, step = byte & 15, byte >> 4
-        at += 1
+        position += 1
         if byte == 0:
             if depth == 0:
-                return at if _is_whole(load_i64(found), seen) else np.int64(UNREADABLE)
+                return position if _is_whole(load_i64(page), seen_fields) else np.int64(UNREADABLE)
             depth -= 1
             number = outer if depth == 0 else inner
             continue
@@ -147,35 +147,35 @@ def _header(data: Any, end: Any, found: Any) -> Any:
             depth += 1
             number = np.int64(0)
         elif kind in (_BYTE, _DOUBLE):
-            at += 1 if kind == _BYTE else 8
+            position += 1 if kind == _BYTE else 8
         elif _I16 <= kind <= _BINARY and kind != _DOUBLE:
-            value, at = varint_at(at, end)
+            value, position = varint_at(position, end)
             if value < 0:
                 return np.int64(UNREADABLE)
             if kind == _BINARY:
-                at += value
+                position += value
                 continue
-            slot = _slot(load_i64(found), depth, outer, number)
+            slot = _slot(load_i64(page), depth, outer, number)
             if slot == _CRC:
                 value = (((value >> 1) ^ -(value & 1)) & 0xFFFFFFFF) << 1
             if slot >= 0:
                 if kind != _I32 or value & 1:
                     return np.int64(UNREADABLE)
-                store_u64(found + 8 * slot, np.uint64(value >> 1))
-                seen |= np.int64(1) << slot
+                store_u64(page + 8 * slot, np.uint64(value >> 1))
+                seen_fields |= np.int64(1) << slot
         elif kind not in (_TRUE, _FALSE):
             return np.int64(UNREADABLE)
     return np.int64(UNREADABLE)
 
 
 @compiled
-def _is_whole(kind: Any, seen: Any) -> Any:
+def _is_whole(kind: Any, seen_fields: Any) -> Any:
     """Return whether a page of a type has all that its header needs."""
     if kind == DATA_PAGE:
-        return seen & _OF_DATA == _OF_DATA
+        return seen_fields & _OF_DATA == _OF_DATA
     if kind == DICTIONARY_PAGE:
-        return seen & _OF_DICTIONARY == _OF_DICTIONARY
-    return seen & _OF_ALL == _OF_ALL
+        return seen_fields & _OF_DICTIONARY == _OF_DICTIONARY
+    return seen_fields & _OF_ALL == _OF_ALL
 
 
 @compiled
@@ -191,14 +191,14 @@ def _slot(kind: Any, depth: Any, outer: Any, number: Any) -> Any:
 
 
 @compiled
-def varint_at(at: Any, end: Any) -> Any:
+def varint_at(position: Any, end: Any) -> Any:
     """Return a number and where it ends; a negative one where it ends too late."""
     value, shift = np.int64(0), np.int64(0)
-    while at < end and shift < 56:
-        byte = np.int64(load_u8(at))
-        at += 1
+    while position < end and shift < 56:
+        byte = np.int64(load_u8(position))
+        position += 1
         value |= (byte & 127) << shift
         shift += 7
         if byte < 128:
-            return value, at
-    return np.int64(UNREADABLE), at
+            return value, position
+    return np.int64(UNREADABLE), position

@@ -81,8 +81,8 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
         count = load_i64(page + 80) - low
         own = ranks + 8 * low
         if flags == 0:
-            for wanted in range(low, low + count):
-                store_u64(ranks + 8 * wanted, np.uint64(load_i64(rows + 8 * wanted) - first))
+            for index in range(low, low + count):
+                store_u64(ranks + 8 * index, np.uint64(load_i64(rows + 8 * index) - first))
         elif not ranked(levels, levels_end, rows + 8 * low, count, first, flags + low, own):
             return np.int64(UNREADABLE)
         places: Any = np.int64(0)
@@ -118,12 +118,12 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
 def _copied_values(
     values: Any, values_end: Any, kind: Any, width: Any, size: Any, ranks: Any, count: Any, target: Any
 ) -> Any:  # fmt: skip
-    there = (values_end - values) // width
+    stored_count = (values_end - values) // width
     is_plain = kind == FIXED and size == width
     # A loop that may end early is not made of gathers: with them scattered rows took 1.4 times as long.
-    for wanted in range(count):
-        rank, to = load_i64(ranks + 8 * wanted), target + wanted * size
-        if rank >= there:
+    for index in range(count):
+        rank, to = load_i64(ranks + 8 * index), target + index * size
+        if rank >= stored_count:
             return False
         if is_plain and size == 8:
             store_u64(to, load_u64(values + 8 * rank) if rank >= 0 else np.uint64(0))
@@ -135,37 +135,37 @@ def _copied_values(
 
 
 @compiled
-def _copy_value(at: Any, is_null: Any, kind: Any, width: Any, size: Any, target: Any) -> None:
+def _copy_value(source: Any, is_null: Any, kind: Any, width: Any, size: Any, target: Any) -> None:
     if is_null:
         for byte in range(size):
             store_u8(target + byte, np.uint8(0))
     elif kind == FIXED and size == width:
-        copy_bytes(target, at, np.int64(size))
+        copy_bytes(target, source, np.int64(size))
     elif kind == INT96:
-        day = np.int64(load_u32(at + 8)) - _UNIX_DAY
-        store_u64(target, np.uint64(day * _DAY_NANOS + load_i64(at)))
+        day = np.int64(load_u32(source + 8)) - _UNIX_DAY
+        store_u64(target, np.uint64(day * _DAY_NANOS + load_i64(source)))
     else:
-        highest = at if kind == BIG_ENDIAN else at + width - 1
+        highest = source if kind == BIG_ENDIAN else source + width - 1
         sign = np.uint8(255) if load_u8(highest) > 127 else np.uint8(0)
         for byte in range(size):
             if byte >= width:
                 store_u8(target + byte, sign)
             elif kind == BIG_ENDIAN:
-                store_u8(target + byte, load_u8(at + width - 1 - byte))
+                store_u8(target + byte, load_u8(source + width - 1 - byte))
             else:
-                store_u8(target + byte, load_u8(at + byte))
+                store_u8(target + byte, load_u8(source + byte))
 
 
 @compiled
 def _copied_bits(values: Any, values_end: Any, ranks: Any, count: Any, target: Any) -> Any:
-    for wanted in range(count):
-        rank = load_i64(ranks + 8 * wanted)
+    for index in range(count):
+        rank = load_i64(ranks + 8 * index)
         bit = np.int64(0)
         if rank >= 0:
             bit = packed_number(values, values_end, rank, np.int64(1))
         if bit < 0:
             return False
-        store_u8(target + wanted, np.uint8(bit))
+        store_u8(target + index, np.uint8(bit))
     return True
 
 
@@ -177,43 +177,43 @@ def _placed(
 
     `places`: of a dictionary; 0: ranks ascend, and texts lie one behind the other.
     """
-    at: Any = np.int64(values)
+    position: Any = np.int64(values)
     value = np.int64(0)
-    for wanted in range(count):
-        rank = load_i64(ranks + 8 * wanted)
+    for index in range(count):
+        rank = load_i64(ranks + 8 * index)
         if rank >= 0:
             if places != 0:
                 if rank >= place_count:
                     return np.int64(UNREADABLE)
-                at = load_i64(places + 8 * rank)
+                position = load_i64(places + 8 * rank)
             else:
-                while value < rank and at + 4 <= values_end:
-                    at += 4 + np.int64(load_u32(at))
+                while value < rank and position + 4 <= values_end:
+                    position += 4 + np.int64(load_u32(position))
                     value += 1
-            if at + 4 > values_end:
+            if position + 4 > values_end:
                 return np.int64(UNREADABLE)
-            size = np.int64(load_u32(at))
-            if at + 4 + size > values_end:
+            size = np.int64(load_u32(position))
+            if position + 4 + size > values_end:
                 return np.int64(UNREADABLE)
-            store_u64(ranks + 8 * wanted, np.uint64(at + 4))
+            store_u64(ranks + 8 * index, np.uint64(position + 4))
             written += size
-        store_u32(ends + 4 * wanted, np.uint32(written))
+        store_u32(ends + 4 * index, np.uint32(written))
     return written
 
 
-def _texts_work(*given: int) -> int:
-    return given[2]
+def _texts_work(*arguments: int) -> int:
+    return arguments[2]
 
 
 @compiled_with(work=_texts_work)
 def place_texts(values: int, values_end: int, count: int, places: int) -> Any:
     """Note of `count` texts, one behind the other, where each lies, 8 bytes each; return 0 or UNREADABLE."""
-    at: Any = np.int64(values)
+    position: Any = np.int64(values)
     for value in range(count):
-        if at + 4 > values_end:
+        if position + 4 > values_end:
             return np.int64(UNREADABLE)
-        store_u64(places + 8 * value, np.uint64(at))
-        at += 4 + np.int64(load_u32(at))
+        store_u64(places + 8 * value, np.uint64(position))
+        position += 4 + np.int64(load_u32(position))
     return np.int64(0)
 
 
@@ -225,8 +225,8 @@ def copy_texts(places: int, ends: int, count: int, target: int) -> None:
     """
     before = np.int64(load_u32(ends - 4))
     start = before
-    for wanted in range(count):
-        end = np.int64(load_u32(ends + 4 * wanted))
+    for index in range(count):
+        end = np.int64(load_u32(ends + 4 * index))
         if end > start:
-            copy_bytes(target + start - before, load_i64(places + 8 * wanted), end - start)
+            copy_bytes(target + start - before, load_i64(places + 8 * index), end - start)
         start = end

@@ -35,8 +35,8 @@ def is_valid_at(bitmaps: Longs, bit_offsets: Longs, run: int, row: int) -> Any:
     source = bitmaps[run]
     if source == 0:
         return True
-    where = bit_offsets[run] + np.int64(row)
-    return ((np.int64(load_u8(source + (where >> 3))) >> (where & 7)) & 1) == 1
+    bit = bit_offsets[run] + np.int64(row)
+    return ((np.int64(load_u8(source + (bit >> 3))) >> (bit & 7)) & 1) == 1
 
 
 @compiled
@@ -54,9 +54,9 @@ def pick_valid(
         start, stop = offsets[group], offsets[group + 1]
         picked[group] = -1
         for step in range(stop - start):
-            at = stop - 1 - step if backwards else start + step
-            if is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
-                picked[group] = at
+            position = stop - 1 - step if backwards else start + step
+            if is_valid_at(bitmaps, bit_offsets, run[position], row[position]):
+                picked[group] = position
                 break
 
 
@@ -66,7 +66,7 @@ def place_picked(
     from_row: NDArray[np.int32],
     positions: Longs,
     flags: Bools,
-    nothing: int,
+    absent: int,
     run: NDArray[np.uint16],
     row: NDArray[np.int32],
 ) -> bool:
@@ -75,14 +75,14 @@ def place_picked(
     Returns whether there was a -1.
     """
     missed = False
-    at = 0
+    cursor = 0
     for group in range(len(flags)):
         if not flags[group]:
             continue
-        position = positions[at]
-        at += 1
+        position = positions[cursor]
+        cursor += 1
         if position < 0:
-            run[group], row[group] = nothing, 0
+            run[group], row[group] = absent, 0
             missed = True
         else:
             run[group], row[group] = from_run[position], from_row[position]
@@ -110,11 +110,11 @@ def take_valid(
         start, stop = offsets[group], offsets[group + 1]
         valid[group] = False
         for step in range(stop - start):
-            at = stop - 1 - step if backwards else start + step
-            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+            position = stop - 1 - step if backwards else start + step
+            if not is_valid_at(bitmaps, bit_offsets, run[position], row[position]):
                 continue
             valid[group] = True
-            source = data[run[at]] + width * np.int64(row[at])
+            source = data[run[position]] + width * np.int64(row[position])
             if width == 8:
                 store_u64(target + 8 * group, load_u64(source))
             elif width == 4:
@@ -141,14 +141,14 @@ def pick_greatest(
     """Pick a valid row of the greatest (or `least`) word of each group: the first such, or `last`."""
     for group in range(len(offsets) - 1):
         best = -1
-        for at in range(offsets[group], offsets[group + 1]):
-            if len(valid) > 0 and not valid[at]:
+        for index in range(offsets[group], offsets[group + 1]):
+            if len(valid) > 0 and not valid[index]:
                 continue
-            better = best < 0 or (last and words[at] == words[best])
+            better = best < 0 or (last and words[index] == words[best])
             if not better:
-                better = words[at] < words[best] if least else words[at] > words[best]
+                better = words[index] < words[best] if least else words[index] > words[best]
             if better:
-                best = at
+                best = index
         picked[group] = best
 
 
@@ -167,24 +167,24 @@ def order_around_greatest(
         new_offsets[group] = total
         older = 0
         best = -1
-        for at in range(start, stop):
-            if not valid[at]:
+        for index in range(start, stop):
+            if not valid[index]:
                 continue
-            if best >= 0 and words[at] < words[best]:
+            if best >= 0 and words[index] < words[best]:
                 older += 1
             else:
-                best = at
+                best = index
         before, after = total + older - 1, total + older
         best = -1
-        for at in range(start, stop):
-            if not valid[at]:
+        for index in range(start, stop):
+            if not valid[index]:
                 continue
-            if best >= 0 and words[at] < words[best]:
-                rows[before] = at
+            if best >= 0 and words[index] < words[best]:
+                rows[before] = index
                 before -= 1
             else:
-                best = at
-                rows[after] = at
+                best = index
+                rows[after] = index
                 after += 1
         total = after
     new_offsets[len(offsets) - 1] = total
@@ -206,17 +206,17 @@ def find_resets(
         resets[group] = -1
         for clock in range(clocks):
             best[clock] = -1
-        for at in range(offsets[group], offsets[group + 1]):
-            empties = deletes[at] and clocks == 0
+        for index in range(offsets[group], offsets[group + 1]):
+            empties = deletes[index] and clocks == 0
             for clock in range(clocks):
-                here = clock * count + at
-                if not valid[here]:
+                slot = clock * count + index
+                if not valid[slot]:
                     continue
-                if best[clock] < 0 or words[here] >= words[best[clock]]:
-                    empties = empties or deletes[at]
-                    best[clock] = here
+                if best[clock] < 0 or words[slot] >= words[best[clock]]:
+                    empties = empties or deletes[index]
+                    best[clock] = slot
             if empties:
-                resets[group] = at
+                resets[group] = index
                 for clock in range(clocks):
-                    here = clock * count + at
-                    best[clock] = here if valid[here] else -1
+                    slot = clock * count + index
+                    best[clock] = slot if valid[slot] else -1

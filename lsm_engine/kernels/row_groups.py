@@ -48,15 +48,15 @@ def separate(
     """
     groups = late = 0
     last_sequence = last_run = last_row = np.int64(-1)
-    for at in range(len(tags)):
-        run_here = np.int64(ages[tags[at] >> 32])
-        row_here = tags[at] & 0xFFFFFFFF
-        run[at] = run_here
-        row[at] = row_here
-        fresh = at == 0 or words[at] != words[at - 1]
+    for index in range(len(tags)):
+        run_here = np.int64(ages[tags[index] >> 32])
+        row_here = tags[index] & 0xFFFFFFFF
+        run[index] = run_here
+        row[index] = row_here
+        fresh = index == 0 or words[index] != words[index - 1]
         if not fresh and form != ONE_WORD:
-            fresh = compare_tags(form, tail, addresses, tags[at], tags[at - 1]) != 0
-        starts[groups] = at
+            fresh = compare_tags(form, tail, addresses, tags[index], tags[index - 1]) != 0
+        starts[groups] = index
         groups += fresh
         if len(sequences) > 0:
             sequence = np.int64(load_i64(sequences[run_here] + 8 * row_here))
@@ -76,23 +76,23 @@ def _is_newer(ranks: Ranks, a: Any, i: Any, b: Any, j: Any) -> Any:
     form, tail, addresses, first, sequences = ranks
     if form != UNRANKED:
         word = load_u64(load_i64(first + 8 * a) + 8 * i)
-        other = load_u64(load_i64(first + 8 * b) + 8 * j)
-        if word != other:
-            return word > other
+        right_word = load_u64(load_i64(first + 8 * b) + 8 * j)
+        if word != right_word:
+            return word > right_word
         order = compare_tied(form, tail, addresses, a, i, b, j)
         if order != 0:
             return order > 0
-    one = load_i64(load_i64(sequences + 8 * a) + 8 * i)
+    left_sequence = load_i64(load_i64(sequences + 8 * a) + 8 * i)
     two = load_i64(load_i64(sequences + 8 * b) + 8 * j)
-    if one != two:
-        return one > two
+    if left_sequence != two:
+        return left_sequence > two
     return a > b or (a == b and i > j)
 
 
 @compiled
-def _put(runs: int, rows: int, at: int, run: Any, row: Any) -> None:
-    store_u16(runs + 2 * at, np.uint16(run))
-    store_u32(rows + 4 * at, np.uint32(row))
+def _store_place(runs: int, rows: int, position: int, run: Any, row: Any) -> None:
+    store_u16(runs + 2 * position, np.uint16(run))
+    store_u32(rows + 4 * position, np.uint32(row))
 
 
 @compiled
@@ -106,9 +106,9 @@ def _sort_few(ranks: Ranks, runs: int, rows: int, low: int, high: int) -> None:
             above = np.int64(load_i32(rows + 4 * hole - 4))
             if not _is_newer(ranks, before, above, run, row):
                 break
-            _put(runs, rows, hole, before, above)
+            _store_place(runs, rows, hole, before, above)
             hole -= 1
-        _put(runs, rows, hole, run, row)
+        _store_place(runs, rows, hole, run, row)
 
 
 @compiled
@@ -116,17 +116,17 @@ def _merge(
     ranks: Ranks, runs: int, rows: int, low: int, middle: int, high: int, to: int, to_rows: int
 ) -> None:
     """Merge positions low to middle with those from there to high, into `to` from its beginning."""
-    left, right = low, middle
-    for at in range(high - low):
-        from_right = left >= middle
+    left_index, right = low, middle
+    for index in range(high - low):
+        from_right = left_index >= middle
         if not from_right and right < high:
-            a, b = np.int64(load_u16(runs + 2 * left)), np.int64(load_u16(runs + 2 * right))
-            i, j = np.int64(load_i32(rows + 4 * left)), np.int64(load_i32(rows + 4 * right))
+            a, b = np.int64(load_u16(runs + 2 * left_index)), np.int64(load_u16(runs + 2 * right))
+            i, j = np.int64(load_i32(rows + 4 * left_index)), np.int64(load_i32(rows + 4 * right))
             from_right = _is_newer(ranks, a, i, b, j)
-        source = right if from_right else left
-        _put(to, to_rows, at, load_u16(runs + 2 * source), load_i32(rows + 4 * source))
+        source = right if from_right else left_index
+        _store_place(to, to_rows, index, load_u16(runs + 2 * source), load_i32(rows + 4 * source))
         right += from_right
-        left += not from_right
+        left_index += not from_right
 
 
 def _rows_in_all(ranks: Ranks, runs: int, rows: int, count: int, *_: Any) -> int:

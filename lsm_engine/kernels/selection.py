@@ -12,10 +12,10 @@ R = TypeVar("R", pa.Table, pa.RecordBatch)
 _ROWS_WORTH_A_SLICE = 16 * 1024
 
 
-def keep(rows: R, kept: Bools) -> R:
+def keep(rows: R, flags: Bools) -> R:
     """Return the rows whose flag is set; without a copy where they are neighbours."""
-    positions = np.flatnonzero(kept)
-    if len(positions) == len(kept):
+    positions = np.flatnonzero(flags)
+    if len(positions) == len(flags):
         return rows
     return take(rows, positions)
 
@@ -55,7 +55,7 @@ class RowsLeft:
     def __len__(self) -> int:
         return self._count - len(self._dropped)
 
-    def of(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def filter_column(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return what is left of a column."""
         assert len(column) == self._count, "a column of other rows"
         if not len(self._dropped):
@@ -68,11 +68,13 @@ class RowsLeft:
         if column.num_chunks != 1 or not _is_flags_and_values(column.type):
             return column.filter(self._mask)
         values = column.chunk(0)
-        there = _array(column.type, len(values), None, values.buffers()[1], values.offset)
-        left = there.filter(self._mask)
+        values_array = _array(column.type, len(values), None, values.buffers()[1], values.offset)
+        selected = values_array.filter(self._mask)
         if values.null_count:
-            left = _array(column.type, len(left), self._flags_of(values), left.buffers()[1])
-        return pa.chunked_array([left])
+            selected = _array(
+                column.type, len(selected), self._flags_of(values), selected.buffers()[1]
+            )
+        return pa.chunked_array([selected])
 
     def _flags_of(self, values: pa.Array) -> pa.Buffer:
         """Return which of the rows left are not null; as bytes they take a quarter of the time."""

@@ -11,8 +11,8 @@ from lsm_engine.kernels.keys import ONE_WORD
 _STRETCH = 32
 
 
-def _rows_of_both(*given: Any) -> int:
-    stop_a, stop_b = given[5], given[8]
+def _rows_of_both(*arguments: Any) -> int:
+    stop_a, stop_b = arguments[5], arguments[8]
     return int(stop_a + stop_b)
 
 

@@ -56,8 +56,8 @@ def assembled(
 def _gathered(
     batches: Sequence[pa.RecordBatch], names: list[str], places: Places
 ) -> dict[str, pa.ChunkedArray]:
-    made = gather([batch.select(names) for batch in batches], *places)
-    return dict(zip(names, made.columns, strict=True))
+    gathered = gather([batch.select(names) for batch in batches], *places)
+    return dict(zip(names, gathered.columns, strict=True))
 
 
 def _picked(
@@ -70,8 +70,8 @@ def _picked(
 ) -> dict[str, pa.ChunkedArray]:
     parts = [batch.select(names) for batch in batches]
     run, row = newest[0].copy(), newest[1].copy()
-    nothing = len(parts)
-    if place_picked(versions.run, versions.row, positions, flags, nothing, run, row):
+    null_part = len(parts)
+    if place_picked(versions.run, versions.row, positions, flags, null_part, run, row):
         schema = parts[0].schema
         parts.append(
             pa.RecordBatch.from_arrays([nulls(1, kind) for kind in schema.types], schema=schema)
@@ -92,9 +92,9 @@ def _computed(
 
 
 def _kinds(column: pa.ChunkedArray, flags: Bools, kinds: NDArray[np.int8]) -> pa.Array:
-    found = column.to_numpy().copy()
-    found[flags] = kinds
-    return pa.array(found)
+    numbers = column.to_numpy().copy()
+    numbers[flags] = kinds
+    return pa.array(numbers)
 
 
 def _one_column(values: pa.Array, schema: pa.Schema) -> pa.RecordBatch:

@@ -40,10 +40,10 @@ class BeforeMerge:
     is_new: Bools
 
     @staticmethod
-    def of(order: MergeOrder, ages: Sequence[int]) -> "BeforeMerge":
+    def from_order(order: MergeOrder, ages: Sequence[int]) -> "BeforeMerge":
         """Leave out rows that a younger one, also not new, stands for. `ages`: one per source."""
-        found, dropped, kept = _found(order, ages)
-        return _found(chosen_rows(order, kept), ages)[0] if dropped else found
+        merge, dropped, survives = _find_before(order, ages)
+        return _find_before(chosen_rows(order, survives), ages)[0] if dropped else merge
 
     @property
     def unknown(self) -> Bools:
@@ -51,11 +51,13 @@ class BeforeMerge:
         return self.is_new & (self.before < 0)
 
 
-def _found(order: MergeOrder, ages: Sequence[int]) -> tuple[BeforeMerge, int, Bools]:
+def _find_before(order: MergeOrder, ages: Sequence[int]) -> tuple[BeforeMerge, int, Bools]:
     before, is_new = np.empty(len(order.starts), np.int64), np.empty(len(order.starts), np.bool_)
-    kept = np.empty(len(order), np.bool_)
-    dropped = find_before(order.run, order.starts, np.array(ages, np.int64), before, is_new, kept)
-    return BeforeMerge(order=order, before=before, is_new=is_new), dropped, kept
+    survives = np.empty(len(order), np.bool_)
+    dropped = find_before(
+        order.run, order.starts, np.array(ages, np.int64), before, is_new, survives
+    )
+    return BeforeMerge(order=order, before=before, is_new=is_new), dropped, survives
 
 
 @record
@@ -70,14 +72,14 @@ class ChangeRules:
     compared: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(schema: TableSchema) -> "ChangeRules":
+    def from_schema(schema: TableSchema) -> "ChangeRules":
         """Return the rules of a table."""
         options = schema.options
         compared = None
         if options[core_options.CHANGELOG_ROW_DEDUPLICATE]:
             ignored = options[core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
-            beside = {*schema.primary_keys, *ignored}
-            compared = tuple(name for name in schema.names if name not in beside)
+            uncompared = {*schema.primary_keys, *ignored}
+            compared = tuple(name for name in schema.names if name not in uncompared)
         return ChangeRules(
             inserts_only=options[core_options.MERGE_ENGINE].policy.keeps_first_row,
             compared=compared,
@@ -99,16 +101,16 @@ class ChangeRules:
         order = merge.order
         lay_out_changes(codes, merge.before, order.run, order.row, len(sources), runs, rows, kinds)
         emitted = gather([*sources, after], runs, rows)
-        at = emitted.schema.get_field_index(VALUE_KIND)
-        return emitted.set_column(at, emitted.schema.field(at), pa.array(kinds))
+        kind_index = emitted.schema.get_field_index(VALUE_KIND)
+        return emitted.set_column(kind_index, emitted.schema.field(kind_index), pa.array(kinds))
 
     def _codes(
         self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table
     ) -> NDArray[np.int8]:
         was = np.zeros(len(merge.before), np.bool_)
-        found = np.flatnonzero(merge.before >= 0)
-        there = merge.order.take(merge.before[found])
-        was[found] = True if self.inserts_only else adds(kinds_of(there, sources))
+        with_before = np.flatnonzero(merge.before >= 0)
+        before_order = merge.order.take(merge.before[with_before])
+        was[with_before] = True if self.inserts_only else adds(kinds_of(before_order, sources))
         kinds = fixed_values(one_array(after.column(VALUE_KIND)), np.int8)
         # A first row below the merge is there too: its key is marked as already emitted.
         is_now = ~retracts(kinds) if self.inserts_only else adds(kinds)
@@ -128,8 +130,10 @@ class ChangeRules:
     ) -> Bools:
         assert self.compared is not None
         names = list(self.compared)
-        there = merge.order.take(merge.before[keys])
-        before = gather([source.select(names) for source in sources], there.run, there.row)
+        before_order = merge.order.take(merge.before[keys])
+        before = gather(
+            [source.select(names) for source in sources], before_order.run, before_order.row
+        )
         zeros = np.zeros(len(keys), np.uint16)
         now = gather([after.select(names)], zeros, keys.astype(np.int32))
         return equal_rows(before.columns, now.columns, len(keys))

@@ -26,12 +26,12 @@ class FirstRow:
         """Return the first version of each key."""
         if len(order.starts) == len(order):
             return order
-        taken = retracts(kinds_of(order, sources))
-        if taken.any():
+        is_retract = retracts(kinds_of(order, sources))
+        if is_retract.any():
             alone = np.repeat(
                 counts_of_each(order.starts, len(order)) == 1,
                 counts_of_each(order.starts, len(order)),
             )
-            if (taken & ~alone).any():
+            if (is_retract & ~alone).any():
                 raise InvalidInputError(REFUSAL, kind=ErrorKind.INVALID_ROWS, column=VALUE_KIND)
         return order.take(first_of_each(order.starts))

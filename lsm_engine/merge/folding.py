@@ -58,8 +58,8 @@ class Removal:
         words, valid = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
         if self.clocks:
             clocks = [group.clock(versions) for group in self.clocks]
-            words = np.concatenate([one for one, _ in clocks])
-            valid = np.concatenate([one for _, one in clocks])
+            words = np.concatenate([clock_words for clock_words, _ in clocks])
+            valid = np.concatenate([clock_valid for _, clock_valid in clocks])
         find_resets(words, valid, len(self.clocks), deletes, versions.offsets, resets)
         return resets
 
@@ -105,13 +105,15 @@ class Folding:
     @property
     def adds_may_remove(self) -> bool:
         """See MergeFunction."""
-        return any(one.adds_may_remove for rule in self.rules for _, one in rule.functions)
+        return any(
+            function.adds_may_remove for rule in self.rules for _, function in rule.functions
+        )
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """See MergeFunction."""
-        wanted = frozenset(names)
-        rules = (rule for rule in self.rules if not wanted.isdisjoint(rule.columns))
-        needed = wanted.union(*(rule.needs for rule in rules))
+        columns = frozenset(names)
+        rules = (rule for rule in self.rules if not columns.isdisjoint(rule.columns))
+        needed = columns.union(*(rule.needs for rule in rules))
         return needed.union(*(clock.sequence for clock in self.removal.clocks))
 
     def merge(
@@ -173,9 +175,9 @@ class Folding:
             return self._without_retracts(order, batches, flags)
         rows = order if flags.all() else chosen_groups(order, flags)
         kinds = kinds_of(rows, batches)
-        taken = ~adds(kinds)
+        is_retract = ~adds(kinds)
         was_reset = np.zeros(len(flags), np.bool_)
-        versions = versions_of(rows, batches, taken, self.key_columns)
+        versions = versions_of(rows, batches, is_retract, self.key_columns)
         self._check(versions)
         lasts = kinds[last_of_each(rows.starts, len(rows))]
         versions, was_reset[flags] = self._without_removed(versions, kinds)
@@ -186,12 +188,12 @@ class Folding:
             flags[flags] = several
         if not flags.any():
             return _Several(flags=flags, versions=versions, kinds=lasts, was_reset=was_reset)
-        left = np.zeros(len(versions), np.bool_)
+        is_deleted = np.zeros(len(versions), np.bool_)
         if versions.retracts is not None:
-            left = versions.retracts
+            is_deleted = versions.retracts
         # Retracts alone are folded as if they added, and stay one retract.
-        only = np.logical_and.reduceat(left, versions.offsets[:-1])
-        mixed = left & ~np.repeat(only, np.diff(versions.offsets))
+        only = np.logical_and.reduceat(is_deleted, versions.offsets[:-1])
+        mixed = is_deleted & ~np.repeat(only, np.diff(versions.offsets))
         return _Several(
             flags=flags,
             versions=versions.with_retracts(mixed),
@@ -230,12 +232,12 @@ class Folding:
         the removal, or before one by a clock, which may be behind the clock of versions below.
         """
         resets = self.removal.resets(versions, kinds)
-        found = resets >= 0
-        if not found.any():
-            return versions, found
-        first = np.where(found, resets, versions.offsets[:-1])
+        has_reset = resets >= 0
+        if not has_reset.any():
+            return versions, has_reset
+        first = np.where(has_reset, resets, versions.offsets[:-1])
         is_last = resets == versions.offsets[1:] - 1
-        lost = found & ~is_last
+        lost = has_reset & ~is_last
         if self.removal.clocks:
             removals = np.zeros(len(versions), np.bool_)
             removals[resets[lost]] = True
@@ -244,13 +246,13 @@ class Folding:
         else:
             first = np.where(lost, resets + 1, first)
         flags = np.arange(len(versions)) >= np.repeat(first, np.diff(versions.offsets))
-        return versions.kept(flags), lost
+        return versions.filtered(flags), lost
 
     def _folded(self, versions: Versions) -> dict[str, Folded]:
-        wanted = frozenset(versions.schema.names)
+        columns = frozenset(versions.schema.names)
         folded: dict[str, Folded] = {}
         for rule in self.rules:
-            folded.update(rule.fold(versions, wanted))
+            folded.update(rule.fold(versions, columns))
         return folded
 
     def _lost(self, order: MergeOrder, batches: list[pa.RecordBatch]) -> Bools | None:
@@ -261,8 +263,8 @@ class Folding:
         lost = several.was_reset
         if several.versions.retracts is not None:
             for rule in self.rules:
-                for one in rule.needs_full_history(several.versions):
-                    lost[several.flags] |= one
+                for reason in rule.needs_full_history(several.versions):
+                    lost[several.flags] |= reason
         return lost
 
     def _removing(self, order: MergeOrder, batches: list[pa.RecordBatch]) -> Bools | None:
@@ -271,8 +273,12 @@ class Folding:
             return None
         versions = versions_of(order, batches, None, self.key_columns)
         functions = (pair for rule in self.rules for pair in rule.functions)
-        found = [one.removes(versions, name) for name, one in functions if one.adds_may_remove]
-        removing: Bools = np.logical_or.reduce(found)
+        removals = [
+            function.removes(versions, name)
+            for name, function in functions
+            if function.adds_may_remove
+        ]
+        removing: Bools = np.logical_or.reduce(removals)
         return removing
 
     def _check(self, versions: Versions) -> None:

@@ -31,12 +31,12 @@ class GroupOption:
 
 def group_options(schema: TableSchema) -> tuple[GroupOption, ...]:
     """Return the sequence groups that the options describe, unchecked."""
-    found = []
+    groups = []
     for key, text in sorted(schema.options.texts.items()):
         if key.startswith("fields.") and key.endswith("." + SUFFIX):
             clocks = names(key.removeprefix("fields.").removesuffix("." + SUFFIX))
-            found.append(GroupOption(key=key, sequence=clocks, members=names(text)))
-    return tuple(found)
+            groups.append(GroupOption(key=key, sequence=clocks, members=names(text)))
+    return tuple(groups)
 
 
 def partial_update(schema: TableSchema) -> Folding:
@@ -90,14 +90,14 @@ def _removal(schema: TableSchema, groups: tuple[SequenceGroup, ...]) -> Removal:
             f"{key!r} does not go with sequence groups; use "
             f"{core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key!r} to name the groups that remove"
         )
-    known = {name for group in groups for name in group.sequence}
-    missing = [name for name in clocks if name not in known]
+    sequence_columns = {name for group in groups for name in group.sequence}
+    missing = [name for name in clocks if name not in sequence_columns]
     if missing:
         raise InvalidOptionError(
             f"{core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key!r} names columns that no sequence group "
             "has as its clock",
             columns=missing,
-            clocks=sorted(known),
+            clocks=sorted(sequence_columns),
         )
     removing = tuple(group for group in groups if not set(group.sequence).isdisjoint(clocks))
     return Removal(on_delete=on_delete, clocks=removing)
@@ -125,7 +125,7 @@ def _check_alone(schema: TableSchema, name: str) -> None:
 
 
 def _check_groups(schema: TableSchema, options: tuple[GroupOption, ...]) -> None:
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for option in options:
         if not option.sequence or not option.members:
             raise InvalidOptionError(f"option {option.key!r} names no columns", key=option.key)
@@ -143,13 +143,13 @@ def _check_groups(schema: TableSchema, options: tuple[GroupOption, ...]) -> None
                     key=option.key,
                     column=name,
                 )
-            if name in taken:
+            if name in owners:
                 raise InvalidOptionError(
                     f"column {name!r} is in two sequence groups, or twice in one",
                     column=name,
-                    keys=sorted({option.key, taken[name]}),
+                    keys=sorted({option.key, owners[name]}),
                 )
-            taken[name] = option.key
+            owners[name] = option.key
         for name in option.sequence:
             if schema.options.of_field(name, "aggregate-function") is not None:
                 raise InvalidOptionError(

@@ -34,7 +34,7 @@ class RecordExpiry:
     marks: bool
 
     @staticmethod
-    def of(schema: TableSchema, now_millis: int) -> "RecordExpiry | None":
+    def from_schema(schema: TableSchema, now_millis: int) -> "RecordExpiry | None":
         """Return what expires at a time; None: the table keeps its rows.
 
         Raises InvalidOptionError, naming option and column, for a column that holds no time.
@@ -82,12 +82,12 @@ class RecordExpiry:
 
         Otherwise an expired row becomes a delete, or is kept (see `marks`).
         """
-        gone = self.expired(rows.column(self.column))
-        if not gone.any() or not (is_oldest or self.marks):
+        is_expired = self.expired(rows.column(self.column))
+        if not is_expired.any() or not (is_oldest or self.marks):
             return rows
         if is_oldest:
-            return rows.filter(pa.array(~gone))
-        return with_deletes(rows, gone)
+            return rows.filter(pa.array(~is_expired))
+        return with_deletes(rows, is_expired)
 
     def deletes(self, rows: Rows, *, is_oldest: bool) -> npt.NDArray[np.bool_]:
         """Return which merged rows are deletes from now on, as `applied` lets them go."""
@@ -100,9 +100,9 @@ def with_deletes(rows: Rows, flags: npt.NDArray[np.bool_]) -> Rows:
     """Return rows of which the flagged ones are deletes."""
     if not flags.any():
         return rows
-    at = rows.schema.get_field_index(VALUE_KIND)
-    kinds = np.where(flags, np.int8(RowKind.DELETE.value), rows.column(at).to_numpy())
-    return rows.set_column(at, rows.schema.field(at), pa.array(kinds, pa.int8()))
+    kind_index = rows.schema.get_field_index(VALUE_KIND)
+    kinds = np.where(flags, np.int8(RowKind.DELETE.value), rows.column(kind_index).to_numpy())
+    return rows.set_column(kind_index, rows.schema.field(kind_index), pa.array(kinds, pa.int8()))
 
 
 def _millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

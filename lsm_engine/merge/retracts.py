@@ -51,9 +51,9 @@ def deleted_columns(schema: TableSchema) -> tuple[str, ...]:
         or options[core_options.ROWKIND_FIELD] is not None
     ):
         return tuple(schema.names)
-    asked = {*schema.primary_keys, *schema.partition_keys, *schema.sequence_fields}
+    checked = {*schema.primary_keys, *schema.partition_keys, *schema.sequence_fields}
     return tuple(
-        field.name for field in schema.fields if field.name in asked or not field.type.nullable
+        field.name for field in schema.fields if field.name in checked or not field.type.nullable
     )
 
 

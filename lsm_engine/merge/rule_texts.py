@@ -14,9 +14,9 @@ def order_text(schema: TableSchema) -> str:
     if not schema.sequence_fields:
         return "a greater sequence number is newer"
     falling = schema.options[core_options.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING
-    which = "smaller" if falling else "greater"
+    direction = "smaller" if falling else "greater"
     fields = ", ".join(schema.sequence_fields)
-    return f"a {which} {fields} is newer, of equal ones the greater sequence number"
+    return f"a {direction} {fields} is newer, of equal ones the greater sequence number"
 
 
 def row_rule_text(schema: TableSchema) -> str:
@@ -59,6 +59,6 @@ def _partial_update(schema: TableSchema) -> dict[str, str]:
         texts |= dict.fromkeys(group.sequence, "the greatest clock of its group")
         for name in group.members:
             function = function_of(schema, name)
-            what = "as of" if function is None else f"{function}, in the order of"
-            texts[name] = f"{what} the clock {clock}"
+            description = "as of" if function is None else f"{function}, in the order of"
+            texts[name] = f"{description} the clock {clock}"
     return texts

@@ -42,7 +42,7 @@ class ColumnRule(Protocol):
         """The columns whose function cannot take values back."""
         ...
 
-    def fold(self, versions: Versions, wanted: Iterable[str]) -> dict[str, Folded]:
+    def fold(self, versions: Versions, columns: Iterable[str]) -> dict[str, Folded]:
         """Return each key's value in those columns that are wanted."""
         ...
 
@@ -159,9 +159,9 @@ class SequenceGroup:
         values = newest
         if versions.retracts is not None:
             values = newest.copy()
-            found = newest >= 0
-            found[found] = versions.retracts[newest[found]]
-            values[found] = -1
+            has_newest = newest >= 0
+            has_newest[has_newest] = versions.retracts[newest[has_newest]]
+            values[has_newest] = -1
         folded: dict[str, Folded] = {
             name: Picked(positions=newest) for name in self.sequence if name in wanted
         }
@@ -170,7 +170,7 @@ class SequenceGroup:
             for name, function in self.members
             if function is None and name in wanted
         }
-        functions = [(name, one) for name, one in self.functions if name in wanted]
+        functions = [(name, aggregator) for name, aggregator in self.functions if name in wanted]
         if functions:
             counted, positions = self._counted(versions, words, valid)
             for name, function in functions:
@@ -182,7 +182,7 @@ class SequenceGroup:
         if not self.may_need_full_history:
             return []
         counted, _ = self._counted(versions, *self.clock(versions))
-        losses = (one.needs_full_history(counted, name) for name, one in self.functions)
+        losses = (function.needs_full_history(counted, name) for name, function in self.functions)
         return [lost for lost in losses if lost is not None]
 
     def clock(self, versions: Versions) -> tuple[Words, Bools]:

@@ -34,7 +34,7 @@ class SortedVersions:
     order: MergeOrder
 
     @staticmethod
-    def of(order: MergeOrder, sources: Sequence[Source]) -> "SortedVersions":
+    def from_order(order: MergeOrder, sources: Sequence[Source]) -> "SortedVersions":
         """Return the versions that an order of the sources' rows describes."""
         return SortedVersions(sources=tuple(sources), order=order)
 
@@ -93,9 +93,9 @@ class SelectingFunction:
         """Return where the surviving rows lie."""
         chosen = self.selection.select(without_kinds(order, sources, self.ignored), sources)
         if drop_deletes:
-            kept = adds(kinds_of(chosen, sources))
-            if not kept.all():
-                chosen = chosen.take(np.flatnonzero(kept))
+            is_add = adds(kinds_of(chosen, sources))
+            if not is_add.all():
+                chosen = chosen.take(np.flatnonzero(is_add))
         return chosen
 
 
@@ -121,12 +121,12 @@ def without_kinds(
     """Return an order without rows of some kinds, and without keys that have no others."""
     if not ignored or not len(order):
         return order
-    kept = ~np.isin(kinds_of(order, sources), [kind.value for kind in ignored])
-    return order if kept.all() else chosen_rows(order, kept)
+    is_counted = ~np.isin(kinds_of(order, sources), [kind.value for kind in ignored])
+    return order if is_counted.all() else chosen_rows(order, is_counted)
 
 
 def without_deletes(rows: Source) -> Source:
     """Return rows without those that take their key away."""
     kinds = rows.column(VALUE_KIND).to_numpy()
-    kept = adds(kinds)
-    return rows if kept.all() else rows.filter(pa.array(kept))
+    is_add = adds(kinds)
+    return rows if is_add.all() else rows.filter(pa.array(is_add))

@@ -28,7 +28,7 @@ class UserSequence:
     order: SortOrder = SortOrder.ASCENDING
 
     @staticmethod
-    def of(schema: TableSchema) -> "UserSequence":
+    def from_schema(schema: TableSchema) -> "UserSequence":
         """Return the sequence fields that a table's options name."""
         return UserSequence(
             columns=schema.sequence_fields,
@@ -53,6 +53,6 @@ class UserSequence:
 
 def with_number(rows: Rows, number: int) -> Rows:
     """Return rows that all have one sequence number."""
-    at = rows.schema.get_field_index(SEQUENCE_NUMBER)
+    sequence_index = rows.schema.get_field_index(SEQUENCE_NUMBER)
     numbers = pa.array(np.full(rows.num_rows, number, np.int64))
-    return rows.set_column(at, rows.schema.field(at), numbers)
+    return rows.set_column(sequence_index, rows.schema.field(sequence_index), numbers)

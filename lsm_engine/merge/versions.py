@@ -42,13 +42,13 @@ Folded: TypeAlias = Newest | Picked | Computed
 
 def fixed_width(kind: pa.DataType) -> int | None:
     """Return the bytes of a value of a type, or None where that is not one number of whole bytes."""
-    whole = (
+    is_complete = (
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_decimal128(kind)
         or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
     )
-    return int(kind.bit_width) // 8 if whole else None
+    return int(kind.bit_width) // 8 if is_complete else None
 
 
 @record
@@ -101,7 +101,7 @@ class Versions:
         arrays = [source.column(name) for source in self.sources]
         bitmaps = [array.buffers()[0] if array.null_count else None for array in arrays]
         return (
-            np.array([one.address if one is not None else 0 for one in bitmaps], np.int64),
+            np.array([bitmap.address if bitmap is not None else 0 for bitmap in bitmaps], np.int64),
             np.array([array.offset for array in arrays], np.int64),
         )
 
@@ -118,7 +118,7 @@ class Versions:
         """Whether some source has a null in a column."""
         return any(source.column(name).null_count for source in self.sources)
 
-    def taken(self, name: str, *, backwards: bool) -> pa.Array | None:
+    def picked_values(self, name: str, *, backwards: bool) -> pa.Array | None:
         """Return each key's oldest value of a column that is not null (newest if `backwards`).
 
         Only for fixed widths of whole bytes; None for other types.
@@ -136,7 +136,7 @@ class Versions:
         bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
         return pa.Array.from_buffers(kind, count, [bits, target])
 
-    def kept(self, flags: Bools) -> "Versions":
+    def filtered(self, flags: Bools) -> "Versions":
         """Return the flagged versions; the groups stay, some perhaps empty."""
         return self.arranged(np.flatnonzero(flags), kept_offsets(self.offsets, flags))
 
@@ -169,14 +169,14 @@ class Versions:
     @property
     def adds(self) -> "Versions":
         """The versions that retract nothing; the groups stay."""
-        return self if self.retracts is None else self.kept(~self.retracts)
+        return self if self.retracts is None else self.filtered(~self.retracts)
 
     def key(self, group: int) -> dict[str, object]:
         """Return the key of a group, for people to read."""
-        at = self.offsets[group]
-        source, row = self.sources[self.run[at]], int(self.row[at])
-        known = [name for name in self.key_columns if name in source.schema.names]
-        return {name: source.column(name)[row].as_py() for name in known}
+        position = self.offsets[group]
+        source, row = self.sources[self.run[position]], int(self.row[position])
+        key_names = [name for name in self.key_columns if name in source.schema.names]
+        return {name: source.column(name)[row].as_py() for name in key_names}
 
 
 def _chosen(flags: Bools | None, positions: Longs) -> Bools | None:
@@ -194,8 +194,8 @@ def moved(folded: Folded, chosen: Versions, positions: Longs) -> Folded:
     if isinstance(folded, Computed):
         return folded
     picked = folded.positions.copy() if isinstance(folded, Picked) else last_rows(chosen)
-    found = picked >= 0
-    picked[found] = positions[picked[found]]
+    is_picked = picked >= 0
+    picked[is_picked] = positions[picked[is_picked]]
     return Picked(positions=picked)
 
 
@@ -227,8 +227,8 @@ def versions_of(
 def kept_offsets(offsets: Longs, flags: Bools) -> Longs:
     """Return where groups begin and end once only flagged rows are left."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(flags, dtype=np.int64)))
-    found: Longs = before[offsets]
-    return found
+    before_rows: Longs = before[offsets]
+    return before_rows
 
 
 def chosen_rows(order: MergeOrder, flags: Bools) -> MergeOrder:

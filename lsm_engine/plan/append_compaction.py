@@ -86,10 +86,10 @@ def _split_off(
 ) -> tuple[Sequence[tuple[DataFileMeta, ...]], Sequence[tuple[DataFileMeta, ...]]]:
     """Part the ranges up to the last one that outweighs all after it from the others."""
     total, start = sum(map(_size, stretch)), 0
-    for at, group in enumerate(stretch[:-1]):
+    for index, group in enumerate(stretch[:-1]):
         total -= _size(group)
         if _size(group) > total:
-            start = at + 1
+            start = index + 1
     return stretch[:start], stretch[start:]
 
 
@@ -147,10 +147,10 @@ def _due(
         return tuple(group)
     # Drop what outweighs all that comes after it: it was rewritten when it was that large.
     start = 0
-    for at, file in enumerate(group):
+    for index, file in enumerate(group):
         total -= file.file_size
-        if file.file_size > total and len(group) - at > 1:
-            start = at + 1
+        if file.file_size > total and len(group) - index > 1:
+            start = index + 1
         elif not in_order:
             break
     rest = tuple(group[start:])

@@ -39,7 +39,7 @@ class Conflict:
     def since(self, snapshots: Sequence[Snapshot]) -> "Conflict":
         """Return the same conflict, naming the commits made since the work began."""
         # What breaks most plans is a compaction or an overwrite: name those first.
-        ranked = sorted(snapshots, key=lambda other: other.commit_kind is CommitKind.APPEND)
+        ranked = sorted(snapshots, key=lambda snapshot: snapshot.commit_kind is CommitKind.APPEND)
         others = tuple(f"{other.commit_kind.value} {other.id}" for other in ranked[:5])
         return replace(self, others=others)
 

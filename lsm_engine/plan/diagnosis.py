@@ -94,7 +94,7 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
     yield from _damaged_readers(facts, documents)
     yield from _damaged_documents(facts, documents)
     yield from _damaged_records(facts)
-    if facts.hidden is not None and not any(one.in_newest for one in documents):
+    if facts.hidden is not None and not any(document.in_newest for document in documents):
         yield _of(
             facts, "damage", Severity.WARNING,
             "EARLIEST passes snapshots {} to {}, which retention keeps".format(*facts.hidden),
@@ -288,12 +288,12 @@ def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
     """A fixed number of buckets that fits the bytes of none of the partitions with files."""
     if not facts.buckets:
         return
-    largest = max(sum(one.sizes) for one in facts.buckets)
-    now = max(one.total for one in facts.buckets)
+    largest = max(sum(bucket.sizes) for bucket in facts.buckets)
+    now = max(bucket.total for bucket in facts.buckets)
     fits = max(1, -(-largest // BUCKET_BYTES))
     if now < 1 or (fits < WIDE_TIMES * now and now < NARROW_TIMES * fits):
         return
-    empty = sum(one.total - len(one.sizes) for one in facts.buckets)
+    empty = sum(bucket.total - len(bucket.sizes) for bucket in facts.buckets)
     wide = fits > now
     yield _of(
         facts, "buckets", Severity.WARNING if wide else Severity.NOTE,
@@ -344,14 +344,14 @@ def _retention(facts: TableFacts, stale_millis: int) -> Iterator[Finding]:
                 f"branch {branch.name!r} has not moved for {format_age(branch.age_millis)}",
                 _pinned(branch), ("branch", "delete", table, branch.name, "--yes"), f"branch {branch.name!r}",
             )  # fmt: skip
-    for one in facts.consumers:
-        if one.age_millis > stale_millis:
+    for consumer in facts.consumers:
+        if consumer.age_millis > stale_millis:
             yield _of(
                 facts, "consumers", Severity.WARNING,
-                f"consumer {one.name!r} stands at snapshot {one.at_snapshot} since "
-                f"{format_age(one.age_millis)}",
+                f"consumer {consumer.name!r} stands at snapshot {consumer.at_snapshot} since "
+                f"{format_age(consumer.age_millis)}",
                 "no snapshot from there on expires",
-                ("consumer", "reset", table, one.name), f"the place of consumer {one.name!r}",
+                ("consumer", "reset", table, consumer.name), f"the place of consumer {consumer.name!r}",
             )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class HealthReport:
     @property
     def is_healthy(self) -> bool:
         """Whether there is no error and no warning."""
-        return all(one.severity is Severity.NOTE for one in self.findings)
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
     def left_out(self) -> str:
@@ -90,10 +90,10 @@ class HealthReport:
 
     def __str__(self) -> str:
         lines = [
-            f"{one.severity.name.lower()} {one.table}: {one.what}"
-            + (f" ({one.cost})" if one.cost else "")
-            + (f" -> lsm {' '.join(one.command)}" if one.command else "")
-            for one in self.findings
+            f"{finding.severity.name.lower()} {finding.table}: {finding.what}"
+            + (f" ({finding.cost})" if finding.cost else "")
+            + (f" -> lsm {' '.join(finding.command)}" if finding.command else "")
+            for finding in self.findings
         ]
         return "\n".join(lines or [f"healthy: {counted(self.table_count, 'table')}{self.left_out}"])
 

@@ -40,7 +40,7 @@ def _stop_below_trigger(options: TableOptions) -> bool:
 def _tags_without_end(options: TableOptions) -> bool:
     ends = (core_options.TAG_NUM_RETAINED_MAX, core_options.TAG_DEFAULT_TIME_RETAINED)
     makes = options[core_options.TAG_AUTOMATIC_CREATION] in ("process-time", "watermark")
-    return makes and all(options[one] is None for one in ends)
+    return makes and all(options[end] is None for end in ends)
 
 
 def _lifetime_unused(options: TableOptions) -> bool:

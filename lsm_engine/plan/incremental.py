@@ -190,17 +190,17 @@ def delta_splits(
         if bucket == _POSTPONED:
             continue
         if key_order is None or not merges or len(files) == 1:
-            made = ChangeSplit(
+            split = ChangeSplit(
                 snapshot_id=snapshot_id, partition=partition, bucket=bucket, files=tuple(files)
             )
         else:
-            made = ChangeSplit(
+            split = ChangeSplit(
                 snapshot_id=snapshot_id,
                 partition=partition,
                 bucket=bucket,
                 sections=_sections(files, key_order),
             )
-        splits.append(made)
+        splits.append(split)
     return splits
 
 

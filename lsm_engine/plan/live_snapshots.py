@@ -126,13 +126,15 @@ def is_target_below(
 
 def newest_run(ids: Sequence[int]) -> list[int]:
     """Return the newest of the runs without a gap, of ids in ascending order."""
-    gaps = [at for at, (older, newer) in enumerate(pairwise(ids), 1) if newer != older + 1]
+    gaps = [index for index, (older, newer) in enumerate(pairwise(ids), 1) if newer != older + 1]
     return list(ids[gaps[-1] if gaps else 0 :])
 
 
 def linked_run(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """Return the newest run, of snapshots in ascending order, in which each follows the one before."""
-    cuts = [at for at, pair in enumerate(pairwise(snapshots), 1) if not follows(pair[1], pair[0])]
+    cuts = [
+        index for index, pair in enumerate(pairwise(snapshots), 1) if not follows(pair[1], pair[0])
+    ]
     return list(snapshots[cuts[-1] if cuts else 0 :])
 
 
@@ -144,7 +146,7 @@ def without_ghosts(
     Below EARLIEST those are no ghosts that lead up to it, each made on the one before.
     """
     start = believed(earliest, snapshots[-1].id if snapshots else 0)
-    passed = [one for one in snapshots if one.id < start]
+    passed = [snapshot for snapshot in snapshots if snapshot.id < start]
     live = list(snapshots[len(passed) :])
     # What lies below a snapshot that EARLIEST names may be there again after a power cut.
     under = 2 if passed and start < live[0].id else 1

@@ -29,8 +29,8 @@ def with_manifests(
     properties: Mapping[str, str] | None, manifests: Sequence[ManifestFileMeta]
 ) -> Mapping[str, str] | None:
     """Return properties that name manifests, if those are few and small."""
-    names = [one.file_name for one in manifests]
-    size = sum(one.file_size for one in manifests)
+    names = [manifest.file_name for manifest in manifests]
+    size = sum(manifest.file_size for manifest in manifests)
     if (
         not 0 < len(names) <= _COUNT_MAX
         or size > _BYTES_MAX

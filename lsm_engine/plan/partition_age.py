@@ -33,10 +33,10 @@ class PartitionClock:
             return None
         formats = _DEFAULTS if self.formatter is None else (self.formatter,)
         for format_ in formats:
-            found = re.fullmatch(_expression(format_), text)
-            if found is not None:
-                numbers = {name: int(part) for name, part in found.groupdict().items()}
-                if len(found["year"]) == 2:
+            match = re.fullmatch(_expression(format_), text)
+            if match is not None:
+                numbers = {name: int(part) for name, part in match.groupdict().items()}
+                if len(match["year"]) == 2:
                     numbers["year"] += _CENTURY
                 full = {"year": 1970, "month": 1, "day": 1} | numbers
                 try:

@@ -88,8 +88,8 @@ def forecasts(
     """Return the forecast of each bucket, those whose writers would wait soonest first."""
     none = Arrivals(file_count=0, size_bytes=0)
     found = [
-        _forecast(one, arrivals.get((one.partition, one.bucket), none), span_millis)
-        for one in pressures
+        _forecast(pressure, arrivals.get((pressure.partition, pressure.bucket), none), span_millis)
+        for pressure in pressures
     ]
     never = 1 << 62
     return tuple(

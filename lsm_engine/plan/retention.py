@@ -123,10 +123,10 @@ def choose_expired(
     oldest_kept_time = now_millis - retention.time_retained_millis
     gone = 0
     made_by = latest_possible_times([snapshot.time_millis for snapshot in snapshots])
-    for at, (snapshot, successor) in enumerate(pairwise(snapshots), 1):
+    for index, (snapshot, successor) in enumerate(pairwise(snapshots), 1):
         if snapshot.id >= end:
             break
-        if snapshot.id >= by_count and made_by[at] >= oldest_kept_time:
+        if snapshot.id >= by_count and made_by[index] >= oldest_kept_time:
             reason = (
                 f"snapshot {successor.id}, the successor of {snapshot.id}, is not older than "
                 f"{format_millis(retention.time_retained_millis)}"
@@ -153,7 +153,7 @@ def choose_expired_changelogs(
     is the newest of all, as in Java Paimon: a reader that stands there finds where its chain goes on.
     """
     first = snapshots[0].id if snapshots else None
-    own = [one for one in changelogs if first is None or one.id < first]
+    own = [changelog for changelog in changelogs if first is None or changelog.id < first]
     choice = choose_expired(
         [*own, *snapshots], retention, now_millis=now_millis, consumer_next_ids=consumer_next_ids
     )

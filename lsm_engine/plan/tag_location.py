@@ -60,7 +60,7 @@ def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True
         return Candidates(
             starts=starts, stops=stops, pruned=False, text="ranges not used: switched off"
         )
-    for at, span in enumerate(spans):
+    for index, span in enumerate(spans):
         if span.lowest is None or span.highest is None:
             continue
         if span.lowest > span.highest:
@@ -68,8 +68,8 @@ def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True
                 "a file's smallest key is above its greatest; restore it, or run verify",
                 file=span.file_name,
             )
-        starts[at] = lower_bound(keys, span.lowest)
-        stops[at] = upper_bound(keys, span.highest)
+        starts[index] = lower_bound(keys, span.lowest)
+        stops[index] = upper_bound(keys, span.highest)
     left = int((stops - starts).sum())
     share = left / everything if everything else 0.0
     if share > USELESS_SHARE and files > 1:

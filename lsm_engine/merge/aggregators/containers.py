@@ -26,11 +26,11 @@ class Collect(Aggregator):
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
-        entries = Entries.of(versions, name)
-        kept = np.ones(len(entries), np.bool_)
+        entries = Entries.from_versions(versions, name)
+        survives = np.ones(len(entries), np.bool_)
         if self.distinct or entries.retracts.any():
-            kept = left_over(entries, codes_of(entries.values), once=self.distinct)
-        lists = entries.lists(np.flatnonzero(kept), versions.schema.field(name).type)
+            survives = left_over(entries, codes_of(entries.values), once=self.distinct)
+        lists = entries.lists(np.flatnonzero(survives), versions.schema.field(name).type)
         return Computed(values=lists)
 
 
@@ -43,7 +43,7 @@ class MergeMap(Aggregator):
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
-        entries = Entries.of(versions, name)
+        entries = Entries.from_versions(versions, name)
         keys = codes_of(entries.values.field(0))
         chosen = latest(entries, keys, entries.retracts)
         return Computed(values=entries.lists(chosen, versions.schema.field(name).type))
@@ -63,8 +63,8 @@ class MergeMapWithKeyTime(Aggregator):
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
         refuse_retracts(versions, name, "merge_map_with_keytime")
-        kept = versions.kept(versions.valid(name))
-        entries = Entries.of(kept, name)
+        kept = versions.filtered(versions.valid(name))
+        entries = Entries.from_versions(kept, name)
         rows = _rows_of(as_lists(kept.column(name)))
         oldest = rows == kept.offsets[:-1][entries.groups]
         values = entries.values.field(1)
@@ -72,7 +72,7 @@ class MergeMapWithKeyTime(Aggregator):
         times, timed = words_of([pc.struct_field(values, self.time_field)], nulls_first=True)
         timed &= ~is_null
         counts = timed | oldest | is_null
-        entries = entries.kept(counts)
+        entries = entries.filtered(counts)
         removes = (is_null & ~oldest)[counts]
         # The older of equal times stands: the later an entry, the lower its word among equals.
         ranks = np.unique(times[counts], return_inverse=True)[1].astype(np.int64)
@@ -89,15 +89,15 @@ class MergeMapWithKeyTime(Aggregator):
         return flags
 
 
-def left_over(entries: Entries, codes: Codes, *, once: bool, every: bool = False) -> Bools:
+def left_over(entries: Entries, codes: Codes, *, once: bool, is_exhaustive: bool = False) -> Bools:
     """Return which elements are left once retracts have taken theirs; see `remaining`."""
     ids = paired(entries.groups, codes)
     count = int(ids.max(initial=-1)) + 1
-    kept = np.zeros(len(ids), np.bool_)
+    survives = np.zeros(len(ids), np.bool_)
     heads, tails = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     following = np.full(len(ids), -1, np.int64)
-    remaining(ids, entries.retracts, once, every, heads, tails, following, kept)
-    return kept
+    remaining(ids, entries.retracts, once, is_exhaustive, heads, tails, following, survives)
+    return survives
 
 
 def latest(

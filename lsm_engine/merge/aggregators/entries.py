@@ -30,7 +30,7 @@ class Entries:
     has_list: Bools
 
     @staticmethod
-    def of(versions: Versions, name: str) -> "Entries":
+    def from_versions(versions: Versions, name: str) -> "Entries":
         """Collect a column's elements."""
         column = as_lists(versions.column(name))
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
@@ -50,7 +50,7 @@ class Entries:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def kept(self, flags: Bools) -> "Entries":
+    def filtered(self, flags: Bools) -> "Entries":
         """Return the flagged elements."""
         return Entries(
             values=self.values.filter(pa.array(flags)),
@@ -70,8 +70,8 @@ class Entries:
         mask = pa.array(~self.has_list)
         if pa.types.is_map(kind):
             keys, items = values.flatten()
-            made = pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind)
-            return pc.if_else(mask, pa.scalar(None, kind), made)
+            maps = pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind)
+            return pc.if_else(mask, pa.scalar(None, kind), maps)
         return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind, mask=mask)
 
 
@@ -112,9 +112,9 @@ def _list_codes(lists: pa.Array) -> Codes:
     return paired(valid, codes_of(texts))
 
 
-def paired(left: Codes, right: Codes) -> Codes:
+def paired(left_codes: Codes, right: Codes) -> Codes:
     """Return equal numbers for equal pairs, dense from 0 so that they never overflow."""
-    both = left * (int(right.max(initial=0)) + 1) + right
+    both = left_codes * (int(right.max(initial=0)) + 1) + right
     dense: Codes = np.unique(both, return_inverse=True)[1].astype(np.int64)
     return dense
 

@@ -43,12 +43,12 @@ class NestedUpdate(Aggregator):
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator. InvalidInputError for a null key if `null_keys` refuses them."""
-        entries = Entries.of(versions, name)
+        entries = Entries.from_versions(versions, name)
         kind = versions.schema.field(name).type
-        entries = entries.kept(np.asarray(entries.values.is_valid()))
+        entries = entries.filtered(np.asarray(entries.values.is_valid()))
         if not self.nested_key:
-            kept = left_over(entries, codes_of(entries.values), once=False, every=True)
-            return Computed(values=entries.lists(self._limited(entries, kept), kind))
+            survives = left_over(entries, codes_of(entries.values), once=False, is_exhaustive=True)
+            return Computed(values=entries.lists(self._limited(entries, survives), kind))
         entries = with_keys(entries, self.nested_key, self.null_keys, versions, name)
         words: Words | None = None
         if self.nested_sequence:
@@ -57,8 +57,8 @@ class NestedUpdate(Aggregator):
         chosen = latest(entries, keys, entries.retracts, words, self.count_limit)
         return Computed(values=entries.lists(chosen, kind))
 
-    def _limited(self, entries: Entries, kept: Bools) -> np.ndarray:
-        positions = np.flatnonzero(kept)
+    def _limited(self, entries: Entries, survives: Bools) -> np.ndarray:
+        positions = np.flatnonzero(survives)
         groups = entries.groups[positions]
         first = np.searchsorted(groups, np.arange(len(entries.has_list)))
         return positions[np.arange(len(positions)) - first[groups] < self.count_limit]
@@ -74,8 +74,8 @@ class NestedPartialUpdate(Aggregator):
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator. InvalidInputError for a null key if `null_keys` refuses them."""
         refuse_retracts(versions, name, "nested_partial_update")
-        entries = Entries.of(versions, name)
-        entries = entries.kept(np.asarray(entries.values.is_valid()))
+        entries = Entries.from_versions(versions, name)
+        entries = entries.filtered(np.asarray(entries.values.is_valid()))
         entries = with_keys(entries, self.nested_key, self.null_keys, versions, name)
         ids = paired(entries.groups, keys_of(entries, self.nested_key))
         order = np.argsort(ids, kind="stable")
@@ -84,8 +84,8 @@ class NestedPartialUpdate(Aggregator):
         kind = versions.schema.field(name).type
         fields = []
         for child in values.flatten():
-            at = last_valid_of_each(np.asarray(child.is_valid()), starts)
-            fields.append(child.take(pa.array(at, mask=at < 0)))
+            newest_rows = last_valid_of_each(np.asarray(child.is_valid()), starts)
+            fields.append(child.take(pa.array(newest_rows, mask=newest_rows < 0)))
         rows = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
         return Computed(values=entries.lists_of(rows, entries.groups[order][starts], kind))
 
@@ -101,16 +101,16 @@ def with_keys(
     if null_keys is NullKeys.MERGE:
         return entries
     parts = _parts(entries.values, nested_key)
-    whole = np.logical_and.reduce([np.asarray(part.is_valid()) for part in parts])
-    if null_keys is NullKeys.ERROR and not whole.all():
+    is_complete = np.logical_and.reduce([np.asarray(part.is_valid()) for part in parts])
+    if null_keys is NullKeys.ERROR and not is_complete.all():
         raise InvalidInputError(
             f"column {name!r}: a nested row has no value in its key",
             kind=ErrorKind.INVALID_ROWS,
             column=name,
             nested_key=nested_key,
-            key=versions.key(int(entries.groups[whole.argmin()])),
+            key=versions.key(int(entries.groups[is_complete.argmin()])),
         )
-    return entries.kept(whole)
+    return entries.filtered(is_complete)
 
 
 def keys_of(entries: Entries, nested_key: tuple[str, ...]) -> Codes:

@@ -81,10 +81,12 @@ def _folded(operation: int, versions: Versions, name: str, kind: pa.DataType) ->
     rows = (versions.run, versions.row, versions.offsets)
     marks = NO_FLAGS if versions.retracts is None else versions.retracts
     valid = np.empty(versions.group_count, np.bool_)
-    plain = operation != PRODUCT and not len(marks) and bool((np.diff(versions.offsets) > 0).all())
+    is_unmarked = (
+        operation != PRODUCT and not len(marks) and bool((np.diff(versions.offsets) > 0).all())
+    )
     if pa.types.is_floating(kind):
         floats = np.empty(versions.group_count, np.float64)
-        if plain:
+        if is_unmarked:
             reduce_floats(operation, width, *places, *rows, floats, valid)
         else:
             fold_floats(operation, width, *places, *rows, marks, floats, valid)
@@ -92,7 +94,7 @@ def _folded(operation: int, versions: Versions, name: str, kind: pa.DataType) ->
     low, high = _bounds(kind)
     halves = 2 if pa.types.is_decimal(kind) else 1
     out = np.empty(halves * versions.group_count, np.int64)
-    fits = plain and reduce_integers(operation, width, *places, *rows, out, valid)
+    fits = is_unmarked and reduce_integers(operation, width, *places, *rows, out, valid)
     if not fits or (operation == SUM and _beyond(out[::halves], low, high)):
         failed = fold_integers(operation, width, *places, *rows, marks, low, high, out, valid)
         _check(failed, versions, name, kind)
@@ -155,13 +157,13 @@ def _check(failed: int, versions: Versions, name: str, kind: pa.DataType) -> Non
     if failed == NO_OVERFLOW:
         return
     group = failed if failed >= 0 else -2 - failed
-    what = (
+    problem = (
         f"the result does not fit {kind}; use a wider type"
         if failed >= 0
         else "a retract of zero would divide by it; correct the row, or set 'ignore-retract'"
     )
     raise InvalidInputError(
-        f"column {name!r}: {what}",
+        f"column {name!r}: {problem}",
         kind=ErrorKind.INVALID_ROWS,
         column=name,
         key=versions.key(group),
@@ -175,27 +177,35 @@ def _decimal_products(versions: Versions, name: str, kind: pa.DataType) -> pa.Ar
     rounded half away from zero.
     """
     valid = versions.valid(name)
-    kept = versions.kept(valid)
-    if kept.retracts is not None:  # dividing nothing leaves nothing: leading retracts do not count
-        first_add = np.maximum.accumulate(np.where(kept.retracts, np.int64(-1), kept.group_of_each))
-        kept = kept.kept(first_add == kept.group_of_each)
-    column = kept.column(name).cast(pa.decimal256(kind.precision, kind.scale))
-    sizes = np.diff(kept.offsets)
-    result = column.take(pa.array(kept.offsets[:-1], mask=sizes == 0))
+    valid_versions = versions.filtered(valid)
+    if (
+        valid_versions.retracts is not None
+    ):  # dividing nothing leaves nothing: leading retracts do not count
+        first_add = np.maximum.accumulate(
+            np.where(valid_versions.retracts, np.int64(-1), valid_versions.group_of_each)
+        )
+        valid_versions = valid_versions.filtered(first_add == valid_versions.group_of_each)
+    column = valid_versions.column(name).cast(pa.decimal256(kind.precision, kind.scale))
+    sizes = np.diff(valid_versions.offsets)
+    result = column.take(pa.array(valid_versions.offsets[:-1], mask=sizes == 0))
     for step in range(1, int(sizes.max(initial=0))):
         groups = np.flatnonzero(sizes > step)
-        at = kept.offsets[groups] + step
-        here, value = result.take(pa.array(groups)), column.take(pa.array(at))
-        divides = np.zeros(len(at), np.bool_) if kept.retracts is None else kept.retracts[at]
-        made = _multiplied(here, value, kept, name, kind, groups, divides)
+        rows = valid_versions.offsets[groups] + step
+        product, value = result.take(pa.array(groups)), column.take(pa.array(rows))
+        divides = (
+            np.zeros(len(rows), np.bool_)
+            if valid_versions.retracts is None
+            else valid_versions.retracts[rows]
+        )
+        next_product = _multiplied(product, value, valid_versions, name, kind, groups, divides)
         mask = np.zeros(len(sizes), np.bool_)
         mask[groups] = True
-        result = pc.replace_with_mask(result, pa.array(mask), made)
+        result = pc.replace_with_mask(result, pa.array(mask), next_product)
     return result.cast(kind)
 
 
 def _multiplied(
-    here: pa.Array,
+    product: pa.Array,
     value: pa.Array,
     versions: Versions,
     name: str,
@@ -207,37 +217,39 @@ def _multiplied(
     by_zero = np.asarray(pc.equal(value, zero)) & divides
     if by_zero.any():
         _check(-2 - int(groups[by_zero.argmax()]), versions, name, kind)
-    made = pc.round(pc.multiply(here, value), kind.scale, round_mode="half_towards_infinity")
-    made = made.cast(pa.decimal256(76, kind.scale), safe=False)
+    next_product = pc.round(
+        pc.multiply(product, value), kind.scale, round_mode="half_towards_infinity"
+    )
+    next_product = next_product.cast(pa.decimal256(76, kind.scale), safe=False)
     if divides.any():
         safe = pc.if_else(pc.equal(value, zero), pa.scalar(1, value.type), value)
-        quotient = pc.divide(_whole(here, kind.scale), _whole(safe, 0))
-        whole = pc.round(quotient, 0, round_mode="half_towards_infinity")
-        digits = whole.cast(pa.decimal256(76 - kind.scale, 0))
-        made = pc.if_else(pa.array(divides), _scaled_down(digits, kind.scale), made)
+        quotient = pc.divide(_unscaled(product, kind.scale), _unscaled(safe, 0))
+        rounded = pc.round(quotient, 0, round_mode="half_towards_infinity")
+        digits = rounded.cast(pa.decimal256(76 - kind.scale, 0))
+        next_product = pc.if_else(pa.array(divides), _scaled_down(digits, kind.scale), next_product)
     limit = pa.scalar(10 ** (kind.precision - kind.scale), pa.decimal256(76, kind.scale))
-    too_large = np.asarray(pc.greater_equal(pc.abs(made), limit))
+    too_large = np.asarray(pc.greater_equal(pc.abs(next_product), limit))
     if too_large.any():
         _check(int(groups[too_large.argmax()]), versions, name, kind)
-    return made.cast(here.type)
+    return next_product.cast(product.type)
 
 
-def _whole(values: pa.Array, extra_digits: int) -> pa.Array:
+def _unscaled(values: pa.Array, extra_digits: int) -> pa.Array:
     """Return decimals as whole numbers of their smallest digit, times ten to the `extra_digits`."""
     kind = values.type
-    whole = pa.Array.from_buffers(
+    unscaled = pa.Array.from_buffers(
         pa.decimal256(kind.precision, 0), len(values), values.buffers(), offset=values.offset
     )
     if not extra_digits:
-        return whole
-    wide = whole.cast(pa.decimal256(kind.precision + extra_digits, extra_digits))
+        return unscaled
+    wide = unscaled.cast(pa.decimal256(kind.precision + extra_digits, extra_digits))
     return pa.Array.from_buffers(
         pa.decimal256(kind.precision + extra_digits, 0), len(wide), wide.buffers()
     )
 
 
-def _scaled_down(whole: pa.Array, scale: int) -> pa.Array:
+def _scaled_down(unscaled: pa.Array, scale: int) -> pa.Array:
     """Return whole numbers of the smallest digit as decimals of a scale."""
     return pa.Array.from_buffers(
-        pa.decimal256(76, scale), len(whole), whole.buffers(), offset=whole.offset
+        pa.decimal256(76, scale), len(unscaled), unscaled.buffers(), offset=unscaled.offset
     )

@@ -43,7 +43,7 @@ class LastNonNull(Aggregator):
         if not versions.has_nulls(name) and versions.retracts is None:
             return NEWEST
         if versions.retracts is None:
-            values = versions.taken(name, backwards=True)
+            values = versions.picked_values(name, backwards=True)
             if values is not None:
                 return Computed(values=values)
         picked = valid_rows_of(versions, name, backwards=True)
@@ -55,11 +55,11 @@ class LastNonNull(Aggregator):
         return self._taken_back(versions, valid_rows_of(versions, name, backwards=True))
 
     def _taken_back(self, versions: Versions, picked: Longs) -> Bools:
-        taken: Bools = picked >= 0
+        is_picked: Bools = picked >= 0
         if versions.retracts is None:
             return np.zeros(len(picked), np.bool_)
-        taken[taken] = versions.retracts[picked[taken]]
-        return taken
+        is_picked[is_picked] = versions.retracts[picked[is_picked]]
+        return is_picked
 
 
 @record
@@ -85,7 +85,7 @@ class FirstNonNull(Aggregator):
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
         refuse_retracts(versions, name, "first_non_null_value")
-        values = versions.taken(name, backwards=False)
+        values = versions.picked_values(name, backwards=False)
         if values is not None:
             return Computed(values=values)
         return Picked(positions=valid_rows_of(versions, name, backwards=False))

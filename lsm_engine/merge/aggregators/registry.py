@@ -63,27 +63,29 @@ def aggregator_of(schema: TableSchema, field: DataField, function: str) -> Aggre
     Raises InvalidOptionError for names that are no function, columns of a type that the function
     does not take, and options that do not go with it.
     """
-    known = _BY_OLDER_NAME.get(function, function)
-    if known not in FUNCTIONS:
+    name = _BY_OLDER_NAME.get(function, function)
+    if name not in FUNCTIONS:
         raise InvalidOptionError(
             f"there is no aggregate function {function!r}; choose one of {', '.join(FUNCTIONS)}",
             key=f"fields.{field.name}.aggregate-function",
             value=function,
         )
-    takes, what, build = FUNCTIONS[known]
+    takes, type_names, build = FUNCTIONS[name]
     if not takes(field.type):
         raise InvalidOptionError(
-            f"function {known!r} takes {what}, and column {field.name!r} is "
+            f"function {name!r} takes {type_names}, and column {field.name!r} is "
             f"{type_text(field.type)}; choose another function",
             kind=ErrorKind.INVALID_OPTION,
             key=f"fields.{field.name}.aggregate-function",
             column=field.name,
         )
-    given = _Given(schema=schema, field=field)
-    made = build(given)
-    if not given.flag("ignore-retract"):
-        return made
-    return IgnoringRetracts(inner=made, keeps_single_row=made.keeps_single_row, needs=made.needs)
+    declaration = _Given(schema=schema, field=field)
+    aggregator = build(declaration)
+    if not declaration.flag("ignore-retract"):
+        return aggregator
+    return IgnoringRetracts(
+        inner=aggregator, keeps_single_row=aggregator.keeps_single_row, needs=aggregator.needs
+    )
 
 
 @record
@@ -107,8 +109,8 @@ class _Given:
         chosen = names(self.text(suffix) or "")
         kind = self.field.type
         inner = kind.element if isinstance(kind, ArrayType) else kind
-        known = [one.name for one in inner.fields] if isinstance(inner, RowType) else []
-        missing = [name for name in chosen if name not in known]
+        inner_names = [field.name for field in inner.fields] if isinstance(inner, RowType) else []
+        missing = [name for name in chosen if name not in inner_names]
         if missing:
             raise self.wrong(suffix, f"there is no nested field {missing[0]!r}")
         return chosen
@@ -136,51 +138,55 @@ class _Given:
         )
 
 
-def _nested_update(given: _Given) -> Aggregator:
-    key, sequence = given.nested("nested-key"), given.nested("nested-sequence-field")
+def _nested_update(declaration: _Given) -> Aggregator:
+    key, sequence = declaration.nested("nested-key"), declaration.nested("nested-sequence-field")
     if not key:
         for suffix in ("nested-sequence-field", "nested-key-null-strategy"):
-            if given.text(suffix) is not None:
-                raise given.wrong(suffix, f"it needs 'fields.{given.field.name}.nested-key'")
+            if declaration.text(suffix) is not None:
+                raise declaration.wrong(
+                    suffix, f"it needs 'fields.{declaration.field.name}.nested-key'"
+                )
     return NestedUpdate(
         nested_key=key,
         nested_sequence=sequence,
-        count_limit=given.limit(),
-        null_keys=given.null_keys(),
+        count_limit=declaration.limit(),
+        null_keys=declaration.null_keys(),
     )
 
 
-def _nested_partial_update(given: _Given) -> Aggregator:
-    key = given.nested("nested-key")
+def _nested_partial_update(declaration: _Given) -> Aggregator:
+    key = declaration.nested("nested-key")
     if not key:
         raise InvalidOptionError(
-            f"function 'nested_partial_update' needs 'fields.{given.field.name}.nested-key'",
-            key=f"fields.{given.field.name}.nested-key",
+            f"function 'nested_partial_update' needs 'fields.{declaration.field.name}.nested-key'",
+            key=f"fields.{declaration.field.name}.nested-key",
         )
-    return NestedPartialUpdate(nested_key=key, null_keys=given.null_keys())
+    return NestedPartialUpdate(nested_key=key, null_keys=declaration.null_keys())
 
 
-def _merge_map_with_time(given: _Given) -> Aggregator:
-    kind = given.field.type
+def _merge_map_with_time(declaration: _Given) -> Aggregator:
+    kind = declaration.field.type
     assert isinstance(kind, MapType)
     assert isinstance(kind.value, RowType)
-    field = given.text("ts-field") or ""
-    if field not in [one.name for one in kind.value.fields]:
+    field = declaration.text("ts-field") or ""
+    if field not in [member.name for member in kind.value.fields]:
         raise InvalidOptionError(
-            f"function 'merge_map_with_keytime' needs 'fields.{given.field.name}.ts-field', the name "
+            f"function 'merge_map_with_keytime' needs 'fields.{declaration.field.name}.ts-field', the name "
             "of a field of the map's values",
-            key=f"fields.{given.field.name}.ts-field",
+            key=f"fields.{declaration.field.name}.ts-field",
             value=field,
         )
     return MergeMapWithKeyTime(time_field=field)
 
 
-def _list_agg(given: _Given) -> Aggregator:
-    delimiter = given.text("list-agg-delimiter")
-    if delimiter == "" and given.flag("distinct"):
-        raise given.wrong("list-agg-delimiter", "nothing parts the tokens that 'distinct' compares")
+def _list_agg(declaration: _Given) -> Aggregator:
+    delimiter = declaration.text("list-agg-delimiter")
+    if delimiter == "" and declaration.flag("distinct"):
+        raise declaration.wrong(
+            "list-agg-delimiter", "nothing parts the tokens that 'distinct' compares"
+        )
     return ListAgg(
-        delimiter="," if delimiter is None else delimiter, distinct=given.flag("distinct")
+        delimiter="," if delimiter is None else delimiter, distinct=declaration.flag("distinct")
     )
 
 
@@ -193,7 +199,7 @@ def _anything(kind: DataType) -> bool:
     return True
 
 
-def _of(roots: frozenset[Root]) -> Callable[[DataType], bool]:
+def _is_any_of(roots: frozenset[Root]) -> Callable[[DataType], bool]:
     return lambda kind: isinstance(kind, ScalarType) and kind.root in roots
 
 
@@ -219,15 +225,15 @@ def _map_of_rows(kind: DataType) -> bool:
     return isinstance(kind, MapType) and isinstance(kind.value, RowType)
 
 
-def _same(made: Aggregator) -> Callable[[_Given], Aggregator]:
-    return lambda given: made
+def _same(aggregator: Aggregator) -> Callable[[_Given], Aggregator]:
+    return lambda declaration: aggregator
 
 
 _Entry = tuple[Callable[[DataType], bool], str, Callable[[_Given], Aggregator]]
 _NUMERIC = "numbers"
 _BOOLEANS = frozenset({Root.BOOLEAN})
 FUNCTIONS: dict[str, _Entry] = {
-    "sum": (_of(_NUMBERS), _NUMERIC, _same(Sum())),
+    "sum": (_is_any_of(_NUMBERS), _NUMERIC, _same(Sum())),
     "product": (_multiplies, f"numbers, decimals up to {WIDEST_PRODUCT} digits", _same(Product())),
     "max": (_scalar, "values that have an order", _same(Extreme(function="max"))),
     "min": (_scalar, "values that have an order", _same(Extreme(function="min", least=True))),
@@ -235,18 +241,26 @@ FUNCTIONS: dict[str, _Entry] = {
     "last_non_null_value": (_anything, "anything", _same(LastNonNull())),
     "first_value": (_anything, "anything", _same(FirstValue())),
     "first_non_null_value": (_anything, "anything", _same(FirstNonNull())),
-    "listagg": (_of(TEXT), "texts", _list_agg),
-    "bool_and": (_of(_BOOLEANS), "booleans", _same(Extreme(function="bool_and", least=True))),
-    "bool_or": (_of(_BOOLEANS), "booleans", _same(Extreme(function="bool_or"))),
-    "collect": (_array, "arrays", lambda given: Collect(distinct=given.flag("distinct"))),
+    "listagg": (_is_any_of(TEXT), "texts", _list_agg),
+    "bool_and": (
+        _is_any_of(_BOOLEANS),
+        "booleans",
+        _same(Extreme(function="bool_and", least=True)),
+    ),
+    "bool_or": (_is_any_of(_BOOLEANS), "booleans", _same(Extreme(function="bool_or"))),
+    "collect": (
+        _array,
+        "arrays",
+        lambda declaration: Collect(distinct=declaration.flag("distinct")),
+    ),
     "merge_map": (_map, "maps", _same(MergeMap())),
     "merge_map_with_keytime": (_map_of_rows, "maps of rows", _merge_map_with_time),
     "nested_update": (_rows, "arrays of rows", _nested_update),
     "nested_partial_update": (_rows, "arrays of rows", _nested_partial_update),
-    "rbm32": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.RBM32))),
-    "rbm64": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.RBM64))),
-    "hll_sketch": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.HLL))),
-    "theta_sketch": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.THETA))),
+    "rbm32": (_is_any_of(BINARY), "bytes", _same(Union(format=Bitmaps.RBM32))),
+    "rbm64": (_is_any_of(BINARY), "bytes", _same(Union(format=Bitmaps.RBM64))),
+    "hll_sketch": (_is_any_of(BINARY), "bytes", _same(Union(format=Bitmaps.HLL))),
+    "theta_sketch": (_is_any_of(BINARY), "bytes", _same(Union(format=Bitmaps.THETA))),
 }
 
 

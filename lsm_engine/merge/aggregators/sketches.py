@@ -37,23 +37,27 @@ class Union(Aggregator):
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
         refuse_retracts(versions, name, self.format.value)
-        kept = versions.kept(versions.valid(name))
-        values = kept.column(name).to_pylist()
+        valid_versions = versions.filtered(versions.valid(name))
+        values = valid_versions.column(name).to_pylist()
         unite = _UNIONS[self.format]
-        made: list[bytes | None] = []
+        sketches: list[bytes | None] = []
         for group, (start, stop) in enumerate(
-            zip(kept.offsets[:-1].tolist(), kept.offsets[1:].tolist(), strict=True)
+            zip(
+                valid_versions.offsets[:-1].tolist(),
+                valid_versions.offsets[1:].tolist(),
+                strict=True,
+            )
         ):
             try:
-                made.append(unite(values[start:stop]) if stop > start else None)
+                sketches.append(unite(values[start:stop]) if stop > start else None)
             except (ValueError, RuntimeError) as cause:
                 raise InvalidInputError(
                     f"column {name!r} holds bytes that are no {self.format.value}",
                     kind=ErrorKind.INVALID_ROWS,
                     column=name,
-                    key=kept.key(group),
+                    key=valid_versions.key(group),
                 ) from cause
-        return Computed(values=pa.array(made, versions.schema.field(name).type))
+        return Computed(values=pa.array(sketches, versions.schema.field(name).type))
 
 
 def _united_32(values: Sequence[bytes]) -> bytes:

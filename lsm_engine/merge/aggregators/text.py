@@ -25,13 +25,13 @@ class ListAgg(Aggregator):
         """See Aggregator."""
         refuse_retracts(versions, name, "listagg")
         column = versions.column(name)
-        kept = versions.kept(_has_text(column))
-        texts, offsets = kept.column(name), kept.offsets
+        valid_texts = versions.filtered(_has_text(column))
+        texts, offsets = valid_texts.column(name), valid_texts.offsets
         if self.distinct:
-            texts, offsets = self._tokens(texts, kept)
+            texts, offsets = self._tokens(texts, valid_texts)
         lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts)
         joined = pc.binary_join(lists, self.delimiter)
-        empty = pa.array(np.diff(kept.offsets) == 0)
+        empty = pa.array(np.diff(valid_texts.offsets) == 0)
         return Computed(values=pc.if_else(empty, pa.scalar(None, column.type), joined))
 
     def _tokens(self, texts: pa.Array, versions: Versions) -> tuple[pa.Array, np.ndarray]:
@@ -42,9 +42,9 @@ class ListAgg(Aggregator):
         groups = versions.group_of_each[rows]
         fresh = first_of_equals(groups, codes_of(tokens)) & _has_text(tokens)
         # A group's first text is kept unchanged: it may be the result of an earlier merge.
-        kept = fresh | (rows == versions.offsets[:-1][groups])
+        survives = fresh | (rows == versions.offsets[:-1][groups])
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))[versions.offsets]
-        return tokens.filter(pa.array(kept)), kept_offsets(ends, kept)
+        return tokens.filter(pa.array(survives)), kept_offsets(ends, survives)
 
 
 def _has_text(texts: pa.Array) -> Bools:

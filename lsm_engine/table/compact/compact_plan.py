@@ -98,7 +98,7 @@ class _Planner:
         self._rewrites_all = full and options[core_options.COMPACTION_FORCE_REWRITE_ALL_FILES]
         self._now_millis = session.clock.now_millis()
         self._early = EarlyFull.from_options(options)
-        self._expiry = RecordExpiry.of(session.schema, self._now_millis)
+        self._expiry = RecordExpiry.from_schema(session.schema, self._now_millis)
         self._strategy = _strategy(session.schema, hour=session.clock.local_time()[3])
         self._target_file_size = options.target_file_size(has_primary_key=True)
         self._producer = options[core_options.CHANGELOG_PRODUCER]

@@ -119,7 +119,7 @@ class LookupRewriter:
         self._rewrite = rewrite
         self._deletions = deletions
         self._rules: MergeRules = merge_rules(context.schema)
-        self._change_rules = ChangeRules.of(context.schema)
+        self._change_rules = ChangeRules.from_schema(context.schema)
         self._older_files = older
         self._older: OlderRows | None = None
         if older and rewrite.looks_up:
@@ -204,7 +204,7 @@ class LookupRewriter:
         sources: list[Source] = [part.rows for part in parts]
         order = order_of(parts, self._rules)
         counted = without_kinds(order, sources, self._rules.function.ignored)
-        return BeforeMerge.of(counted, ages), sources
+        return BeforeMerge.from_order(counted, ages), sources
 
     def _looked_up(self, state: BeforeMerge, sources: Sequence[Source]) -> Hits | None:
         """Return the older rows of keys whose rows here are all new; None: there are none."""

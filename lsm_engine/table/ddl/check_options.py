@@ -44,7 +44,7 @@ def check_engine(schema: TableSchema) -> None:
     _check_row_kind_field(schema)
     _check_snapshot_ordering(schema)
     _check_local_merge(schema.options)
-    RecordExpiry.of(schema, now_millis=0)
+    RecordExpiry.from_schema(schema, now_millis=0)
     _check_field_options(schema, engine)
     if engine.policy.keeps_first_row:
         _check_first_row(schema)

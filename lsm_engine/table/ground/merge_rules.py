@@ -54,7 +54,7 @@ def merge_rules(schema: TableSchema) -> MergeRules:
     function = build_merge_function(schema)
     return MergeRules(
         key_columns=schema.trimmed_primary_keys,
-        sequence=UserSequence.of(schema),
+        sequence=UserSequence.from_schema(schema),
         function=function,
         newest_stands=not function.keeps_rows and looks_up_older_rows(schema.options),
     )

@@ -86,7 +86,7 @@ def merge_runs(
             continue
         order = order_of(parts, rules)
         if ages is not None:
-            order = BeforeMerge.of(order, [ages[part.run] for part in parts]).order
+            order = BeforeMerge.from_order(order, [ages[part.run] for part in parts]).order
         rows = [part.rows for part in parts]
         merged = rules.function.merge(order, rows, drop_deletes=drop_deletes)
         if merged.num_rows:

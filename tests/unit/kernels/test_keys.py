@@ -38,7 +38,7 @@ def keyed_rows(draw, *, nullable=False, most_columns=3):
 def compare(keys: SortKeys, i: int, j: int) -> int:
     if keys.prefix[i] != keys.prefix[j]:
         return -1 if keys.prefix[i] < keys.prefix[j] else 1
-    table = KeyTable.of([keys], in_order=False)
+    table = KeyTable.from_keys([keys], in_order=False)
     return compare_tied(*table.parts, 0, i, 0, j)
 
 
@@ -65,7 +65,7 @@ def check_order(columns, ranks, *, nullable, descending):
     """`ranks`: a tuple that orders ascending; descending keeps nulls first."""
     keys = sort_keys(columns, nullable=nullable, descending=descending)
     stored = key_bytes(columns, nullable=nullable, descending=descending).to_pylist()
-    table = KeyTable.of([keys], in_order=False)
+    table = KeyTable.from_keys([keys], in_order=False)
     for i in range(len(keys)):
         for j in range(len(keys)):
             expected = order_of(ranks[i], ranks[j])

@@ -118,18 +118,18 @@ def test_rows_left_of_a_column(kind, count, begin, data):
     dropped = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1)))), np.int64)
     kept = np.delete(np.arange(count), dropped)
     left = RowsLeft(count, dropped)
-    got = left.of(pa.chunked_array([values]))
+    got = left.filter_column(pa.chunked_array([values]))
     got.validate(full=True)
     assert len(left) == len(got) == len(kept)
     assert got.type == kind
     assert got.combine_chunks().equals(values.take(pa.array(kept)))
-    many = left.of(pa.chunked_array([values[:7], values[7:]]))
+    many = left.filter_column(pa.chunked_array([values[:7], values[7:]]))
     assert many.combine_chunks().equals(got.combine_chunks())
 
 
 def test_few_rows_less_cost_no_copy():
     column = pa.chunked_array([pa.array(range(100_000))])
     begin = column.chunk(0).buffers()[1].address
-    got = RowsLeft(100_000, np.array([7, 99_999])).of(column)
+    got = RowsLeft(100_000, np.array([7, 99_999])).filter_column(column)
     assert [len(chunk) for chunk in got.chunks] == [7, 99_991]
     assert {chunk.buffers()[1].address for chunk in got.chunks} == {begin}

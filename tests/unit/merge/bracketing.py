@@ -53,7 +53,7 @@ class Bucket:
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
         self.function: MergeFunction = build_merge_function(schema)
-        self.sequence = UserSequence.of(schema)
+        self.sequence = UserSequence.from_schema(schema)
         self.runs: list[pa.Table | pa.RecordBatch] = []
         self.count = 0
 

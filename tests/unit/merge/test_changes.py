@@ -61,7 +61,7 @@ def told(table):
 
 def changes_of(old, new, rules=None, ages=(5, 0)):
     sources = [source(old), source(new)]
-    state = BeforeMerge.of(order_of(sources), ages)
+    state = BeforeMerge.from_order(order_of(sources), ages)
     return told((rules or ChangeRules()).changes(state, sources, newest(state, sources)))
 
 
@@ -88,7 +88,7 @@ def test_every_transition(old_kind, new_kind):
 
 def test_changes_carry_their_own_sequence_numbers():
     sources = [source([(1, 10, "a", 3, INSERT)]), source([(1, 20, "a", 8, INSERT)])]
-    state = BeforeMerge.of(order_of(sources), (5, 0))
+    state = BeforeMerge.from_order(order_of(sources), (5, 0))
     table = ChangeRules().changes(state, sources, newest(state, sources))
     assert table.column("_SEQUENCE_NUMBER").to_pylist() == [3, 8]
 
@@ -121,7 +121,7 @@ def test_of_settled_rows_the_youngest_stands():
         source([(1, 2, "a", 2, INSERT)]),
         source([(1, 3, "a", 3, INSERT)]),
     ]
-    state = BeforeMerge.of(order_of(sources), (5, 3, 0))
+    state = BeforeMerge.from_order(order_of(sources), (5, 3, 0))
     assert state.order.run.tolist() == [1, 2, 0]
     assert state.before.tolist() == [0, 2]
     assert state.is_new.tolist() == [True, False]
@@ -142,7 +142,7 @@ def test_random_merges_against_a_reference():
                 number += 1
                 rows.append((key, dice.randint(0, 2), "a", number, dice.randint(0, 3)))
             sources.append(source(rows))
-        state = BeforeMerge.of(order_of(sources), ages)
+        state = BeforeMerge.from_order(order_of(sources), ages)
         compared = dice.choice([None, ("v",)])
         found = ChangeRules(compared=compared).changes(state, sources, newest(state, sources))
         assert told(found) == list(reference(sources, ages, compared))

@@ -133,8 +133,10 @@ def test_update_after_stays_update_after():
 
 def test_sequence_options_are_read_from_the_schema():
     schema = schema_of(**{"sequence.field": "s, t", "sequence.field.sort_order": "descending"})
-    assert UserSequence.of(schema) == UserSequence(columns=("s", "t"), order=SortOrder.DESCENDING)
-    assert UserSequence.of(PLAIN) == UserSequence()
+    assert UserSequence.from_schema(schema) == UserSequence(
+        columns=("s", "t"), order=SortOrder.DESCENDING
+    )
+    assert UserSequence.from_schema(PLAIN) == UserSequence()
     assert UserSequence().ranks(batch_of([], 0)) is None
 
 
@@ -148,7 +150,7 @@ def test_versions_collect_what_is_asked_for():
         [sort_keys([one.column("k")]) for one in sources],
         [UserSequence().row_ranks(one) for one in sources],
     )
-    versions = SortedVersions.of(order, sources)
+    versions = SortedVersions.from_order(order, sources)
     assert len(versions.order.starts) == 2
     assert versions.column("v").to_pylist() == [1, 3, 2]
     assert versions.rows().column("k").to_pylist() == ["a", "a", "b"]
