@@ -1,18 +1,118 @@
-"""A directory that is locked among the processes of one machine: a courtesy, nothing depends on it."""
+"""Locks of directories among the processes of one machine (flock). They make no file, and go with their process.
+
+Writers stand in line by one, `directory_lock`: a courtesy, on which nothing depends. Names that change on condition
+rest on one, `exclusive`.
+"""
 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Protocol, runtime_checkable
 
-from lsm_engine.base.errors import LsmError
-from lsm_engine.io.clock import Clock
+from lsm_engine.base.errors import LsmError, StorageError
+from lsm_engine.io.clock import Clock, SystemClock
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.local import LocalFileIO
 
 _POLL_MILLIS = 2
 _MOST_PATIENCES = 20
 """How often patience may begin anew: who holds the lock may be stopped, while others publish without it."""
+PATIENCE_MILLIS = 10_000
+"""How long `exclusive` waits for a holder that changes nothing in the directory."""
+
+
+def opened_directory(real: str) -> int:
+    """Return a descriptor of a directory; the caller closes it."""
+    return os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def lock(descriptor: int, directory: int, clock: Clock, *, patience_millis: int) -> bool:
+    """Wait for a lock; False where, for longer than the patience, nothing in `directory` changed.
+
+    Where it changes, the wait takes 20 times the patience at most. Raises OSError where the file system has
+    no such locks. Polls, as a holder may be stopped for hours.
+    """
+    polls = max(1, patience_millis // _POLL_MILLIS)
+    left, changed = polls, -1
+    for _ in range(_MOST_PATIENCES * polls):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            clock.sleep_millis(_POLL_MILLIS)
+        else:
+            return True
+        before, changed = changed, os.fstat(directory).st_mtime_ns
+        left = left - 1 if changed == before or before < 0 else polls
+        if not left:
+            break
+    return False
+
+
+def unlock(descriptor: int) -> None:
+    """Let go of a lock; harmless where none is held."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@contextmanager
+def exclusive(real: str, path: str, *, clock: Clock | None = None) -> Iterator[int]:
+    """Hold the lock of a directory, and yield its descriptor; names below it go by that (`dir_fd`).
+
+    Raises FileNotFoundError if there is no such directory, and StorageError that names `path`, with nothing changed,
+    where the lock is not to be had.
+    """
+    clock = SystemClock() if clock is None else clock
+    while True:
+        descriptor = opened_directory(real)
+        try:
+            if not _locked(descriptor, path, clock):
+                raise StorageError(
+                    f"{_holder(descriptor)} holds the lock of this file's directory and does not go on; nothing was "
+                    "changed; let it go on or end it, then retry",
+                    path=path,
+                    directory=real,
+                )
+            try:
+                # Another directory may have taken the name while this one was waited for.
+                if os.path.samestat(os.fstat(descriptor), os.stat(real)):
+                    yield descriptor
+                    return
+            finally:
+                unlock(descriptor)  # a process that was forked meanwhile shares the descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int, path: str, clock: Clock) -> bool:
+    try:
+        return lock(descriptor, descriptor, clock, patience_millis=PATIENCE_MILLIS)
+    except OSError as cause:
+        raise StorageError(
+            "the file system has no locks (flock), without which a name cannot be changed safely; nothing was "
+            "changed; keep the table on a file system that has them",
+            path=path,
+        ) from cause
+
+
+def _holder(descriptor: int) -> str:
+    """Return which process holds a lock, as far as the system knows."""
+    inode = str(os.fstat(descriptor).st_ino)
+    with suppress(OSError, IndexError), open("/proc/locks") as locks:
+        for line in locks:
+            words = line.split()
+            # Such as 12: FLOCK ADVISORY WRITE 4711 fd:01:393 0 EOF, with the process and the inode.
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+                return f"process {words[4]}"
+    return "another process"
+
+
+@runtime_checkable
+class OnThisMachine(Protocol):
+    """Storage whose files have names for the operating system."""
+
+    def real_path(self, path: str) -> str:
+        """Return where a file lies, links followed."""
+        ...
 
 
 @contextmanager
@@ -26,10 +126,9 @@ def directory_lock(
     Those who wait stand in line: the first of them holds the lock of the directory above until it has this
     one, so that who has just let go of it, and is running still, is not the next one too.
 
-    It makes no file, and goes with the process that holds it. Asked for again and again, as a holder
-    may be stopped for hours. Does nothing where the file system has no such locks, or no directory.
+    Does nothing where the file system has no such locks, or no directory.
     """
-    if not isinstance(file_io, LocalFileIO):
+    if not isinstance(file_io, OnThisMachine):
         yield True
         return
     with ExitStack() as held:
@@ -39,38 +138,21 @@ def directory_lock(
         except (OSError, LsmError):
             yield True
             return
-        polls = max(1, patience_millis // _POLL_MILLIS)
-        is_ours = _taken(line, own, clock, polls) and _taken(own, own, clock, polls)
-        _let_go(line)
+        is_ours = _taken(line, own, clock, patience_millis) and _taken(
+            own, own, clock, patience_millis
+        )
+        unlock(line)
         yield is_ours
 
 
 def _opened(real: str, held: ExitStack) -> int:
-    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = opened_directory(real)
     held.callback(os.close, descriptor)
     return descriptor
 
 
-def _taken(descriptor: int, directory: int, clock: Clock, polls: int) -> bool:
-    left, changed = polls, -1
-    for _ in range(_MOST_PATIENCES * polls):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            clock.sleep_millis(_POLL_MILLIS)
-        except OSError:
-            return True  # not to be had here: nobody else has it
-        else:
-            return True
-        before, changed = changed, os.fstat(directory).st_mtime_ns
-        left = left - 1 if changed == before or before < 0 else polls
-        if not left:
-            break
-    return False
-
-
-def _let_go(descriptor: int) -> None:
+def _taken(descriptor: int, directory: int, clock: Clock, patience_millis: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return lock(descriptor, directory, clock, patience_millis=patience_millis)
     except OSError:
-        return  # where there are no locks none was taken
+        return True  # not to be had here: nobody else has it

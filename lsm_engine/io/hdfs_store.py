@@ -27,6 +27,7 @@ from lsm_engine.io.hdfs_clients import (
     to_error,
 )
 from lsm_engine.io.in_flight import at_once, begin
+from lsm_engine.io.lock_file import LockFiles
 from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.prefetched import Prefetched
@@ -195,13 +196,8 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             # else knows the name of the temporary file, which is not there any more. The caller looks.
             refused = isinstance(cause, FileExistsError | FileNotFoundError) or answer_of(cause)
             if not (refused and self._is_known_there(temporary)):
-                raise CommitUnknownError(
-                    "HDFS did not report whether the file was renamed; look before trying again",
-                    path=path,
-                    store=self.location.text,
-                ) from cause
-            with contextlib.suppress(LsmError):  # a leftover is an orphan, no more
-                self.delete(temporary)
+                raise self._unknown(path, "renamed") from cause
+            self._delete_quietly(temporary)
             if isinstance(cause, FileExistsError):
                 return False
             raise to_error(path, cause, store=self.location.text) from cause
@@ -222,9 +218,69 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             with self._naming(path):
                 self._client.rename(self._real(temporary), self._real(path), overwrite=True)
         except LsmError:
-            with contextlib.suppress(LsmError):
-                self.delete(temporary)
+            self._delete_quietly(temporary)
             raise
+
+    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
+        """Replace below a lock file, by renaming a finished temporary file."""
+        check_path(path)
+        with self._locks.held(path) as hold:
+            if not self._is(path, expected):
+                return False
+            temporary = self._temporary(path)
+            self.write_new(temporary, data)
+            try:
+                hold.require_time()
+                self._forget(path)
+                self._client.rename(self._real(temporary), self._real(path), overwrite=True)
+            except FAILURES as cause:
+                # Asked again after a lost answer, the NameNode does not know the temporary file any more.
+                if self._is_known_there(temporary):
+                    self._delete_quietly(temporary)
+                    raise to_error(path, cause, store=self.location.text) from cause
+                if not self._is(path, data):
+                    raise self._unknown(path, "renamed") from cause
+            except LsmError:
+                self._delete_quietly(temporary)
+                raise
+            return True
+
+    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+        """Delete below a lock file."""
+        check_path(path)
+        with self._locks.held(path) as hold:
+            if not self._is(path, expected):
+                return False
+            hold.require_time()
+            self._forget(path)
+            try:
+                self._client.delete(self._real(path), recursive=False)
+            except FAILURES as cause:
+                if answer_of(cause) is not None:
+                    raise to_error(path, cause, store=self.location.text) from cause
+                raise self._unknown(path, "deleted") from cause
+            return True
+
+    @property
+    def _locks(self) -> LockFiles:
+        return LockFiles(file_io=self, create=self.publish, clock=SystemClock(), ids=self._ids)
+
+    def _is(self, path: str, content: bytes) -> bool:
+        try:
+            return self._read(path) == content
+        except NotFoundError:
+            return False
+
+    def _delete_quietly(self, path: str) -> None:
+        with contextlib.suppress(LsmError):  # a leftover is an orphan, no more
+            self.delete(path)
+
+    def _unknown(self, path: str, done: str) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"HDFS did not report whether the file was {done}; look before trying again",
+            path=path,
+            store=self.location.text,
+        )
 
     def delete(self, path: str) -> bool:
         """Remove one file."""

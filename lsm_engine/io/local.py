@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CommitUnknownError, NotFoundError, UnsafePathError
 from lsm_engine.io.clock import IdSource, SystemIds
+from lsm_engine.io.directory_lock import exclusive
 from lsm_engine.io.file_io import FileStatus, check_path
 from lsm_engine.io.in_flight import at_once
 from lsm_engine.io.local_sync import sync_above, sync_and_close, sync_path
@@ -208,6 +209,63 @@ class LocalFileIO(OneByOne):
             os.unlink(self._named(path))
             return True
         return False
+
+    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
+        """Replace a file below its directory's lock, which all who do so take, if it still is `expected`."""
+        real = self._named(path)
+        try:
+            if self.read(path) != expected:  # needs no lock, nor a temporary file
+                return False
+        except NotFoundError:
+            return False
+        temporary = self._temporary(real)
+        with naming_path(path):
+            self._write(temporary, data, sync=self.durable)
+
+        def rename(directory: int, name: str) -> None:
+            source = os.path.basename(temporary)
+            os.replace(source, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+        try:
+            return self._change(path, real, expected, rename)
+        finally:
+            with contextlib.suppress(OSError):  # renamed, or a leftover that is an orphan, no more
+                os.unlink(temporary)
+
+    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+        """Remove a file below its directory's lock if it still is `expected`."""
+
+        def unlink(directory: int, name: str) -> None:
+            os.unlink(name, dir_fd=directory)
+
+        return self._change(path, self._named(path), expected, unlink)
+
+    def _change(
+        self, path: str, real: str, expected: bytes, change: Callable[[int, str], None]
+    ) -> bool:
+        """Change a name below the lock of its directory, and wait for the disk; `change` takes both."""
+        parent, name = os.path.split(real)
+        is_missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        is_changed = False
+        # The directory may go, or be moved, meanwhile: its descriptor leads to no other one.
+        with naming_path(path), is_missing, exclusive(parent, path) as directory:
+            descriptor = os.open(name, _OLD, dir_fd=directory)
+            try:
+                content = _read_all(descriptor, 0, None)
+            finally:
+                os.close(descriptor)
+            if content == expected:
+                change(directory, name)
+                is_changed = True
+        if is_changed and self.durable:
+            try:
+                sync_path(parent)
+            except OSError as cause:
+                raise CommitUnknownError(
+                    "the disk did not confirm that the file was changed; look before trying again",
+                    path=path,
+                ) from cause
+        return is_changed
 
     def remove_empty_directory(self, directory: str) -> bool:
         """Remove a directory if nothing is in it."""

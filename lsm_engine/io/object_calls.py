@@ -1,6 +1,6 @@
 """Single calls of the library: what is asked of an object store, and what its answers mean."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import obstore
@@ -76,3 +76,15 @@ def status_of(path: str, found: Any) -> FileStatus:
         is_directory=False,
         tag=tag_of(found),
     )
+
+
+def entries_of(found: Any, key: str, path_of: Callable[[str], str]) -> list[FileStatus]:
+    """Return the objects and common prefixes in the listing of a directory, by name."""
+    # Consoles make an object of the directory's own name, and a slash that the library takes off.
+    objects = (one for one in found["objects"] if one["path"] != key)
+    files = [status_of(path_of(one["path"]), one) for one in objects]
+    directories = [
+        FileStatus(path=path_of(prefix), size=0, modified_millis=0, is_directory=True)
+        for prefix in found["common_prefixes"]
+    ]
+    return sorted([*files, *directories], key=lambda status: status.path)

@@ -7,11 +7,12 @@ never answered this process, as its address is likely to be wrong then.
 """
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, TypeVar
 
 from obstore.exceptions import BaseError
 
-from lsm_engine.base.errors import CommitUnknownError
+from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.object_answers import Answer, answer_of, facts_of, to_error
 from lsm_engine.io.object_clients import Clients, shared
@@ -99,12 +100,7 @@ class Requests:
                 if answer is Answer.TAKEN and not waiting.has_waited:
                     return False
                 if answer in (Answer.UNKNOWN, Answer.TAKEN):
-                    raise CommitUnknownError(
-                        "the store did not report whether the file was created; look before trying "
-                        "again",
-                        path=path,
-                        store=self.location.text,
-                    ) from None
+                    raise self._unknown(path, "created") from None
                 if answer in (Answer.NOT_APPLIED, Answer.CONFLICT) and waiting.goes_on():
                     continue
                 if answer is Answer.REFUSED and waiting.may_renew():
@@ -113,6 +109,63 @@ class Requests:
                 raise to_error(path, cause, doing="PUT", store=self.location.text) from None
             return True
 
+    def change(
+        self, path: str, act: Callable[[Any], object], look: Callable[[], "Outcome"]
+    ) -> bool:
+        """Return whether a request on condition was carried out.
+
+        `act` may raise an LsmError instead of sending it. `look` finds out what became of it where the answer does not show that.
+        Raises CommitUnknownError where a look does not show it either, StorageError where nothing was changed.
+        """
+        waiting = _Waiting(self)
+        is_unclear = False
+        while True:
+            client = self.clients.once
+            try:
+                act(client)
+            except LsmError as cause:
+                if is_unclear:
+                    raise self._unknown(path, "changed") from cause
+                raise
+            except FAILURES as cause:
+                answer = self._answer(cause)
+                if answer is Answer.REFUSED and waiting.may_renew():
+                    self.clients.renew(self.location, self.options, client)
+                    continue
+                is_unclear = is_unclear or answer is Answer.UNKNOWN
+                if answer in _CONDITION_FAILED and not waiting.has_waited:
+                    return False
+                outcome = self._outcome(path, answer, look)
+                if outcome is not Outcome.UNCHANGED and not (
+                    outcome is Outcome.LOST and is_unclear
+                ):
+                    return outcome is Outcome.DONE
+                if outcome is Outcome.UNCHANGED and answer in _AGAIN and waiting.goes_on():
+                    continue
+                if is_unclear:
+                    raise self._unknown(path, "changed") from None
+                raise to_error(
+                    path, cause, doing="PUT or DELETE", store=self.location.text
+                ) from None
+            else:
+                return True
+
+    def _outcome(self, path: str, answer: Answer, look: Callable[[], "Outcome"]) -> "Outcome":
+        """Return what became of a request on condition; an answer that it was not carried out needs no look."""
+        if answer not in _CONDITION_FAILED and answer is not Answer.UNKNOWN:
+            return Outcome.UNCHANGED
+        try:
+            return look()
+        except LsmError as cause:
+            raise self._unknown(path, "changed") from cause
+
+    def _unknown(self, path: str, done: str) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"the store did not report whether the file was {done}; look before trying again",
+            path=path,
+            store=self.location.text,
+        )
+
     def _answer(self, cause: Exception) -> Answer:
         """Return what a failure means; one with a status is an answer of the store."""
         if facts_of(cause)[0] is not None:
@@ -120,6 +173,17 @@ class Requests:
         return answer_of(cause)
 
 
+class Outcome(Enum):
+    """What became of a request on condition, by a look."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"
+    """What the condition names is there: it was not carried out, or not yet."""
+    LOST = "lost"
+    """Something else is there, or nothing."""
+
+
+_CONDITION_FAILED = frozenset({Answer.TAKEN, Answer.MISSING})
 _AGAIN = frozenset({Answer.NOT_APPLIED, Answer.CONFLICT, Answer.UNKNOWN})
 
 

@@ -3,10 +3,19 @@
 There are no directories, no renames and no links. A file that must be won is a conditional PUT, one
 whose name nobody else makes a plain PUT, which may be repeated. What every call may raise, and what is
 sent again, is in object_requests.
+
+A name that changes on condition of its content does so below a lock file, and by a PUT under the tag of what was read.
+Stores keep that condition (If-Match) less reliably than that of a create, and the library has no DELETE on
+condition: so the lock decides. The tag is a second guard, against a holder that was stopped for minutes.
+
+That the store of a warehouse keeps conditional creates is found out before this process creates the first file. The
+marker of an earlier probe is looked for while the data files of a commit are under way.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import wait
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -14,27 +23,35 @@ from typing import Any
 import obstore
 
 from lsm_engine.base.errors import LsmError, NotFoundError
-from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
+from lsm_engine.base.record import record
+from lsm_engine.io.file_io import FileIO, FileStatus, StoreFacts, check_path
 from lsm_engine.io.in_flight import at_once, begin
 from lsm_engine.io.kept_documents import KeptDocuments
+from lsm_engine.io.lock_file import Hold, LockFiles
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
 from lsm_engine.io.object_calls import (
     delete_objects,
+    entries_of,
     part_of,
     put_object,
     read_start,
     read_tagged,
     status_of,
 )
+from lsm_engine.io.object_clients import Clients
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
-from lsm_engine.io.object_proof import look_for_proof, require_proof
-from lsm_engine.io.object_requests import FAILURES, Requests
+from lsm_engine.io.object_requests import FAILURES, Outcome, Requests
 from lsm_engine.io.object_uploads import UploadsInParts
 from lsm_engine.io.object_written import FilesUnderWay
 from lsm_engine.io.one_by_one import OneByOne
-from lsm_engine.io.publish_probe import ProbedWarehouse
+from lsm_engine.io.publish_probe import (
+    Probed,
+    ProbedWarehouse,
+    is_marked,
+    require_one_winner,
+)
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.together import settle
@@ -94,7 +111,7 @@ class ObjectFileIO(UploadsInParts):
 
     @property
     def _documents(self) -> KeptDocuments:
-        return KeptDocuments(ObjectFileIO(self.location, self.options, requests=self._requests))
+        return KeptDocuments(self._plain)
 
     # Reading.
 
@@ -174,8 +191,7 @@ class ObjectFileIO(UploadsInParts):
     def prefetch(self, path: str) -> None:
         """Fetch a file beside; the next who reads it whole gets that, errors included."""
         if not self._prefetched.holds(path):
-            read = ObjectFileIO(self.location, self.options, requests=self._requests).read
-            self._prefetched.add(path, begin(read, path))
+            self._prefetched.add(path, begin(self._plain.read, path))
 
     def forget_prefetched(self, paths: Iterable[str]) -> None:
         """Drop what was fetched beside of some files."""
@@ -210,14 +226,7 @@ class ObjectFileIO(UploadsInParts):
         found = self._requests.send(
             "LIST", directory, lambda client: obstore.list_with_delimiter(client, key or None)
         )
-        # Consoles make an object of the directory's own name, and a slash that the library takes off.
-        objects = (one for one in found["objects"] if one["path"] != key)
-        files = [status_of(self._path(one["path"]), one) for one in objects]
-        directories = [
-            FileStatus(path=self._path(prefix), size=0, modified_millis=0, is_directory=True)
-            for prefix in found["common_prefixes"]
-        ]
-        return sorted([*files, *directories], key=lambda status: status.path)
+        return entries_of(found, key, self._path)
 
     def list_files(self, directory: str) -> Iterator[FileStatus]:
         """Yield every object below a directory, from pages that follow each other."""
@@ -280,10 +289,9 @@ class ObjectFileIO(UploadsInParts):
                     raise to_error(path, cause, doing="upload", store=store) from None
             self._was_changed(path)
 
-        begin_put = partial(self._written.begin, self.write_new, path)
-        return ObjectOutput(
-            begin_put if self._writes_behind else partial(self.write_new, path), upload
-        )
+        put = partial(self.write_new, path)
+        behind = partial(self._written.begin, self.write_new, path)
+        return ObjectOutput(behind if self._writes_behind else put, upload)
 
     def _is_complete(self, path: str, size: int) -> bool:
         with suppress(LsmError):
@@ -319,6 +327,20 @@ class ObjectFileIO(UploadsInParts):
         )
         self._documents.keep(path, tag, data)
         self._was_changed(path)
+
+    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
+        """Replace below a lock file, by a PUT under the tag of what was read."""
+        with changing(self._plain, self._requests, path, self._forget) as name:
+            return name.replace(data, expected)
+
+    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+        """Delete below a lock file."""
+        with changing(self._plain, self._requests, path, self._forget) as name:
+            return name.delete(expected)
+
+    @property
+    def _plain(self) -> "ObjectFileIO":
+        return ObjectFileIO(self.location, self.options, requests=self._requests)
 
     def delete(self, path: str) -> bool:
         """Remove one file; of several who do so at once all may get True."""
@@ -387,3 +409,120 @@ class ObjectFileIO(UploadsInParts):
     def _path(self, key: str) -> str:
         prefix = self.location.prefix
         return key[len(prefix) + 1 :] if prefix else key
+
+
+@record
+class Version:
+    """An object as it was read: its content, and what the store names that version by."""
+
+    data: bytes
+    mode: dict[str, str]
+
+
+@contextmanager
+def changing(
+    file_io: FileIO, requests: Requests, path: str, forget: Callable[[str], None]
+) -> "Iterator[ObjectName]":
+    """Hold the lock of an object that is going to change on condition; `forget` what was read of it before."""
+    locks = LockFiles(
+        file_io=file_io, create=file_io.publish, clock=requests.clock, ids=requests.ids
+    )
+    with locks.held(check_path(path)) as hold:
+        try:
+            yield ObjectName(requests, path, hold)
+        finally:
+            forget(path)
+
+
+class ObjectName:
+    """One object that changes on condition, while its lock is held."""
+
+    def __init__(self, requests: Requests, path: str, hold: Hold) -> None:
+        self._requests = requests
+        self._path = path
+        self._key = requests.location.at(path)
+        self._hold = hold
+
+    def replace(self, data: bytes, expected: bytes) -> bool:
+        """Return whether this replaced the content `expected`."""
+        version = self._version()
+        if version is None or version.data != expected:
+            return False
+
+        def act(client: Any) -> None:
+            self._hold.require_time()
+            try:
+                put_object(client, self._key, data, version.mode)
+            except FAILURES as cause:
+                if answer_of(cause) is not Answer.UNSUPPORTED:
+                    raise
+                put_object(client, self._key, data)  # the lock stands alone
+
+        return self._requests.change(self._path, act, lambda: self._outcome(data, expected))
+
+    def delete(self, expected: bytes) -> bool:
+        """Return whether this deleted the object with the content `expected`."""
+        version = self._version()
+        if version is None or version.data != expected:
+            return False
+
+        def act(client: Any) -> None:
+            self._hold.require_time()
+            obstore.delete(client, self._key)
+
+        return self._requests.change(self._path, act, lambda: self._outcome(None, expected))
+
+    def _outcome(self, data: bytes | None, expected: bytes) -> Outcome:
+        """Return whether the object has become `data`, or none: nobody else changes it while its lock is held."""
+        version = self._version()
+        content = None if version is None else version.data
+        if content == expected:
+            return Outcome.UNCHANGED
+        # Who creates a file does not wait for the lock.
+        return Outcome.DONE if content == data or data is None else Outcome.LOST
+
+    def _version(self) -> Version | None:
+        """Return the object as it is; None if there is none."""
+        try:
+            return self._requests.send("GET", self._path, self._read)
+        except NotFoundError:
+            return None
+
+    def _read(self, client: Any) -> Version:
+        answer = obstore.get(client, self._key)
+        # A store numbers versions, or tags them, or both.
+        names = ("e_tag", "version")
+        mode = {name: str(answer.meta[name]) for name in names if answer.meta.get(name)}
+        return Version(data=bytes(answer.bytes()), mode=mode)
+
+
+_proving = threading.Lock()
+
+
+def look_for_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
+    """Begin to look for the marker of a warehouse, unless that has been done; `probed` opens it."""
+    clients, warehouse = requests.clients, requests.location.warehouse
+    with _proving:
+        if warehouse not in clients.proven and warehouse not in clients.looked_for:
+            clients.looked_for[warehouse] = begin(_look, (clients, warehouse, probed))
+
+
+def _look(of: tuple[Clients, str, Callable[[], Probed]]) -> None:
+    clients, warehouse, probed = of
+    with suppress(LsmError):  # who creates a file meets it again
+        if is_marked(probed()):
+            clients.proven.add(warehouse)
+
+
+def require_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
+    """Return once a warehouse is known to keep conditional creates; raises as `require_one_winner`."""
+    clients, warehouse = requests.clients, requests.location.warehouse
+    if warehouse in clients.proven:
+        return
+    looked = clients.looked_for.get(warehouse)
+    if looked is not None:
+        wait([looked])
+    with _proving:
+        if warehouse not in clients.proven:
+            require_one_winner(probed(), requests.ids.new_id())
+            clients.proven.add(warehouse)

@@ -21,6 +21,25 @@ UNSAFE = [
 ]  # fmt: skip
 
 
+def _at_once(act: Callable[[int], None], count: int) -> None:
+    """Call `act` with each number, in threads; raises what one of them raised."""
+    failures: list[BaseException] = []
+
+    def run(me: int) -> None:
+        try:
+            act(me)
+        except BaseException as failure:  # noqa: BLE001 - the test raises it
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(me,)) for me in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
 class FileIOSuite:
     """Tests over one `storage` fixture: an empty FileIO."""
 
@@ -59,6 +78,8 @@ class FileIOSuite:
             lambda: storage.open_output(path),
             lambda: storage.publish(path, b"x"),
             lambda: storage.replace(path, b"x"),
+            lambda: storage.replace_if_unchanged(path, b"x", expected=b""),
+            lambda: storage.delete_if_unchanged(path, expected=b""),
             lambda: storage.delete(path),
             lambda: storage.exists(path),
             lambda: storage.status(path),
@@ -86,11 +107,7 @@ class FileIOSuite:
                 if storage.publish(f"s/{number}", b"%d" % me * 100)
             )
 
-        threads = [threading.Thread(target=race, args=(me,)) for me in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        _at_once(race, 4)
         assert sorted(number for number, _ in won) == list(range(20))
         assert all(storage.read(f"s/{number}") == b"%d" % me * 100 for number, me in won)
 
@@ -99,6 +116,104 @@ class FileIOSuite:
         storage.replace("snapshot/LATEST", b"23", note="what a store may keep")
         assert storage.read("snapshot/LATEST") == b"23"
         assert len(storage.list("snapshot")) == 1
+
+    def test_replace_if_unchanged(self, storage: FileIO) -> None:
+        assert storage.publish("tag/tag-t", b"first")
+        assert not storage.replace_if_unchanged("tag/tag-t", b"wrong", expected=b"another")
+        assert not storage.replace_if_unchanged("tag/tag-t", b"wrong", expected=b"")
+        assert storage.read("tag/tag-t") == b"first"
+        assert storage.replace_if_unchanged("tag/tag-t", b"second", expected=b"first")
+        assert not storage.replace_if_unchanged("tag/tag-t", b"third", expected=b"first")
+        assert storage.read("tag/tag-t") == b"second"
+        assert storage.replace_if_unchanged("tag/tag-t", b"", expected=b"second")
+        assert storage.replace_if_unchanged("tag/tag-t", b"long" * 2000, expected=b"")
+        assert storage.read("tag/tag-t") == b"long" * 2000
+        assert not storage.publish("tag/tag-t", b"other")
+        assert [status.path for status in storage.list("tag")] == ["tag/tag-t"]
+
+    def test_what_is_missing_is_not_unchanged(self, storage: FileIO) -> None:
+        for path in ("a/none", "none"):
+            assert not storage.replace_if_unchanged(path, b"x", expected=b"")
+            assert not storage.delete_if_unchanged(path, expected=b"")
+            assert not storage.exists(path)
+        assert storage.list("a") == []
+
+    def test_delete_if_unchanged(self, storage: FileIO) -> None:
+        assert storage.publish("tag/tag-t", b"first")
+        assert storage.publish("tag/tag-u", b"first")
+        assert not storage.delete_if_unchanged("tag/tag-t", expected=b"another")
+        assert storage.read("tag/tag-t") == b"first"
+        assert storage.delete_if_unchanged("tag/tag-t", expected=b"first")
+        assert not storage.delete_if_unchanged("tag/tag-t", expected=b"first")
+        assert not storage.replace_if_unchanged("tag/tag-t", b"second", expected=b"first")
+        assert not storage.exists("tag/tag-t")
+        assert not storage.delete("tag/tag-t")
+        with pytest.raises(NotFoundError):
+            storage.read("tag/tag-t")
+        assert list(storage.read_many(["tag/tag-t"])) == [("tag/tag-t", None)]
+        assert [status.path for status in storage.list("tag")] == ["tag/tag-u"]
+        assert storage.publish("tag/tag-t", b"again")
+        assert storage.read("tag/tag-t") == b"again"
+
+    def test_replaces_by_threads_are_not_lost(self, storage: FileIO) -> None:
+        """Threads count by replacing what they have read: each True counts once."""
+        assert storage.publish("d/count", b"0")
+        counted: list[int] = []
+
+        def count(_: int) -> None:
+            won = 0
+            while won < 5:
+                before = storage.read("d/count")
+                after = b"%d" % (int(before) + 1)
+                won += storage.replace_if_unchanged("d/count", after, expected=before)
+            counted.append(won)
+
+        _at_once(count, 4)
+        assert sum(counted) == 20
+        assert storage.read("d/count") == b"20"
+
+    def test_of_replacers_and_deleters_one_wins(self, storage: FileIO) -> None:
+        for number in range(8):
+            path = f"d/{number}"
+            assert storage.publish(path, b"first")
+            won: list[int] = []
+
+            def change(me: int, path: str = path, won: list[int] = won) -> None:
+                if me % 2:
+                    done = storage.delete_if_unchanged(path, expected=b"first")
+                else:
+                    done = storage.replace_if_unchanged(path, b"by %d" % me, expected=b"first")
+                if done:
+                    won.append(me)
+
+            _at_once(change, 4)
+            assert len(won) == 1
+            if won[0] % 2:
+                assert not storage.exists(path)
+            else:
+                assert storage.read(path) == b"by %d" % won[0]
+
+    def test_a_name_that_comes_and_goes(self, storage: FileIO) -> None:
+        """Makers, who give each file a content of its own, and deleters: each file is deleted once, or is there."""
+        lives: list[bytes] = []
+        deaths: list[bytes] = []
+
+        def act(me: int) -> None:
+            for number in range(6):
+                content = b"%d of %d" % (number, me)
+                try:
+                    if storage.publish("d/name", content):
+                        lives.append(content)
+                    there = storage.read("d/name")
+                except NotFoundError:
+                    continue
+                if storage.delete_if_unchanged("d/name", expected=there):
+                    deaths.append(there)
+
+        _at_once(act, 3)
+        assert sorted(set(deaths)) == sorted(deaths)
+        left = [storage.read("d/name")] if storage.exists("d/name") else []
+        assert sorted(deaths + left) == sorted(lives)
 
     def test_output_in_pieces(self, storage: FileIO) -> None:
         output = storage.open_output("d/file")

@@ -99,6 +99,28 @@ class MemoryFileIO(OneByOne):
             self._make_parents(path)
             self._files[path] = (bytes(data), self._clock.now_millis())
 
+    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
+        """Replace a file if it still is `expected`."""
+        with self._lock:
+            if not self._is(path, expected):
+                return False
+            self._files[path] = (bytes(data), self._clock.now_millis())
+            return True
+
+    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+        """Remove a file if it still is `expected`."""
+        with self._lock:
+            if not self._is(path, expected):
+                return False
+            del self._files[path]
+            return True
+
+    def _is(self, path: str, content: bytes) -> bool:
+        check_path(path)
+        if path in self._directories:
+            raise StorageError("a directory is where a file should be", path=path)
+        return path in self._files and self._files[path][0] == content
+
     def delete(self, path: str) -> bool:
         """Remove one file."""
         check_path(path)

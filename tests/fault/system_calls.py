@@ -1,6 +1,6 @@
 """The operating system as LocalFileIO sees it, with every mutating call numbered.
 
-    with SystemCalls(root) as calls:              # replaces `os` inside lsm_engine.io.local and local_sync
+    with SystemCalls(root) as calls:              # replaces `os` inside lsm_engine.io.local and its kin
         table.upsert(rows)
     calls.trace                                   # what was done, in order, for tests/fault/power.py
 
@@ -18,7 +18,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from lsm_engine.io import local, local_sync
+from lsm_engine.io import directory_lock, local, local_sync
+
+# Those in which LocalFileIO calls the operating system.
+MODULES = (directory_lock, local, local_sync)
 
 
 @dataclass(frozen=True)
@@ -48,18 +51,21 @@ class SystemCalls:
 
     def __enter__(self) -> Self:
         self._real = local.os
-        local.os = local_sync.os = self  # type: ignore[assignment]
+        for module in MODULES:
+            module.os = self  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
-        local.os = local_sync.os = self._real
+        for module in MODULES:
+            module.os = self._real  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
     # The calls that change something.
 
-    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        path = self._below(path, dir_fd)
         if not flags & os.O_CREAT:
             descriptor = os.open(path, flags, mode)
             self._paths[descriptor] = path
@@ -97,12 +103,21 @@ class SystemCalls:
             os.link(source, target)
             self._note("link", source, to=target, inode=os.stat(target).st_ino)
 
-    def replace(self, source: str, target: str) -> None:
+    def replace(
+        self,
+        source: str,
+        target: str,
+        *,
+        src_dir_fd: int | None = None,
+        dst_dir_fd: int | None = None,
+    ) -> None:
+        source, target = self._below(source, src_dir_fd), self._below(target, dst_dir_fd)
         with self._call():
             os.replace(source, target)
             self._note("rename", source, to=target, inode=os.stat(target).st_ino)
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: str, *, dir_fd: int | None = None) -> None:
+        path = self._below(path, dir_fd)
         with self._call():
             os.unlink(path)
             self._note("unlink", path)
@@ -121,6 +136,9 @@ class SystemCalls:
         with self._call():
             os.rmdir(path)
             self._note("rmdir", path)
+
+    def _below(self, path: str, directory: int | None) -> str:
+        return path if directory is None else os.path.join(self._paths[directory], path)
 
     def written(self, path: str, inode: int) -> None:
         self._note("write", path, inode=inode, content=_content(path))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.io import local, local_sync
 from lsm_engine.io.local import LocalFileIO
 from tests.fault.recording_file_io import Crash
+from tests.fault.system_calls import MODULES
 
 DATA = b"new" * 100
 MUTATING = frozenset({"open", "fsync", "link", "unlink", "replace", "makedirs", "rmdir"})
@@ -55,8 +55,8 @@ def killed_at_each_call(monkeypatch, tmp_path, prepare, act):
             prepare(LocalFileIO(str(root)))
             system = DyingOs(at, after=after)
             with monkeypatch.context() as patch:
-                patch.setattr(local, "os", system)
-                patch.setattr(local_sync, "os", system)
+                for module in MODULES:
+                    patch.setattr(module, "os", system)
                 try:
                     act(LocalFileIO(str(root)))
                 except Crash:
@@ -104,6 +104,35 @@ def test_replace(monkeypatch, tmp_path):
         assert "replace" not in calls or calls.index("fsync") < calls.index("replace")
 
 
+def test_replace_if_unchanged(monkeypatch, tmp_path):
+    contents = set()
+    for storage, calls in killed_at_each_call(
+        monkeypatch,
+        tmp_path,
+        lambda each: each.write_new("s/tag", b"old"),
+        lambda each: each.replace_if_unchanged("s/tag", DATA, expected=b"old"),
+    ):
+        contents.add(storage.read("s/tag"))
+        assert names(storage, "s") == ["tag"]
+        assert "replace" not in calls or calls.index("fsync") < calls.index("replace")
+        # The lock went with the process.
+        assert storage.replace_if_unchanged("s/tag", b"next", expected=storage.read("s/tag"))
+    assert contents == {b"old", DATA}
+
+
+def test_delete_if_unchanged(monkeypatch, tmp_path):
+    for storage, calls in killed_at_each_call(
+        monkeypatch,
+        tmp_path,
+        lambda each: each.write_new("s/tag", b"old"),
+        lambda each: each.delete_if_unchanged("s/tag", expected=b"old"),
+    ):
+        is_there = storage.exists("s/tag")
+        assert is_there or "unlink" in calls
+        assert storage.delete_if_unchanged("s/tag", expected=b"old") == is_there
+    assert calls[-2:] == ["open", "fsync"], "the name may come back after a power cut"
+
+
 def test_delete_and_remove(monkeypatch, tmp_path):
     def act(storage):
         storage.delete("s/a")
@@ -120,8 +149,8 @@ def test_delete_and_remove(monkeypatch, tmp_path):
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_publish_waits_for_the_disk_only_when_durable(monkeypatch, tmp_path, durable):
     system = DyingOs(1000)
-    monkeypatch.setattr(local, "os", system)
-    monkeypatch.setattr(local_sync, "os", system)
+    for module in MODULES:
+        monkeypatch.setattr(module, "os", system)
     LocalFileIO(str(tmp_path), durable=durable).publish("s/a", DATA)
     assert system.calls == [
         "makedirs",
