@@ -18,9 +18,16 @@ class BranchStore:
         self._paths = paths
 
     def directories(self) -> list[str]:
-        """Return the name of every branch directory, whole or not, from a listing asked twice."""
+        """Return the name of every branch directory, whole or not, from a listing asked twice.
+
+        Raises UnsafePathError for a name that no path can have.
+        """
+        return [check_name(name) for name in self.directory_names()]
+
+    def directory_names(self) -> list[str]:
+        """Return what `directories` does, the names unchecked."""
         return sorted(
-            check_name(status.name.removeprefix(BRANCH_PREFIX))
+            status.name.removeprefix(BRANCH_PREFIX)
             for status in stable_listing(self._file_io, self._paths.branch_directory)
             if status.is_directory and status.name.startswith(BRANCH_PREFIX)
         )

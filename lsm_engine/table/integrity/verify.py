@@ -4,6 +4,7 @@ Others go on meanwhile: what is wrong with a root counts only if it is one still
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -15,6 +16,7 @@ from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.codec.manifest import entries_of
+from lsm_engine.io.file_io import check_name
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -23,7 +25,7 @@ from lsm_engine.plan.rollback_seal import unsealed
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.store.verified_files import VerifiedFileStore
-from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION
+from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.deep_check import (
     DeepCheck,
@@ -44,7 +46,7 @@ from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.integrity.verify_statistics import StatisticsVerification
 from lsm_engine.table.integrity.verify_totals import live_of, wrong_between, wrong_total
-from lsm_engine.table.tags.roots import Roots, other_branches
+from lsm_engine.table.tags.roots import Roots, open_branch
 from lsm_engine.table.tags.tag import is_there
 
 T = TypeVar("T")
@@ -95,43 +97,69 @@ def verify(
         found = [("", check.report(snapshot_count=1, tag_count=0))]
     else:
         found = [("", _verify_branch(session, rows if deep else None))]
-        branches = BranchStore(session.file_io, session.paths)
-        for branch in () if session.paths.branch_name else other_branches(session):
-            is_whole = branches.exists(branch.paths.branch_name)
-            checked = _verify_branch(branch, rows if deep else None) if is_whole else unread(branch)
-            found.append((branch.paths.branch_name, checked))
+        if not session.paths.branch_name:
+            found += _verify_other_branches(session, rows if deep else None)
     if deep:
         rows.record(whole=snapshot_id is None and not session.paths.branch_name)
     report = of_branches(found)
+    with suppress(LsmError):  # such an error is a problem in the report already
+        report = report.with_sources(with_sources(session, report.damaged_files))
     return replace(
-        report.with_sources(with_sources(session, report.damaged_files)),
+        report,
         read_count=rows.read_count,
         skipped_count=rows.skipped_count,
     )
 
 
+def _verify_other_branches(
+    session: TableSession, rows: DeepCheck | None
+) -> Iterator[tuple[str, VerifyReport]]:
+    """Yield the name and the report of each branch besides main.
+
+    What hinders that, such as a name that no path can have, is a problem of its own.
+    """
+    store = BranchStore(session.file_io, session.paths)
+    try:
+        names = store.directory_names()
+    except LsmError as error:
+        yield "", _failed(error)
+        return
+    for name in names:
+        try:
+            branch = open_branch(session, check_name(name))
+            is_whole = store.exists(name)
+            yield name, _verify_branch(branch, rows) if is_whole else unread(branch)
+        except LsmError as error:
+            yield name, _failed(error)
+
+
+def _failed(error: LsmError) -> VerifyReport:
+    return VerifyReport(problems=(str(error),), snapshot_count=0, tag_count=0, file_count=0)
+
+
 def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyReport:
     """Check the table itself, or a branch alone."""
     check = _Verification(session, rows)
-    for schema_id in session.schemas.ids():
+    for schema_id in check.found("schemas", session.schemas.ids) or ():
         check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
-    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(check.find_snapshot)
+    listing = partial(session.snapshots.stable_listing_with_ghosts, check.find_snapshot)
+    snapshots, ghosts = check.found("snapshots", listing) or ((), ())
     line = check.unsealed(snapshots)
-    check.chain(line)
+    check.found("snapshots", partial(check.chain, line))
     if line and rows is not None:
         check.newest(line[-1])
     for snapshot in line:
         check.snapshot(snapshot)
     check.found("EARLIEST", lambda: check.ends(line, ghosts))
-    for changelog in check.each("changelog", session.changelogs.ids(), session.changelogs.find):
+    for changelog in check.each("changelog", session.changelogs.ids, session.changelogs.find):
         check.changelog(changelog)
-    tags = check.each("tag", session.tags.names(), session.tags.find)
+    tags = check.each("tag", session.tags.names, session.tags.find)
     for tag in tags:
         check.tag(tag)
-    check.each("consumer", session.consumers.names(), session.consumers.find)
+    check.each("consumer", session.consumers.names, session.consumers.find)
     if not session.paths.branch_name:
         trash = TrashStore(session.file_io, session.paths)
-        check.each("trash", trash.names(), trash.find)
+        check.each("trash", trash.names, trash.find)
         check.found("verified files", VerifiedFileStore(session.file_io, session.paths).load)
     return check.report(snapshot_count=len(line), tag_count=len(tags))
 
@@ -191,8 +219,11 @@ class _Verification:
         root = Root(kind="snapshot", name=snapshot_id)
         return self.found(str(root), partial(self._session.snapshots.find, snapshot_id), root)
 
-    def each(self, kind: str, names: Iterable[K], find: Callable[[K], T | None]) -> list[T]:
+    def each(
+        self, kind: str, list_names: Callable[[], Iterable[K]], find: Callable[[K], T | None]
+    ) -> list[T]:
         """Return what can be read of a kind; the rest is listed."""
+        names = self.found(f"{kind}s", list_names) or ()
         of = {name: Root(kind=kind, name=name) for name in names}
         read = [self.found(str(root), partial(find, name), root) for name, root in of.items()]
         return [one for one in read if one is not None]
@@ -296,25 +327,66 @@ class _Verification:
     def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[Finding]:
         """The schema, manifests and files of one root are there, with their sizes and rows."""
         session = self._session
+        yield from _listed(lambda: self._schema_problems(snapshot))
         try:
-            session.with_schema(session.schemas.load(snapshot.schema_id)).check_schema(snapshot)
             entries = live_of(session, snapshot)
         except LsmError as error:
-            yield finding_of(error)
+            findings = list(self._readable_files(snapshot))
+            if all(finding.text != str(error) for finding in findings):
+                yield finding_of(error)
+            yield from findings
             return
         live = _FILES.empty_table() if entries is None else entries
         rows = int(pc.sum(live.column(ROW_COUNT)).as_py() or 0)
         yield from wrong_total(snapshot, rows, session.paths.manifest(snapshot.base_manifest_list))
-        yield from self._lists.problems(snapshot, live, in_line=with_changelog)
-        yield from self._statistics.problems(snapshot)
-        yield from self._files(snapshot, live)
-        yield from self._levels.problems(live)
-        for text in self._row_ids.problems(snapshot, live):
-            yield Finding(text=text)
+        yield from _listed(
+            lambda: self._lists.problems(snapshot, live, in_line=with_changelog),
+            lambda: self._statistics.problems(snapshot),
+            lambda: self._files(snapshot, live),
+            lambda: self._levels.problems(live),
+            lambda: self._row_id_problems(snapshot, live),
+        )
         if with_changelog:
-            yield from self._changelog_of(snapshot)
+            yield from _listed(lambda: self._changelog_of(snapshot))
         if snapshot.index_manifest is not None or session.schema.may_have_indexes:
-            yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
+            files = entries_of(live) if live.num_rows else []
+            yield from _listed(lambda: self._indexes.problems(snapshot, files))
+
+    def _schema_problems(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Raise the first problem with a root's schema; there is nothing to yield besides."""
+        session = self._session
+        session.with_schema(session.schemas.load(snapshot.schema_id)).check_schema(snapshot)
+        yield from ()
+
+    def _row_id_problems(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
+        return (Finding(text=text) for text in self._row_ids.problems(snapshot, live))
+
+    def _readable_files(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Yield each manifest of a root that cannot be read, and what is wrong with files of the others."""
+        session, tables = self._session, []
+        for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+            try:
+                metas = session.manifest_list(snapshot, name)
+            except LsmError as error:
+                yield finding_of(error)
+                continue
+            for meta in metas:
+                try:
+                    tables.append(session.manifests.read(meta))
+                except LsmError as error:
+                    yield finding_of(error)
+        if not tables:
+            return
+        entries = pa.concat_tables(tables, promote_options="permissive")
+        kinds = entries.column(KIND).to_pylist()
+        identities = identities_of(entries)
+        pairs = zip(identities, kinds, strict=True)
+        deleted = {identity for identity, kind in pairs if kind != EntryKind.ADD.value}
+        indices = [index for index, file in enumerate(identities) if file not in deleted]
+        live = entries.take(pa.array(indices, pa.int64()))
+        for finding in self._files(snapshot, live):
+            text = f"{finding.text}; a manifest that cannot be read may have deleted this file"
+            yield replace(finding, text=text)
 
     def newest(self, snapshot: Snapshot) -> None:
         """Look at the newest state first: its hash indexes are those that the next write goes by."""
@@ -351,7 +423,8 @@ class _Verification:
         for key, entry in new.items():
             if key in self._looked:
                 continue
-            self._looked[key] = found = tuple(self._wrong_with(entry, context.schemas))
+            check = partial(self._wrong_with, entry, context.schemas)
+            self._looked[key] = found = tuple(_listed(check))
             self._anything_wrong |= bool(found)
             if not found and self._rows is not None:
                 path = self._session.data_path(entry)
@@ -394,3 +467,12 @@ class _Verification:
                 self._unchecked_count += entry.file.checksum is None
                 if size != entry.file.file_size:
                     yield self._about(entry, f"{path} has {size} bytes, not {entry.file.file_size}")
+
+
+def _listed(*checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield what checks find. The error that ends one of them is a finding, and the next one goes on."""
+    for check in checks:
+        try:
+            yield from check()
+        except LsmError as error:
+            yield finding_of(error)

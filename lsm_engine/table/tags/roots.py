@@ -41,9 +41,9 @@ def branches(session: TableSession) -> list[TableSession]:
 
     Directories of branches that are half made or half deleted count: their files are roots too.
     """
-    main = _branch(session, "")
+    main = open_branch(session, "")
     branches = BranchStore(session.file_io, main.paths).directories()
-    return [main, *(_branch(session, name) for name in branches)]
+    return [main, *(open_branch(session, name) for name in branches)]
 
 
 def other_branches(session: TableSession) -> list[TableSession]:
@@ -52,7 +52,8 @@ def other_branches(session: TableSession) -> list[TableSession]:
     return [branch for branch in branches(session) if branch.paths.branch_name != own]
 
 
-def _branch(session: TableSession, branch: str) -> TableSession:
+def open_branch(session: TableSession, branch: str) -> TableSession:
+    """Return a branch by the name of its directory; "" is main."""
     opened = TableSession(session.name, session.components, session.schema, branch=branch)
     if branch != session.paths.branch_name:
         opened.schema = _own_schema(opened)
@@ -324,7 +325,7 @@ class Roots:
         """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
         names, file_names = kept_by_record(one)
         yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
-        own = Roots(_branch(self._session, one.branch))
+        own = Roots(open_branch(self._session, one.branch))
         roots = chain(
             own.kept_snapshots(one.snapshots, buckets),
             (own._tag_root(tag, buckets) for tag in one.tags),
