@@ -17,7 +17,7 @@ from lsm_assets.home import (
     ui_command,
     ui_environment,
 )
-from lsm_assets.running import run_beside
+from lsm_assets.running import run_with_companion
 from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, WAREHOUSE, settings_from
 from lsm_engine import LsmError, open_catalog
 
@@ -106,7 +106,7 @@ def init(directory: Path) -> None:
     if is_used:
         raise click.ClickException(f"{directory} is not empty; name a new directory")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-._") or "tables"
-    module = _module_of(name)
+    module = _module_name(name)
     files = {
         "pyproject.toml": _PROJECT.format(name=name, module=module),
         "README.md": _README.format(name=name, module=module),
@@ -124,12 +124,12 @@ def init(directory: Path) -> None:
     click.echo(f"Made {directory}. Now: cd {directory} && lsm-assets ui")
 
 
-def _module_of(name: str) -> str:
+def _module_name(name: str) -> str:
     """Return a package's name after a project's, which no keyword, folder beside it or module has."""
     module = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).lstrip("0123456789_") or "tables"
-    found = importlib.util.find_spec(module)
+    spec = importlib.util.find_spec(module)
     # A folder of that name, such as the new project's own, is found without an origin.
-    is_module = found is not None and found.origin is not None
+    is_module = spec is not None and spec.origin is not None
     is_taken = is_module or keyword.iskeyword(module) or module in ("lake", "tests")
     return f"{module}_tables" if is_taken else module
 
@@ -140,14 +140,16 @@ def _module_of(name: str) -> str:
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
 def ui(module: str | None, warehouse: str | None, port: int) -> None:
     """Run Dagster's UI and daemon, and beside it the pages of tables and lineage, until Ctrl-C."""
-    given = dict(os.environ)
+    variables = dict(os.environ)
     if warehouse:
         # The catalog and the home that the environment names are those of its own warehouse.
-        of_another = (CATALOG_URL, DAGSTER_HOME)
-        given = {name: text for name, text in given.items() if name not in of_another}
-        given[WAREHOUSE] = warehouse
+        warehouse_variables = (CATALOG_URL, DAGSTER_HOME)
+        variables = {
+            name: text for name, text in variables.items() if name not in warehouse_variables
+        }
+        variables[WAREHOUSE] = warehouse
     try:
-        settings = settings_from(given)
+        settings = settings_from(variables)
         prepare_home(settings)
         # The pages beside take no catalog that is not there, as that of a new project.
         open_catalog(settings.catalog_url, warehouse=settings.warehouse).close()
@@ -162,11 +164,11 @@ def ui(module: str | None, warehouse: str | None, port: int) -> None:
     click.echo(
         f"Dagster: http://{LOOPBACK}:{port}, tables and lineage: http://{LOOPBACK}:{PAGES_PORT}"
     )
-    here = {
+    python_path = {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     }
-    environment = {**given, **ui_environment(settings), **here}
-    raise SystemExit(run_beside(command, pages_command(settings, port), environment))
+    environment = {**variables, **ui_environment(settings), **python_path}
+    raise SystemExit(run_with_companion(command, pages_command(settings, port), environment))
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ _TIMES: Mapping[str, Callable[..., dg.PartitionsDefinition]] = {
 }
 
 
-def _type_of(context: dg.ResolutionContext, text: str) -> str:
+def _resolve_type(context: dg.ResolutionContext, text: str) -> str:
     type_of_text(text)  # raises, with what it may have meant
     _field(text, text)  # raises for what would become another type
     return text
 
 
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+def _option_strings(options: Mapping[str, Any]) -> dict[str, str]:
     # YAML reads true and 2 as values of their own; table options are text.
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
@@ -47,8 +47,8 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _checked_options(context: dg.ResolutionContext, options: dict[str, Any]) -> dict[str, str]:
-    texts = _texts(context.resolve_value(options))
+def _resolve_options(context: dg.ResolutionContext, options: dict[str, Any]) -> dict[str, str]:
+    texts = _option_strings(context.resolve_value(options))
     given_options(texts)  # raises, with what it may have meant
     return texts
 
@@ -57,7 +57,7 @@ class LsmColumn(dg.Model, dg.Resolvable):
     """One column; its type as Paimon and SQL spell it: `BIGINT NOT NULL`, `DECIMAL(10, 2)`."""
 
     name: str
-    type: Annotated[str, dg.Resolver(_type_of, model_field_type=str)]
+    type: Annotated[str, dg.Resolver(_resolve_type, model_field_type=str)]
     comment: str | None = None
 
 
@@ -76,10 +76,10 @@ class LsmPartitions(dg.Model, dg.Resolvable):
 
     def definition(self) -> dg.PartitionsDefinition:
         """Return Dagster's definition; raises InvalidInputError unless exactly one kind is given."""
-        given = [self.every, self.dynamic, self.keys or None]
+        kinds = [self.every, self.dynamic, self.keys or None]
         spans = (self.start, self.end, self.timezone)
         is_clear = self.start is not None if self.every else not any(spans)
-        if sum(each is not None for each in given) != 1 or not is_clear:
+        if sum(kind is not None for kind in kinds) != 1 or not is_clear:
             raise InvalidInputError(
                 "partitions are either 'every' with a 'start' and perhaps an 'end' and a 'timezone', or "
                 "'keys', or 'dynamic'",
@@ -100,29 +100,29 @@ class LsmPartitions(dg.Model, dg.Resolvable):
         return dg.StaticPartitionsDefinition(list(self.keys))
 
 
-def _checked_partitions(context: dg.ResolutionContext, given: Any) -> LsmPartitions | None:
-    if given is None:
+def _resolve_partitions(context: dg.ResolutionContext, value: Any) -> LsmPartitions | None:
+    if value is None:
         return None
-    found: LsmPartitions = LsmPartitions.resolve_from_model(context, given)
-    found.definition()  # raises, with what is wrong
-    return found
+    partitions: LsmPartitions = LsmPartitions.resolve_from_model(context, value)
+    partitions.definition()  # raises, with what is wrong
+    return partitions
 
 
-def _checked_names(of: str) -> dg.Resolver:
+def _column_names_resolver(attribute: str) -> dg.Resolver:
     """Return what resolves names of columns, and raises for one that the table does not declare."""
 
     def names(context: dg.ResolutionContext, model: Any) -> Any:
-        found = context.resolve_value(getattr(model, of))
+        columns = context.resolve_value(getattr(model, attribute))
         if isinstance(model.columns, str):
-            return found  # a template, which nobody has resolved yet
+            return columns  # a template, which nobody has resolved yet
         declared = [context.resolve_value(column.name) for column in model.columns]
-        for name in found:
+        for name in columns:
             if name not in declared:
                 raise InvalidInputError(
-                    f"{of} names {name!r}, and there are the columns {', '.join(declared)}",
+                    f"{attribute} names {name!r}, and there are the columns {', '.join(declared)}",
                     kind=ErrorKind.NO_SUCH_COLUMN,
                 )
-        return found
+        return columns
 
     resolver: dg.Resolver = dg.Resolver.from_model(names)
     return resolver
@@ -141,7 +141,7 @@ def _checked_writer(context: dg.ResolutionContext, path: str | None) -> str | No
 
 def _checked_translator(context: dg.ResolutionContext, path: str | None) -> str | None:
     if path is not None:
-        imported(path, "translator")  # raises, naming it
+        import_callable(path, "translator")  # raises, naming it
     return path
 
 
@@ -150,11 +150,11 @@ class LsmTable(dg.Model, dg.Resolvable):
 
     table: str = Field(description="database.table", pattern=r"^[^.\s]+\.[^.\s]+$")
     columns: Sequence[LsmColumn] = Field(json_schema_extra=columns_schema())
-    primary_key: Annotated[Sequence[str], _checked_names("primary_key")] = ()
-    partitioned_by: Annotated[Sequence[str], _checked_names("partitioned_by")] = ()
+    primary_key: Annotated[Sequence[str], _column_names_resolver("primary_key")] = ()
+    partitioned_by: Annotated[Sequence[str], _column_names_resolver("partitioned_by")] = ()
     options: Annotated[
         dict[str, str | int | float | bool],
-        dg.Resolver(_checked_options, model_field_type=dict[str, Any]),
+        dg.Resolver(_resolve_options, model_field_type=dict[str, Any]),
     ] = Field(default_factory=dict, json_schema_extra=options_schema())
     comment: str | None = None
     deps: Sequence[str] = Field(default=(), description="Upstream asset keys, parts joined by /")
@@ -169,11 +169,13 @@ class LsmTable(dg.Model, dg.Resolvable):
     )
     partitions: Annotated[
         LsmPartitions | None,
-        dg.Resolver(_checked_partitions, model_field_type=LsmPartitions.model() | None),
+        dg.Resolver(_resolve_partitions, model_field_type=LsmPartitions.model() | None),
     ] = None
-    partition_columns: Annotated[dict[str, str], _checked_names("partition_columns")] = Field(
-        default_factory=dict,
-        description="Template by column, best a partition column, such as {key:%m}",
+    partition_columns: Annotated[dict[str, str], _column_names_resolver("partition_columns")] = (
+        Field(
+            default_factory=dict,
+            description="Template by column, best a partition column, such as {key:%m}",
+        )
     )
     single_run: bool = Field(default=False, description="Whether a backfill is one run")
     retries: int = Field(default=0, ge=0, description="How often a failed write is tried again")
@@ -199,7 +201,7 @@ class LsmTable(dg.Model, dg.Resolvable):
             schema=arrow_schema_of(self.columns),
             primary_key=tuple(self.primary_key),
             partitioned_by=tuple(self.partitioned_by),
-            options=_texts(self.options),
+            options=_option_strings(self.options),
             comment=self.comment,
             deps=tuple(dg.AssetKey.from_user_string(key) for key in self.deps),
             group=self.group,
@@ -215,7 +217,9 @@ class LsmTable(dg.Model, dg.Resolvable):
 
     def assets(self, *, with_jobs: bool = True) -> LsmTableAssets:
         """Return the table's definitions; without jobs and schedules of its own, if somebody else has them."""
-        translator = imported(self.translator, "translator") if self.translator else LsmTranslator
+        translator = (
+            import_callable(self.translator, "translator") if self.translator else LsmTranslator
+        )
         retry = dg.RetryPolicy(max_retries=self.retries, delay=self.retry_delay or None)
         return lsm_table_assets(
             self.declaration(),
@@ -269,14 +273,14 @@ class TableScaffolder(dg.Scaffolder[TableScaffold]):
 
     def scaffold(self, request: dg.ScaffoldRequest[TableScaffold]) -> None:
         """Write the component's YAML."""
-        asked = request.params
-        columns = [column.strip().split(" ", 1) for column in asked.columns.split(";")]
+        params = request.params
+        columns = [column.strip().split(" ", 1) for column in params.columns.split(";")]
         for column in columns:
             type_of_text(column[-1] if len(column) == 2 else "")
         attributes = {
-            "table": asked.table,
+            "table": params.table,
             "columns": [{"name": name, "type": text.strip()} for name, text in columns],
-            "primary_key": [name.strip() for name in asked.primary_key.split(",")],
+            "primary_key": [name.strip() for name in params.primary_key.split(",")],
         }
         dg.scaffold_component(request, attributes)
 
@@ -308,31 +312,31 @@ def _field(name: str, text: str) -> pa.Field:
 
 def load_writer(path: str) -> Writer:
     """Import a writer; raises InvalidInputError, naming the path, if there is no such function."""
-    return cast(Writer, imported(path, "writer"))
+    return cast(Writer, import_callable(path, "writer"))
 
 
-def imported(path: str, what: str) -> Any:
+def import_callable(path: str, role: str) -> Any:
     """Import what a path 'module:name' names; raises InvalidInputError, naming it, if nothing callable."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise InvalidInputError(
-            f"a {what} is named 'module:name'", kind=ErrorKind.INVALID_NAME, **{what: path}
+            f"a {role} is named 'module:name'", kind=ErrorKind.INVALID_NAME, **{role: path}
         )
     try:
-        found = getattr(import_module(module), name, None)
+        value = getattr(import_module(module), name, None)
     except ImportError as error:
         raise InvalidInputError(
-            f"module {module!r} of a {what} cannot be imported: {error}",
+            f"module {module!r} of a {role} cannot be imported: {error}",
             kind=ErrorKind.INVALID_NAME,
-            **{what: path},
+            **{role: path},
         ) from error
-    if not callable(found):
+    if not callable(value):
         raise InvalidInputError(
-            f"module {module!r} has no {what} {name!r}",
+            f"module {module!r} has no {role} {name!r}",
             kind=ErrorKind.INVALID_NAME,
-            **{what: path},
+            **{role: path},
         )
-    return found
+    return value
 
 
 def _source(text: str) -> tuple[dg.AssetKey, str]:

@@ -12,8 +12,13 @@ from lsm_assets.assets.snapshots import InspectConfig, inspect_snapshots
 from lsm_assets.assets.table import Writer, write_table
 from lsm_assets.assets.tags import TagConfig, change_tag
 from lsm_assets.automation.expiry import expiry_job, expiry_schedule
+from lsm_assets.automation.maintenance import (
+    diff_job,
+    maintenance_schedules,
+    orphans_job,
+    verify_job,
+)
 from lsm_assets.automation.tag_schedule import tag_schedule
-from lsm_assets.automation.upkeep import diff_job, orphans_job, upkeep_schedules, verify_job
 from lsm_assets.checks.contents import contents_spec
 from lsm_assets.checks.ops import table_checks
 from lsm_assets.model.declaration import TableDeclaration
@@ -37,10 +42,10 @@ class LsmTableAssets:
         """These definitions, without sensors and resources. `executor`: what writes and compacts, if it is known."""
         return dg.Definitions(
             assets=[
-                each.map_asset_specs(partial(executed_by, executor=executor))
-                if executor is not None and isinstance(each, dg.AssetsDefinition)
-                else each
-                for each in self.assets
+                asset.map_asset_specs(partial(executed_by, executor=executor))
+                if executor is not None and isinstance(asset, dg.AssetsDefinition)
+                else asset
+                for asset in self.assets
             ],
             asset_checks=self.checks,
             jobs=self.jobs,
@@ -81,7 +86,7 @@ def lsm_table_assets(
     table: dg.AssetsDefinition | dg.AssetSpec = spec
     if writer is not None:
         table = _table_asset(declaration, spec, writer, resources, backfill_policy, retry_policy)
-    jobs, schedules = _upkeep(declaration) if with_jobs else ((), ())
+    jobs, schedules = _maintenance(declaration) if with_jobs else ((), ())
     return LsmTableAssets(
         declaration=declaration,
         assets=(
@@ -97,14 +102,14 @@ def lsm_table_assets(
     )
 
 
-def _upkeep(
+def _maintenance(
     declaration: TableDeclaration,
 ) -> tuple[tuple[dg.JobDefinition, ...], tuple[dg.ScheduleDefinition, ...]]:
     expiry = expiry_job(declaration)
     orphans, verify = orphans_job(declaration), verify_job(declaration)
     schedules = (
         expiry_schedule(declaration, expiry),
-        *upkeep_schedules(declaration, orphans, verify),
+        *maintenance_schedules(declaration, orphans, verify),
     )
     return (expiry, orphans, verify, diff_job(declaration)), schedules
 

@@ -50,14 +50,14 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
 
 def ui_environment(settings: Settings) -> dict[str, str]:
     """Return the variables that make `dagster dev` show this warehouse."""
-    found = {
+    variables = {
         LINEAGE_URL: os.environ.get(LINEAGE_URL, SERVED_LINEAGE),
         DAGSTER_HOME: settings.dagster_home,
         WAREHOUSE: settings.warehouse,
         CATALOG_URL: settings.catalog_url,
         EXECUTOR: settings.executor,
     }
-    return found | ({SPARK_MASTER: settings.spark_master} if settings.spark_master else {})
+    return variables | ({SPARK_MASTER: settings.spark_master} if settings.spark_master else {})
 
 
 def pages_command(settings: Settings, dagster_port: int) -> list[str]:

@@ -81,8 +81,8 @@ class ExecutorOnDemand:
 
     def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
         """Merge a DataFrame where it is; Arrow rows need no executor to be started."""
-        of_spark = isinstance(source, DataFrame)
-        return self.started.merging(session, source, plan) if of_spark else None
+        is_dataframe = isinstance(source, DataFrame)
+        return self.started.merging(session, source, plan) if is_dataframe else None
 
 
 class LsmResource(dg.ConfigurableResource):
@@ -154,10 +154,10 @@ class LsmResource(dg.ConfigurableResource):
 
     def upstream_table(self, key: dg.AssetKey) -> lsm.Table:
         """Return the table of an asset that is read; raises dagster.Failure, with what to do, if there is none."""
-        found = self.existing_table(table_keys(key).name)
-        if found is None:
-            raise dg.Failure(f"There is no table {table_keys(key).name}: {made_first(key)}")
-        return found
+        table = self.existing_table(table_keys(key).name)
+        if table is None:
+            raise dg.Failure(f"There is no table {table_keys(key).name}: {materialize_first(key)}")
+        return table
 
     def table(self, declaration: TableDeclaration) -> lsm.Table:
         """Return the declared table, created only if the catalog has none of that name.
@@ -165,14 +165,14 @@ class LsmResource(dg.ConfigurableResource):
         Any other failure to open it is raised: a table that cannot be read is not an absent one.
         Raises InvalidInputError if the table there was declared differently.
         """
-        found = self.existing_table(declaration.name)
-        if found is None:
+        table = self.existing_table(declaration.name)
+        if table is None:
             return create_table(self.catalog, declaration)
-        check_declaration(declaration, found)
-        return found
+        check_declaration(declaration, table)
+        return table
 
 
-def made_first(key: dg.AssetKey) -> str:
+def materialize_first(key: dg.AssetKey) -> str:
     """Return what to do where an asset has to be there first."""
     return f"materialise {key.to_user_string()}, then run this again"
 
@@ -200,13 +200,13 @@ def check_declaration(declaration: TableDeclaration, table: lsm.Table, remedy: s
         "primary_key": (tuple(declaration.primary_key), tuple(table.schema.primary_keys)),
         "partitioned_by": (tuple(declaration.partitioned_by), tuple(table.schema.partition_keys)),
         "columns": (tuple(declaration.schema.names), tuple(table.schema.names)),
-        "types": _other_types(declaration.schema, table.schema),
+        "types": _different_types(declaration.schema, table.schema),
     }
-    for what, (declared, stored) in facts.items():
+    for fact, (declared, stored) in facts.items():
         if declared != stored:
-            other, first = ("other", remedy) if what in ("columns", "types") else ("another", "")
+            adjective, hint = ("other", remedy) if fact in ("columns", "types") else ("another", "")
             raise InvalidInputError(
-                f"the table has {other} {what} than its asset declares; {first}alter the table or the "
+                f"the table has {adjective} {fact} than its asset declares; {hint}alter the table or the "
                 "declaration, nothing was written",
                 kind=ErrorKind.INVALID_SCHEMA,
                 table=declaration.name,
@@ -215,30 +215,32 @@ def check_declaration(declaration: TableDeclaration, table: lsm.Table, remedy: s
             )
 
 
-def _other_types(
+def _different_types(
     declared: pa.Schema, stored: lsm.TableSchema
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return types of columns that are declared otherwise than they are stored, and the stored ones.
 
     A length counts only where it is declared: Arrow has none of its own.
     """
-    there = {field.name: field.type for field in stored.fields}
-    others = []
+    stored_types = {field.name: field.type for field in stored.fields}
+    differences = []
     for field in declared:
-        kind, plain, own = (
+        kind, bare_type, stored_type = (
             type_of_field(field),
             type_of_field(field.remove_metadata()),
-            there.get(field.name),
+            stored_types.get(field.name),
         )
-        if own is None:
+        if stored_type is None:
             continue  # the names differ, which was told first
-        has_length = kind != plain and _text(kind) != _text(own)
-        if has_length or not arrow_type(kind).equals(arrow_type(own)):
-            others.append((field.name, _text(kind), _text(own)))
-    return {name: text for name, text, _ in others}, {name: text for name, _, text in others}
+        has_length = kind != bare_type and _type_string(kind) != _type_string(stored_type)
+        if has_length or not arrow_type(kind).equals(arrow_type(stored_type)):
+            differences.append((field.name, _type_string(kind), _type_string(stored_type)))
+    return {name: text for name, text, _ in differences}, {
+        name: text for name, _, text in differences
+    }
 
 
-def _text(kind: Any) -> str:
+def _type_string(kind: Any) -> str:
     return type_text(kind).removesuffix(" NOT NULL")
 
 
@@ -248,7 +250,7 @@ def resources_from(settings: Settings) -> dict[str, Any]:
     return {
         "pyspark": pyspark,
         "lsm": LsmResource(
-            catalog_url=_unshown(settings.catalog_url),
+            catalog_url=_hide_url(settings.catalog_url),
             warehouse=settings.warehouse,
             executor=settings.executor,
             pyspark=pyspark,
@@ -256,7 +258,7 @@ def resources_from(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _unshown(catalog_url: str) -> str:
+def _hide_url(catalog_url: str) -> str:
     """Return the URL, or where it comes from the environment its variable: Dagster shows run config."""
     is_given = os.environ.get(CATALOG_URL) == catalog_url
     return dg.EnvVar(CATALOG_URL) if is_given else catalog_url

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 
-def run_beside(
-    command: Sequence[str], beside: Sequence[str], environment: Mapping[str, str]
+def run_with_companion(
+    command: Sequence[str], companion_command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
     """Run `command` and return its exit code; `beside` runs as long. SIGTERM ends both in good order."""
     # Where SIGINT is ignored, Dagster has SIGTERM ignored too: by it the companion is ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    companion = subprocess.Popen(beside, env=environment)
+    companion = subprocess.Popen(companion_command, env=environment)
     # A shell's background job ignores SIGINT, and would hand that on: by it the process is ended.
     interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -8,13 +8,13 @@ import dagster as dg
 import pyarrow.compute as pc
 from pydantic import Field
 
-from lsm_assets.ledger.asset_partitions import layout_of, versions_after
-from lsm_assets.ledger.commits import NOTHING
-from lsm_assets.ledger.frames import as_rows, load, nothing_as
+from lsm_assets.ledger.asset_partitions import partition_layout, versions_after_run
+from lsm_assets.ledger.commits import EMPTY_VERSION
+from lsm_assets.ledger.frames import empty_rows, load_rows, to_rows
 from lsm_assets.ledger.op_outputs import load_output, store_output
 from lsm_assets.ledger.pinning import pin_input
-from lsm_assets.ledger.recording import code_version_of, partition_events
-from lsm_assets.ledger.storing import Work, declaration_of, store
+from lsm_assets.ledger.recording import declared_code_version, partition_events
+from lsm_assets.ledger.storing import WriteRequest, declaration_from_rows, write_rows
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import table_keys
@@ -88,60 +88,60 @@ class LsmIOManager(dg.ConfigurableIOManager):
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         table = self.lsm.existing_table(table_keys(context.asset_key).name)
         if obj is None:
-            self._keep_version(context, definition, keys, table)
+            self._keep_data_version(context, definition, keys, table)
             return
-        rows = as_rows(obj, None if table is None else table.schema)
-        declaration = declaration_of(context.asset_key, storage, rows, definition)
+        rows = to_rows(obj, None if table is None else table.schema)
+        declaration = declaration_from_rows(context.asset_key, storage, rows, definition)
         templates = storage.templates(definition, keys, declaration.schema)
-        work = Work(
+        work = WriteRequest(
             rows=rows,
             declaration=declaration,
             storage=storage,
             templates=templates,
             keys=keys,
-            code_version=code_version_of(context.step_context, context.asset_key),
+            code_version=declared_code_version(context.step_context, context.asset_key),
         )
-        stored = store(context.step_context, self.lsm, work, table)
-        table, found = stored.table, stored.found
+        stored = write_rows(context.step_context, self.lsm, work, table)
+        table, metadata = stored.table, stored.metadata
         if stored.newest is not None:
-            _count_partitions(context, table, declaration, stored.newest, templates, keys)
-        context.add_output_metadata(found)
-        self._set_versions(context, declaration, table, keys, stored.before, found)
+            _add_partition_row_counts(context, table, declaration, stored.newest, templates, keys)
+        context.add_output_metadata(metadata)
+        self._set_versions(context, declaration, table, keys, stored.before, metadata)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the upstream table at the snapshot that this run is recorded to have read."""
         if not context.has_asset_key:
             return load_output(context, self.lsm)
         require_known_keys(context.definition_metadata, INPUT_KEYS)
-        wanted, upstream = context.dagster_type.typing_type, context.upstream_output
+        annotation, upstream = context.dagster_type.typing_type, context.upstream_output
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         name = table_keys(context.asset_key).name
         if definition is not None and not keys and self.lsm.existing_table(name) is None:
             # Such as the day before the first of an asset that reads itself.
-            return nothing_as(wanted)
+            return empty_rows(annotation)
         table = self.lsm.upstream_table(context.asset_key)
         schema = table.schema.arrow
         storage = partition_storage(upstream.definition_metadata if upstream is not None else None)
         templates = storage.templates(definition, keys, schema)
-        where, partitions = None, None
+        row_filter, partitions = None, None
         if definition is not None and not keys:
-            where = pc.scalar(False)  # noqa: FBT003 -- a filter
+            row_filter = pc.scalar(False)  # noqa: FBT003 -- a filter
         if templates is not None:
-            where = partition_filter(templates, keys, schema)
+            row_filter = partition_filter(templates, keys, schema)
             # Others have no rows here, whatever their directories are called.
-            partitions = layout_of(table, replace(templates, is_declared=True), keys)
+            partitions = partition_layout(table, replace(templates, is_declared=True), keys)
         pinned = pin_input(context.step_context, self.lsm, context.asset_key, partitions)
-        read = {**pinned.at, **scan_arguments(context.definition_metadata, where)}
+        arguments = {**pinned.at, **scan_arguments(context.definition_metadata, row_filter)}
         if keys and templates is None:
             context.log.warning(
                 "all rows of %s are read: the metadata %s of its asset does not say which of them are "
                 "those of a partition",
                 *(name, PARTITION_COLUMNS),
             )
-        return load(pinned.table, read, wanted, self.lsm)
+        return load_rows(pinned.table, arguments, annotation, self.lsm)
 
-    def _keep_version(
+    def _keep_data_version(
         self,
         context: dg.OutputContext,
         definition: dg.PartitionsDefinition | None,
@@ -149,11 +149,11 @@ class LsmIOManager(dg.ConfigurableIOManager):
         table: Table | None,
     ) -> None:
         if table is None:
-            version = dg.DataVersion(NOTHING.text)
+            version = dg.DataVersion(EMPTY_VERSION.text)
             context.step_context.set_data_version(context.asset_key, version)
             return
-        kept = partition_storage(context.definition_metadata)
-        storage = replace(kept, partitioned_by=tuple(table.schema.partition_keys))
+        settings = partition_storage(context.definition_metadata)
+        storage = replace(settings, partitioned_by=tuple(table.schema.partition_keys))
         declaration = storage.declaration(context.asset_key, table.schema.arrow, definition)
         self._set_versions(context, declaration, table, keys, table.latest_snapshot(), {})
 
@@ -164,27 +164,27 @@ class LsmIOManager(dg.ConfigurableIOManager):
         table: Table,
         keys: Sequence[str],
         before: Snapshot | None,
-        found: Mapping[str, Any],
+        table_metadata: Mapping[str, Any],
     ) -> None:
         """Set the data version of the run, and of its partitions that have another; see `versions_after`."""
         step, lineage = context.step_context, self.lsm.catalog.lineage
-        version, others = versions_after(
+        version, partition_versions = versions_after_run(
             step.instance, declaration, table, lineage, keys, before.id if before else 0
         )
         step.set_data_version(context.asset_key, dg.DataVersion(version.text))
-        given = {**(context.output_metadata or {}), **found}
-        for event in partition_events(step, declaration, others, given):
+        event_metadata = {**(context.output_metadata or {}), **table_metadata}
+        for event in partition_events(step, declaration, partition_versions, event_metadata):
             context.log_event(event)
-        if others:
+        if partition_versions:
             # Dagster's own events come later, and would give these the version of the run again.
-            definition, rest = (
+            definition, remaining_keys = (
                 context.asset_partitions_def,
-                [key for key in keys if key not in others],
+                [key for key in keys if key not in partition_versions],
             )
-            context._asset_partitions_subset = definition.subset_with_partition_keys(rest)  # noqa: SLF001
+            context._asset_partitions_subset = definition.subset_with_partition_keys(remaining_keys)  # noqa: SLF001
 
 
-def _count_partitions(
+def _add_partition_row_counts(
     context: dg.OutputContext,
     table: Table,
     declaration: TableDeclaration,
@@ -197,7 +197,7 @@ def _count_partitions(
     if templates is None or is_large or len(keys) > _PARTITIONS_COUNTED_MAX:
         return
     for key in keys:
-        where = partition_filter(templates, [key], table.schema.arrow)
-        count = table.scan(where=where, snapshot_id=snapshot.id).count()
-        found = {"dagster/partition_row_count": count}
-        context.step_context.add_asset_metadata(found, context.asset_key, key)
+        row_filter = partition_filter(templates, [key], table.schema.arrow)
+        count = table.scan(where=row_filter, snapshot_id=snapshot.id).count()
+        metadata = {"dagster/partition_row_count": count}
+        context.step_context.add_asset_metadata(metadata, context.asset_key, key)

@@ -28,14 +28,14 @@ class SetClock:
 
     def local_time(self) -> tuple[int, int, int, int, int, int, int]:
         """The same as a wall clock in UTC."""
-        at = datetime.fromtimestamp(self.millis / 1000, UTC)
+        now = datetime.fromtimestamp(self.millis / 1000, UTC)
         return (
-            at.year,
-            at.month,
-            at.day,
-            at.hour,
-            at.minute,
-            at.second,
+            now.year,
+            now.month,
+            now.day,
+            now.hour,
+            now.minute,
+            now.second,
             self.millis % 1000 * 10**6,
         )
 
@@ -57,43 +57,43 @@ class WarehouseUnderTest:
     instance: dg.DagsterInstance
     clock: SetClock
 
-    def materialize(self, assets: Sequence[Any], **how: Any) -> dg.ExecuteInProcessResult:
+    def materialize(self, assets: Sequence[Any], **arguments: Any) -> dg.ExecuteInProcessResult:
         """Run assets in this process, without Spark; arguments are those of `dagster.materialize`."""
-        return dg.materialize(assets, instance=self.instance, resources=self.resources, **how)
+        return dg.materialize(assets, instance=self.instance, resources=self.resources, **arguments)
 
     def inputs(self, table: str, snapshot_id: int | None = None) -> dict[str, int | None]:
         """Return what a snapshot (None: the newest) was made from: by dataset, the snapshot that was read."""
         newest = self.catalog.table(table).latest_snapshot()
         assert newest is not None, f"{table} has no snapshot"
-        found = self.catalog.lineage.inputs_of_snapshot(
+        rows = self.catalog.lineage.inputs_of_snapshot(
             TableName.parse(table), snapshot_id or newest.id
         ).to_pylist()
-        return {row["dataset"]: row["input_snapshot_id"] for row in found}
+        return {row["dataset"]: row["input_snapshot_id"] for row in rows}
 
-    def assert_made_from(self, table: str, **read: int) -> None:
+    def assert_made_from(self, table: str, **snapshot_ids: int) -> None:
         """Check which snapshots the newest one was made from; `__` in a name stands for the dot."""
-        expected = {name.replace("__", "."): number for name, number in read.items()}
-        found = self.inputs(table)
-        assert found == expected, f"{table} was made from {found}, not from {expected}"
+        expected = {name.replace("__", "."): number for name, number in snapshot_ids.items()}
+        inputs = self.inputs(table)
+        assert inputs == expected, f"{table} was made from {inputs}, not from {expected}"
 
 
 @contextmanager
 def warehouse_under_test(directory: str | Path | None = None) -> Iterator[WarehouseUnderTest]:
     """Yield a warehouse to test assets on; in a folder that is deleted afterwards if none is given."""
     clock = SetClock()
-    with TemporaryDirectory() as made, dg.DagsterInstance.ephemeral() as instance:
-        settings = settings_from({WAREHOUSE: str(directory or made), EXECUTOR: "local"})
-        found = resources_from(settings)
-        set_back = CLOCK.set(clock)
+    with TemporaryDirectory() as temporary, dg.DagsterInstance.ephemeral() as instance:
+        settings = settings_from({WAREHOUSE: str(directory or temporary), EXECUTOR: "local"})
+        resources = resources_from(settings)
+        token = CLOCK.set(clock)
         try:
             with lsm.open_catalog(
                 settings.catalog_url, warehouse=settings.warehouse, clock=clock
             ) as catalog:
                 yield WarehouseUnderTest(
                     catalog=catalog,
-                    resources={**found, "io_manager": LsmIOManager(lsm=found["lsm"])},
+                    resources={**resources, "io_manager": LsmIOManager(lsm=resources["lsm"])},
                     instance=instance,
                     clock=clock,
                 )
         finally:
-            CLOCK.reset(set_back)
+            CLOCK.reset(token)

@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 def _is_own(context: dg.ResolutionContext, model: Any) -> bool:
     is_own = bool(context.resolve_value(model.resource))
-    _require_one_warehouse(model.warehouse, model.catalog_url, model.executor, has_resource=is_own)
+    _require_own_resource(model.warehouse, model.catalog_url, model.executor, has_resource=is_own)
     return is_own
 
 
-def _require_one_warehouse(*given: str | None, has_resource: bool) -> None:
+def _require_own_resource(*values: str | None, has_resource: bool) -> None:
     """Raise InvalidInputError for a component that names a warehouse and runs on that of another one."""
     names = ("warehouse", "catalog_url", "executor")
-    own = [name for name, value in zip(names, given, strict=True) if value]
+    own = [name for name, value in zip(names, values, strict=True) if value]
     if own and not has_resource:
         raise InvalidInputError(
             "with 'resource: false' tables are kept where the component with the resource says, or the "
@@ -78,41 +78,45 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def settings(self) -> Settings:
         """Return what is given, completed from the environment."""
-        given = {WAREHOUSE: self.warehouse, CATALOG_URL: self.catalog_url, EXECUTOR: self.executor}
-        known = {name: value for name, value in given.items() if value}
-        return settings_from({**_environment(with_catalog=not self.warehouse), **known})
+        attributes = {
+            WAREHOUSE: self.warehouse,
+            CATALOG_URL: self.catalog_url,
+            EXECUTOR: self.executor,
+        }
+        variables = {name: value for name, value in attributes.items() if value}
+        return settings_from({**_environment(with_catalog=not self.warehouse), **variables})
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of all tables, and what looks after them."""
-        _require_one_warehouse(
+        _require_own_resource(
             self.warehouse, self.catalog_url, self.executor, has_resource=self.resource
         )
         settings = self.settings()
         declared = [table.assets(with_jobs=False) for table in self.tables]
-        known = {table.declaration.name for table in declared}
-        found = [
-            lsm_table_assets(each, with_jobs=False)
-            for each in self._watched(settings)
-            if each.name not in known
+        declared_names = {table.declaration.name for table in declared}
+        discovered = [
+            lsm_table_assets(declaration, with_jobs=False)
+            for declaration in self._watched_tables(settings)
+            if declaration.name not in declared_names
         ]
         return warehouse_definitions(
-            [*declared, *found], settings, name=self.name, with_resources=self.resource
+            [*declared, *discovered], settings, name=self.name, with_resources=self.resource
         )
 
-    def _watched(self, settings: Settings) -> list[TableDeclaration]:
+    def _watched_tables(self, settings: Settings) -> list[TableDeclaration]:
         """Return the watched tables as they are, in a run's process as they were when its location was loaded.
 
         So a run opens no table but its own, and has the definitions that it was launched from.
         """
         context, key = DefinitionsLoadContext.get(), f"lsm_watched/{self.name}"
         is_run = context.load_type is DefinitionsLoadType.RECONSTRUCTION
-        kept = context.reconstruction_metadata.get(key) if is_run else None
-        if kept is not None:
-            context.add_to_pending_reconstruction_metadata(key, kept)
-            return _declarations_of(kept)
-        found = watched(settings, self.watch, tuple(self.owners))
-        context.add_to_pending_reconstruction_metadata(key, _text_of(found))
-        return found
+        stored = context.reconstruction_metadata.get(key) if is_run else None
+        if stored is not None:
+            context.add_to_pending_reconstruction_metadata(key, stored)
+            return _from_json(stored)
+        declarations = watched_tables(settings, self.watch, tuple(self.owners))
+        context.add_to_pending_reconstruction_metadata(key, _to_json(declarations))
+        return declarations
 
 
 def warehouse_definitions(
@@ -142,7 +146,7 @@ def warehouse_definitions(
     )
 
 
-def watched(
+def watched_tables(
     settings: Settings, patterns: Sequence[str], owners: Sequence[str] = ()
 ) -> list[TableDeclaration]:
     """Return tables of the catalog that patterns name, as they are there; a damaged one is left out.
@@ -158,8 +162,8 @@ def watched(
                 for name in catalog.list_tables()
                 if any(fnmatchcase(name, pattern) for pattern in patterns)
             ]
-            found = (_as_it_is(catalog, name, tuple(owners)) for name in names)
-            return [each for each in found if each is not None]
+            declarations = (_read_declaration(catalog, name, tuple(owners)) for name in names)
+            return [declaration for declaration in declarations if declaration is not None]
     except lsm.LsmError as error:
         # The engine's errors show no password of a URL.
         raise lsm.StorageError(
@@ -167,7 +171,9 @@ def watched(
         ) from error
 
 
-def _as_it_is(catalog: lsm.Catalog, name: str, owners: tuple[str, ...]) -> TableDeclaration | None:
+def _read_declaration(
+    catalog: lsm.Catalog, name: str, owners: tuple[str, ...]
+) -> TableDeclaration | None:
     try:
         table = catalog.table(name)
     except lsm.LsmError as error:
@@ -184,25 +190,25 @@ def _as_it_is(catalog: lsm.Catalog, name: str, owners: tuple[str, ...]) -> Table
     )
 
 
-def _text_of(found: Sequence[TableDeclaration]) -> str:
+def _to_json(declarations: Sequence[TableDeclaration]) -> str:
     """Return watched tables as text, for `_declarations_of`."""
     return json.dumps(
         [
             {
-                "name": each.name,
-                "schema": b64encode(each.schema.serialize()).decode(),
-                "primary_key": each.primary_key,
-                "partitioned_by": each.partitioned_by,
-                "options": dict(each.options),
-                "comment": each.comment,
-                "owners": each.owners,
+                "name": declaration.name,
+                "schema": b64encode(declaration.schema.serialize()).decode(),
+                "primary_key": declaration.primary_key,
+                "partitioned_by": declaration.partitioned_by,
+                "options": dict(declaration.options),
+                "comment": declaration.comment,
+                "owners": declaration.owners,
             }
-            for each in found
+            for declaration in declarations
         ]
     )
 
 
-def _declarations_of(text: str) -> list[TableDeclaration]:
+def _from_json(text: str) -> list[TableDeclaration]:
     return [
         TableDeclaration(
             name=row["name"],

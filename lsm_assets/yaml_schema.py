@@ -34,10 +34,10 @@ def tables_schema() -> dict[str, Any]:
 
 def options_schema() -> dict[str, Any]:
     """Return the JSON schema of a table's options: the keys there are, with their words and descriptions."""
-    known = core_options.BY_KEY.values()
+    options = core_options.BY_KEY.values()
     properties = {
         key: {**_values(option.default), "description": option.doc}
-        for option in known
+        for option in options
         for key in (option.key, *option.aliases)
     }
     suffixes = "|".join(re.escape(option.suffix) for option in core_options.FIELD_OPTIONS)

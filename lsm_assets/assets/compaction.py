@@ -14,8 +14,8 @@ from pydantic import Field
 
 import lsm_engine as lsm
 from lsm_assets.checks.tree import sorted_runs_evaluation
-from lsm_assets.ledger.recording import files_event, recorded, run_properties
-from lsm_assets.ledger.survey import Survey, compaction_page, survey
+from lsm_assets.ledger.inspection import TableInspection, compaction_page_metadata, inspect_table
+from lsm_assets.ledger.recording import files_event, record_commit, run_properties
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import REASON_TAG
@@ -44,12 +44,12 @@ def compact_table(
     newest = None if table is None else table.latest_snapshot()
     if table is None or newest is None:
         raise dg.Failure(f"{declaration.name} holds nothing to compact yet", allow_retries=False)
-    before = survey(table, newest)
+    before = inspect_table(table, newest)
     snapshot = _compact(context, declaration, table, config)
     after = before
     if snapshot is not None:
-        yield from recorded(context, table, declaration.keys, snapshot)
-        after = survey(table, snapshot)
+        yield from record_commit(context, table, declaration.keys, snapshot)
+        after = inspect_table(table, snapshot)
         yield files_event(declaration.keys, after)
     yield sorted_runs_evaluation(declaration, after.tree, stop_trigger=table.options.stop_trigger)
     yield _result(context, declaration, table, snapshot, before, after)
@@ -74,15 +74,15 @@ def _compact(
     return snapshot
 
 
-def reason_of(tags: Mapping[str, str]) -> str:
+def compaction_reason(tags: Mapping[str, str]) -> str:
     """Return why a run compacts, by its tags."""
     if REASON_TAG in tags:
         return tags[REASON_TAG]
     if AUTOMATION_CONDITION_TAG in tags or AUTO_MATERIALIZE_TAG in tags:
         return "asked for by its automation condition"
-    for tag, what in ((SENSOR_NAME_TAG, "sensor"), (SCHEDULE_NAME_TAG, "schedule")):
+    for tag, origin in ((SENSOR_NAME_TAG, "sensor"), (SCHEDULE_NAME_TAG, "schedule")):
         if tag in tags:
-            return f"asked for by the {what} {tags[tag]}"
+            return f"asked for by the {origin} {tags[tag]}"
     return "asked for by hand"
 
 
@@ -91,14 +91,14 @@ def _result(
     declaration: TableDeclaration,
     table: lsm.Table,
     snapshot: Snapshot | None,
-    before: Survey,
-    after: Survey,
+    before: TableInspection,
+    after: TableInspection,
 ) -> dg.MaterializeResult[Any]:
     newest = snapshot or after.snapshot
     return dg.MaterializeResult(
         asset_key=declaration.keys.asset(AssetKind.COMPACTION),
         data_version=dg.DataVersion(str(newest.id)),
-        metadata=compaction_page(
-            table, declaration.keys, snapshot, before, after, reason_of(context.run.tags)
+        metadata=compaction_page_metadata(
+            table, declaration.keys, snapshot, before, after, compaction_reason(context.run.tags)
         ),
     )

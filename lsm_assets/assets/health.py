@@ -40,13 +40,13 @@ def health_asset(
 ) -> dg.AssetsDefinition:
     """Return the asset whose page ranks debt, damage, retention pins, freshness and small files."""
     keys = {declaration.name: declaration.keys for declaration in declarations}
-    health_of = health_key(prefix)
+    asset_key = health_key(prefix)
 
     @dg.multi_asset(
         name=f"{prefix}_health",
         specs=[
             dg.AssetSpec(
-                key=health_of,
+                key=asset_key,
                 group_name=prefix,
                 description="What the tables of this warehouse owe, the worst first, and what mends it.",
             )
@@ -54,7 +54,7 @@ def health_asset(
         check_specs=[
             dg.AssetCheckSpec(
                 name=_CHECK,
-                asset=health_of,
+                asset=asset_key,
                 description="No table owes anything, a warning, and no file is lost or damaged, an error.",
             )
         ],
@@ -62,28 +62,28 @@ def health_asset(
     )
     def health(context: dg.AssetExecutionContext, config: HealthConfig) -> Iterator[Any]:
         catalog: lsm.Catalog = context.resources.lsm.catalog
-        there = set(catalog.list_tables())  # damaged ones too, of which the report has findings
-        names = [name for name in keys if name in there]
+        existing = set(catalog.list_tables())  # damaged ones too, of which the report has findings
+        names = [name for name in keys if name in existing]
         report = lsm.doctor(catalog, names, depth=config.depth) if names else None
-        found = sorted(report.findings, key=_rank) if report is not None else []
+        findings = sorted(report.findings, key=_rank) if report is not None else []
         compactions = {name: asset_link(keys[name].asset(AssetKind.COMPACTION)) for name in names}
-        rows = [_row(each, compactions.get(each.table, ""), prefix) for each in found]
+        rows = [_row(finding, compactions.get(finding.table, ""), prefix) for finding in findings]
         yield dg.MaterializeResult(
-            asset_key=health_of,
+            asset_key=asset_key,
             metadata={
-                **_findings(rows),
-                "lsm/findings": len(found),
+                **_findings_metadata(rows),
+                "lsm/findings": len(findings),
                 "lsm/tables": dg.MetadataValue.text(f"{len(names)} of {len(keys)} exist"),
-                "lsm/oldest": dg.MetadataValue.md(_oldest(catalog, names)),
+                "lsm/oldest": dg.MetadataValue.md(_oldest_tables(catalog, names)),
             },
         )
         yield dg.AssetCheckResult(
-            asset_key=health_of,
+            asset_key=asset_key,
             check_name=_CHECK,
             passed=report is None or report.is_healthy,
-            severity=_severity(found),
-            description=f"findings: {len(found)}, tables: {len(names)}"
-            + (f"; the worst: {found[0].table}: {found[0].what}" if found else "")
+            severity=_severity(findings),
+            description=f"findings: {len(findings)}, tables: {len(names)}"
+            + (f"; the worst: {findings[0].table}: {findings[0].what}" if findings else "")
             + (report.left_out if report is not None else ""),
         )
 
@@ -101,19 +101,25 @@ def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.Sc
     )
 
 
-def _findings(rows: Sequence[tuple[str, ...]]) -> Metadata:
+def _findings_metadata(rows: Sequence[tuple[str, ...]]) -> Metadata:
     """Return the worst findings as a table in place and, where it is cut, more of them behind a button."""
     if not rows:
         return {"lsm/health": dg.MetadataValue.md("nothing is owed")}
     worst = markdown_table(_HEADINGS, rows)
-    found: Metadata = {"lsm/health": dg.MetadataValue.md(worst)}
-    more = markdown_table(_HEADINGS, rows, characters_max=_CHARACTERS_MAX)
-    return found if more == worst else {**found, "lsm/all_findings": dg.MetadataValue.md(more)}
+    metadata: Metadata = {"lsm/health": dg.MetadataValue.md(worst)}
+    all_findings = markdown_table(_HEADINGS, rows, characters_max=_CHARACTERS_MAX)
+    return (
+        metadata
+        if all_findings == worst
+        else {**metadata, "lsm/all_findings": dg.MetadataValue.md(all_findings)}
+    )
 
 
-def _severity(found: Sequence[Any]) -> dg.AssetCheckSeverity:
+def _severity(findings: Sequence[Any]) -> dg.AssetCheckSeverity:
     """Return an error where files are lost, damaged or cannot be read; what is only owed is a warning."""
-    is_lost = any(each.severity.name == "ERROR" and each.kind != "debt" for each in found)
+    is_lost = any(
+        finding.severity.name == "ERROR" and finding.kind != "debt" for finding in findings
+    )
     return dg.AssetCheckSeverity.ERROR if is_lost else dg.AssetCheckSeverity.WARN
 
 
@@ -122,15 +128,15 @@ def _rank(finding: Any) -> tuple[int, str, str]:
 
 
 def _row(finding: Any, compaction: str, prefix: str) -> tuple[str, ...]:
-    mends = {
+    remedies = {
         "debt": f"[compaction]({compaction})",
         "small-files": f"[compaction]({compaction})",
         "retention": f"job {prefix}_expire",
         "orphans": f"job {prefix}_orphans",
     }
     cost = f"; {finding.cost}" if finding.cost else ""
-    told = f"{finding.severity.name.lower()}, {finding.kind}: {finding.what}{cost}"
-    return finding.table, told, mends.get(finding.kind) or _command(finding)
+    description = f"{finding.severity.name.lower()}, {finding.kind}: {finding.what}{cost}"
+    return finding.table, description, remedies.get(finding.kind) or _command(finding)
 
 
 def _command(finding: Any) -> str:
@@ -138,14 +144,17 @@ def _command(finding: Any) -> str:
     return shlex.join(["lsm", *finding.command]) + loses if finding.command else ""
 
 
-def _oldest(catalog: lsm.Catalog, names: Sequence[str]) -> str:
+def _oldest_tables(catalog: lsm.Catalog, names: Sequence[str]) -> str:
     """Return the tables that have waited longest for a commit, those without any first."""
-    ages = sorted(_ages(catalog, names), key=lambda each: -each[0])[:_OLDEST]
-    rows = [(name, when, f"{hours:,.1f}" if when != "never" else "") for hours, name, when in ages]
+    ages = sorted(_table_ages(catalog, names), key=lambda age: -age[0])[:_OLDEST]
+    rows = [
+        (name, committed_at, f"{hours:,.1f}" if committed_at != "never" else "")
+        for hours, name, committed_at in ages
+    ]
     return markdown_table(("table", "last commit (UTC)", "hours since"), rows)
 
 
-def _ages(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str, str]]:
+def _table_ages(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str, str]]:
     """Yield hours since its last commit of each table that can be read, its name, and the time."""
     for name in names:
         try:
@@ -156,5 +165,5 @@ def _ages(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, s
         if newest is None:
             yield math.inf, name, "never"
             continue
-        at = datetime.fromtimestamp(newest.time_millis / 1000, UTC)
-        yield table.age_millis(newest) / 3_600_000, name, f"{at:%Y-%m-%d %H:%M}"
+        committed_at = datetime.fromtimestamp(newest.time_millis / 1000, UTC)
+        yield table.age_millis(newest) / 3_600_000, name, f"{committed_at:%Y-%m-%d %H:%M}"

@@ -13,9 +13,9 @@ from lsm_assets.checks.contents import (
     damage_text,
     scrub,
 )
-from lsm_assets.ledger.details import contents_of, manifests_of
-from lsm_assets.ledger.recording import dagster_run_of, recorded, snapshot_page
-from lsm_assets.ledger.survey import manifest_counts
+from lsm_assets.ledger.details import read_contents_metadata, read_manifests_metadata
+from lsm_assets.ledger.inspection import manifest_counts
+from lsm_assets.ledger.recording import record_commit, run_id_from_snapshot, snapshot_page_metadata
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import manifest_lists_metadata
@@ -43,17 +43,19 @@ def inspect_snapshots(
     dagster.Failure, once the check has recorded it, for a snapshot that is damaged.
     """
     keys = declaration.keys
-    lists, whole = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
-    is_deep = whole in context.selected_asset_keys
+    lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
+    is_deep = snapshots_key in context.selected_asset_keys
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     snapshots = [
-        _snapshot_of(declaration, table, key)
+        _find_snapshot(declaration, table, key)
         for key in sorted_snapshot_partitions(context.partition_keys)
     ]
     assert table is not None, "a snapshot was found in it"
-    context.resources.lsm.catalog.record_commits(declaration.name, [one.id for one in snapshots])
+    context.resources.lsm.catalog.record_commits(
+        declaration.name, [snapshot.id for snapshot in snapshots]
+    )
     for snapshot in snapshots:
-        report = _look(context, table, snapshot, config, is_deep=is_deep)
+        report = _verify(context, table, snapshot, config, is_deep=is_deep)
         if is_deep and (not report.is_clean or snapshot is snapshots[-1]):
             yield contents_evaluation(declaration, report)
         if not report.is_clean:
@@ -64,16 +66,16 @@ def inspect_snapshots(
                 allow_retries=False,
             )
         context.log.info("sound table=%s snapshot=%s %s", table.name, snapshot.id, report)
-        _show(context, declaration, table, snapshot)
+        _add_page_metadata(context, declaration, table, snapshot)
     version = dg.DataVersion(str(snapshots[-1].id)) if len(snapshots) == 1 else None
-    if lists in context.selected_asset_keys:
-        yield from _compacted_manifests(context, declaration, table, snapshots[-1])
-        yield dg.MaterializeResult(asset_key=lists, data_version=version)
+    if lists_key in context.selected_asset_keys:
+        yield from _compact_manifests(context, declaration, table, snapshots[-1])
+        yield dg.MaterializeResult(asset_key=lists_key, data_version=version)
     if is_deep:
-        yield dg.MaterializeResult(asset_key=whole, data_version=version)
+        yield dg.MaterializeResult(asset_key=snapshots_key, data_version=version)
 
 
-def _look(
+def _verify(
     context: dg.AssetExecutionContext,
     table: lsm.Table,
     snapshot: Snapshot,
@@ -86,7 +88,7 @@ def _look(
     return scrub(context.resources.lsm, table, snapshot.id, incremental=not config.read_again)
 
 
-def _show(
+def _add_page_metadata(
     context: dg.AssetExecutionContext,
     declaration: TableDeclaration,
     table: lsm.Table,
@@ -94,16 +96,20 @@ def _show(
 ) -> None:
     """Put what a snapshot and its lists hold on the pages of their partitions."""
     keys, partition = declaration.keys, str(snapshot.id)
-    lists, whole = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
-    if lists in context.selected_asset_keys:
-        found = manifest_lists_metadata(keys, snapshot, manifest_counts(table, snapshot))
-        context.add_asset_metadata(found | manifests_of(table, snapshot), lists, partition)
-    if whole in context.selected_asset_keys:
-        page = snapshot_page(table, keys, snapshot, run_id=dagster_run_of(snapshot))
-        context.add_asset_metadata(page | contents_of(table, snapshot), whole, partition)
+    lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
+    if lists_key in context.selected_asset_keys:
+        metadata = manifest_lists_metadata(keys, snapshot, manifest_counts(table, snapshot))
+        context.add_asset_metadata(
+            metadata | read_manifests_metadata(table, snapshot), lists_key, partition
+        )
+    if snapshots_key in context.selected_asset_keys:
+        page = snapshot_page_metadata(table, keys, snapshot, run_id=run_id_from_snapshot(snapshot))
+        context.add_asset_metadata(
+            page | read_contents_metadata(table, snapshot), snapshots_key, partition
+        )
 
 
-def _compacted_manifests(
+def _compact_manifests(
     context: dg.AssetExecutionContext,
     declaration: TableDeclaration,
     table: lsm.Table,
@@ -115,13 +121,13 @@ def _compacted_manifests(
     if newest is None or newest.id != snapshot.id or count < least:
         return
     user = f"dagster-{context.run.run_id}-{context.retry_number}"
-    made = table.compact_manifest(dry_run=False, commit_user=user).snapshot
-    if made is not None:
+    compacted = table.compact_manifest(dry_run=False, commit_user=user).snapshot
+    if compacted is not None:
         context.log.info("compacted manifests table=%s from=%s", declaration.name, count)
-        yield from recorded(context, table, declaration.keys, made)
+        yield from record_commit(context, table, declaration.keys, compacted)
 
 
-def _snapshot_of(
+def _find_snapshot(
     declaration: TableDeclaration, table: lsm.Table | None, partition: str
 ) -> Snapshot:
     snapshot_id = parse_snapshot_partition(partition)

@@ -7,20 +7,20 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.checks.tree import files_events
-from lsm_assets.ledger.asset_partitions import require_layout, versions_after
-from lsm_assets.ledger.feed import fed_meanwhile, feed_user, hold_back_partial_inputs
-from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
+from lsm_assets.ledger.asset_partitions import require_layout, versions_after_run
+from lsm_assets.ledger.feed import concurrent_feed_commit, feed_commit_user, record_partial_inputs
+from lsm_assets.ledger.inspection import row_count
+from lsm_assets.ledger.pinning import inputs_markdown, pin_reasons, run_inputs
 from lsm_assets.ledger.recording import (
     commit_identity,
-    dagster_run_of,
     input_tags,
     partition_events,
-    recorded,
+    record_commit,
+    run_id_from_snapshot,
     run_properties,
     table_event,
-    table_page,
+    table_page_metadata,
 )
-from lsm_assets.ledger.survey import row_count
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -49,34 +49,34 @@ def write_table(
     require_layout(declaration, table, keys)
     before = table.latest_snapshot()
     commits: list[Snapshot] = []
-    for number, change in enumerate(changes_of(writer(context, table))):
+    for number, change in enumerate(to_changes(writer(context, table))):
         # A writer has read its inputs by the time that it yields.
-        inputs = inputs_of_run(context, declaration)
-        if feed_user(change.properties) is not None:
-            _require_not_fed(context, table, change, commits)
-        made = _commit(context, declaration, table, change, number, inputs)
-        for snapshot in _with_compactions(table, made):
+        inputs = run_inputs(context, declaration)
+        if feed_commit_user(change.properties) is not None:
+            _require_unchanged_offset(context, table, change, commits)
+        committed = _commit(context, declaration, table, change, number, inputs)
+        for snapshot in _with_compactions(table, committed):
             if snapshot in commits:
                 continue  # a replay of several commits ends at the last of them
             commits.append(snapshot)
-            yield from recorded(context, table, declaration.keys, snapshot)
+            yield from record_commit(context, table, declaration.keys, snapshot)
     newest = table.latest_snapshot()
     if newest is not None and commits:
         yield from files_events(context.instance, declaration, table, newest)
     lineage, step = context.resources.lsm.catalog.lineage, context.get_step_execution_context()
-    version, others = versions_after(
+    version, partition_versions = versions_after_run(
         context.instance, declaration, table, lineage, keys, before.id if before else 0
     )
-    hold_back_partial_inputs(step, context.resources.lsm)
-    result = _materialised(context, declaration, table, newest, commits, version)
+    record_partial_inputs(step, context.resources.lsm)
+    result = _materialize_result(context, declaration, table, newest, commits, version)
     yield result
-    yield from partition_events(step, declaration, others, result.metadata or {})
-    if others:  # what was recorded last stands for the whole of it
+    yield from partition_events(step, declaration, partition_versions, result.metadata or {})
+    if partition_versions:  # what was recorded last stands for the whole of it
         tags = input_tags(step, declaration.keys.asset(AssetKind.TABLE))
         yield table_event(declaration, table, version, tags=tags)
 
 
-def _require_not_fed(
+def _require_unchanged_offset(
     context: dg.AssetExecutionContext,
     table: lsm.Table,
     change: Change,
@@ -86,34 +86,36 @@ def _require_not_fed(
 
     A commit looks for its replays among the newest snapshots alone, and a writer may take its time.
     """
-    fed_by = fed_meanwhile(table, change.properties, context.resources.lsm.catalog.lineage)
-    if fed_by is None:
+    feed_commit = concurrent_feed_commit(
+        table, change.properties, context.resources.lsm.catalog.lineage
+    )
+    if feed_commit is None:
         return
-    if any(version_from_snapshot(each) == fed_by for each in commits):
+    if any(version_from_snapshot(snapshot) == feed_commit for snapshot in commits):
         raise dg.Failure(
-            f"snapshot {fed_by.snapshot_id} of {table.name} says that these changes are carried over, and "
+            f"snapshot {feed_commit.snapshot_id} of {table.name} says that these changes are carried over, and "
             "more of them came after it: yield all that is made of them as one change. Now roll "
-            f"{table.name} back to before snapshot {fed_by.snapshot_id}, then run this again",
+            f"{table.name} back to before snapshot {feed_commit.snapshot_id}, then run this again",
             allow_retries=False,
         )
     context.log.info("another run has carried these changes over table=%s", table.name)
     raise dg.RetryRequested(max_retries=FEED_RETRIES)
 
 
-def changes_of(written: Any) -> Iterator[Change]:
+def to_changes(result: Any) -> Iterator[Change]:
     """Return what a writer returned as changes: nothing, one change, bare rows, or several of either."""
-    if written is None:
+    if result is None:
         return
-    if isinstance(written, Upsert | Delete | Overwrite) or not _is_plain_iterable(written):
-        yield as_change(written)
+    if isinstance(result, Upsert | Delete | Overwrite) or not _is_iterable_of_changes(result):
+        yield as_change(result)
         return
-    for each in written:
-        yield as_change(each)
+    for change in result:
+        yield as_change(change)
 
 
-def _is_plain_iterable(written: Any) -> bool:
+def _is_iterable_of_changes(result: Any) -> bool:
     # Arrow tables and data frames can be iterated over too, by column or by row.
-    return isinstance(written, Iterable) and not hasattr(written, "__arrow_c_stream__")
+    return isinstance(result, Iterable) and not hasattr(result, "__arrow_c_stream__")
 
 
 def _commit(
@@ -129,10 +131,10 @@ def _commit(
     Changes that are carried over have the name of what they go on from. Where another run has committed
     that meanwhile, the step is run again: it has more to carry over, or nothing.
     """
-    feeding = feed_user(change.properties)
+    feed_user = feed_commit_user(change.properties)
     identity: dict[str, Any] = {
         **commit_identity(table, context.run.run_id, context.retry_number, number),
-        **({"commit_user": feeding, "commit_identifier": 0} if feeding else {}),
+        **({"commit_user": feed_user, "commit_identifier": 0} if feed_user else {}),
         "properties": run_properties(context, declaration.keys, AssetKind.TABLE, inputs)
         | ({LABEL_PROPERTY: change.label} if change.label else {})
         | dict(change.properties),
@@ -145,7 +147,7 @@ def _commit(
             snapshot = table.delete(change.keys, **identity)
         case Overwrite():
             snapshot = table.overwrite(change.rows, change.partition, **identity)
-    if feeding and snapshot is not None and dagster_run_of(snapshot) != context.run.run_id:
+    if feed_user and snapshot is not None and run_id_from_snapshot(snapshot) != context.run.run_id:
         context.log.info(
             "another run has carried these changes over table=%s snapshot=%s",
             declaration.name,
@@ -165,20 +167,20 @@ def _commit(
     return snapshot
 
 
-def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snapshot]:
+def _with_compactions(table: lsm.Table, committed: Snapshot | None) -> Iterator[Snapshot]:
     """Yield a commit, and the compaction that the engine let follow it in the same breath."""
-    if made is None:
+    if committed is None:
         return
-    yield made
+    yield committed
     newest = table.latest_snapshot()
-    upto = newest.id if newest is not None else made.id
-    for snapshot_id in range(made.id + 1, upto + 1):
+    newest_id = newest.id if newest is not None else committed.id
+    for snapshot_id in range(committed.id + 1, newest_id + 1):
         following = table.snapshot(snapshot_id)
-        if dagster_run_of(following) == dagster_run_of(made):
+        if run_id_from_snapshot(following) == run_id_from_snapshot(committed):
             yield following
 
 
-def _materialised(
+def _materialize_result(
     context: dg.AssetExecutionContext,
     declaration: TableDeclaration,
     table: lsm.Table,
@@ -187,18 +189,18 @@ def _materialised(
     version: TableVersion,
 ) -> dg.MaterializeResult[Any]:
     resource = context.resources.lsm
-    inputs, step = inputs_of_run(context, declaration), context.get_step_execution_context()
+    inputs, step = run_inputs(context, declaration), context.get_step_execution_context()
     key = declaration.keys.asset(AssetKind.TABLE)
     if newest is None:
         return dg.MaterializeResult(asset_key=key, data_version=dg.DataVersion(version.text))
-    found: Mapping[str, Any] = table_page(
+    metadata: Mapping[str, Any] = table_page_metadata(
         table,
         declaration.keys,
         newest,
         row_count=row_count(table, declaration, newest),
         commits=commits,
-        inputs=inputs_markdown(inputs, reasons_of(step, resource)),
+        inputs=inputs_markdown(inputs, pin_reasons(step, resource)),
     )
     return dg.MaterializeResult(
-        asset_key=key, metadata=found, data_version=dg.DataVersion(version.text)
+        asset_key=key, metadata=metadata, data_version=dg.DataVersion(version.text)
     )

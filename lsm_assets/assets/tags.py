@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.ledger.details import calendar_of
+from lsm_assets.ledger.details import read_calendar_metadata
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import tag_metadata
@@ -59,7 +59,7 @@ def change_tag(
     tags = partition_set_name(tag_partitions(declaration.keys))
     context.instance.add_dynamic_partitions(tags, [name])
     if config.action is TagAction.DELETE:
-        _existing(declaration, table, name)
+        _require_tag(declaration, table, name)
         table.delete_tag(name)
         context.log.info("deleted table=%s tag=%s", declaration.name, name)
         yield dg.MaterializeResult(
@@ -68,7 +68,7 @@ def change_tag(
             data_version=dg.DataVersion("deleted"),
         )
         return  # the sensor lsm_sync removes the partition
-    tag = _changed(declaration, table, name, config)
+    tag = _apply_action(declaration, table, name, config)
     context.log.info(
         "%s table=%s tag=%s snapshot=%s",
         config.action.value,
@@ -79,24 +79,28 @@ def change_tag(
     yield dg.MaterializeResult(
         asset_key=key,
         metadata=tag_metadata(declaration.keys, tag, run_id=context.run.run_id)
-        | calendar_of(table, declaration.keys),
+        | read_calendar_metadata(table, declaration.keys),
         data_version=dg.DataVersion(str(tag.snapshot.id)),
     )
 
 
-def _changed(declaration: TableDeclaration, table: lsm.Table, name: str, config: TagConfig) -> Tag:
+def _apply_action(
+    declaration: TableDeclaration, table: lsm.Table, name: str, config: TagConfig
+) -> Tag:
     match config.action:
         case TagAction.REPLACE:
-            _existing(declaration, table, name)
+            _require_tag(declaration, table, name)
             return table.replace_tag(name, config.snapshot_id, config.retained)
         case TagAction.EXTEND:
-            pinned = _existing(declaration, table, name).snapshot.id
+            pinned = _require_tag(declaration, table, name).snapshot.id
             return table.replace_tag(name, pinned, config.retained)
         case _:
-            return _created(declaration, table, name, config)
+            return _create_tag(declaration, table, name, config)
 
 
-def _created(declaration: TableDeclaration, table: lsm.Table, name: str, config: TagConfig) -> Tag:
+def _create_tag(
+    declaration: TableDeclaration, table: lsm.Table, name: str, config: TagConfig
+) -> Tag:
     tag = find_tag(table, name)
     if tag is None:
         return table.create_tag(name, config.snapshot_id, retained=config.retained)
@@ -109,7 +113,7 @@ def _created(declaration: TableDeclaration, table: lsm.Table, name: str, config:
     return tag
 
 
-def _existing(declaration: TableDeclaration, table: lsm.Table, name: str) -> Tag:
+def _require_tag(declaration: TableDeclaration, table: lsm.Table, name: str) -> Tag:
     tag = find_tag(table, name)
     if tag is None:
         raise dg.Failure(f"{declaration.name} has no tag {name!r}", allow_retries=False)

@@ -8,10 +8,10 @@ import dagster as dg
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from lsm_assets.automation.cursor import (
-    in_turn,
-    interval_of,
+    failure_message,
     read_cursor,
-    told_failures,
+    tables_in_turn,
+    tick_interval,
     write_cursor,
 )
 from lsm_assets.model.declaration import TableDeclaration
@@ -24,7 +24,7 @@ from lsm_engine import LsmError, SystemClock
 INTERVAL_SECONDS = 30
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5 * 60, 6 * 60 * 60
 """How long after a run that failed it is asked for again; twice as long each time."""
-_TOLD = 20
+_MESSAGES_MAX = 20
 
 
 def compaction_sensor(
@@ -46,7 +46,7 @@ def compaction_sensor(
     @dg.sensor(
         name=name,
         target=dg.AssetSelection.assets(*keys),
-        minimum_interval_seconds=interval_of(declarations, interval_seconds),
+        minimum_interval_seconds=tick_interval(declarations, interval_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"lsm"},
         description="Compacts tables whose buckets have gathered too many sorted runs.",
@@ -57,23 +57,25 @@ def compaction_sensor(
         requests: list[dg.RunRequest] = []
         waiting: list[str] = []
         looked_at = 0
-        for declaration in in_turn(declarations, states):
+        for declaration in tables_in_turn(declarations, states):
             looked_at += 1
             try:
-                found = _request(context, declaration, states)
+                result = _next_request(context, declaration, states)
             except Exception as error:  # one table keeps no other from its turn
                 is_bug = not isinstance(error, LsmError)
                 context.log.error("cannot look at %s: %s", declaration.name, error, exc_info=is_bug)
                 failed[declaration.name] = error
                 continue
-            if isinstance(found, dg.RunRequest):
-                requests.append(found)
-            elif found:
-                waiting.append(found)
-        told = [
-            each for each in (told_failures(failed, looked_at, states), *waiting[:_TOLD]) if each
+            if isinstance(result, dg.RunRequest):
+                requests.append(result)
+            elif result:
+                waiting.append(result)
+        messages = [
+            message
+            for message in (failure_message(failed, looked_at, states), *waiting[:_MESSAGES_MAX])
+            if message
         ]
-        reason = dg.SkipReason("; ".join(told) or "every bucket is in shape")
+        reason = dg.SkipReason("; ".join(messages) or "every bucket is in shape")
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else reason,
@@ -83,7 +85,7 @@ def compaction_sensor(
     return sensor
 
 
-def _request(
+def _next_request(
     context: dg.SensorEvaluationContext,
     declaration: TableDeclaration,
     states: dict[str, dict[str, Any]],
@@ -94,30 +96,37 @@ def _request(
     if table is None or newest is None:
         return None
     version, state = version_from_snapshot(newest).text, states.get(declaration.name, {})
-    key, asked = f"compact-{declaration.name}-{version}", 0
+    key, attempts = f"compact-{declaration.name}-{version}", 0
     if state.get("snapshot") == version:
-        asked = state.get("asked", 0)
-        ended = _failed_at(context.instance, _run_key(key, asked)) if asked else None
+        attempts = state.get("asked", 0)
+        ended = _failure_time(context.instance, _run_key(key, attempts)) if attempts else None
         if ended is None:
             return None
-        again = ended + min(FIRST_WAIT_SECONDS << min(asked - 1, 20), LONGEST_WAIT_SECONDS)
-        if (CLOCK.get() or SystemClock()).now_millis() < again * 1_000:
-            at = f"{datetime.fromtimestamp(again, UTC):%H:%M} UTC"
-            return (
-                f"the compaction of {declaration.name} has failed, and is asked for again at {at}"
-            )
-    due = [bucket for bucket in table.pressure() if bucket.compactable]
-    picked = table.due_buckets() if due else frozenset()
+        retry_seconds = ended + min(
+            FIRST_WAIT_SECONDS << min(attempts - 1, 20), LONGEST_WAIT_SECONDS
+        )
+        if (CLOCK.get() or SystemClock()).now_millis() < retry_seconds * 1_000:
+            retry_time = f"{datetime.fromtimestamp(retry_seconds, UTC):%H:%M} UTC"
+            return f"the compaction of {declaration.name} has failed, and is asked for again at {retry_time}"
+    compactable = [bucket for bucket in table.pressure() if bucket.compactable]
+    due_buckets = table.due_buckets() if compactable else frozenset()
     # Rows that wait for a bucket are assigned one by a compaction, and are no tree to pick from.
-    due = [each for each in due if each.bucket < 0 or (each.partition, each.bucket) in picked]
+    compactable = [
+        bucket
+        for bucket in compactable
+        if bucket.bucket < 0 or (bucket.partition, bucket.bucket) in due_buckets
+    ]
     # Not before it was read: the next tick looks again at a table that could not be.
-    states[declaration.name] = {"snapshot": version, **({"asked": asked + 1} if due else {})}
-    if not due:
+    states[declaration.name] = {
+        "snapshot": version,
+        **({"asked": attempts + 1} if compactable else {}),
+    }
+    if not compactable:
         return None
-    again_for = f", asked for again: the last {asked} failed" if asked else ""
-    reason = f"{due[0].reason} ({len(due)} buckets are due{again_for})"
+    retry_note = f", asked for again: the last {attempts} failed" if attempts else ""
+    reason = f"{compactable[0].reason} ({len(compactable)} buckets are due{retry_note})"
     return dg.RunRequest(
-        run_key=_run_key(key, asked + 1),
+        run_key=_run_key(key, attempts + 1),
         asset_selection=[declaration.keys.asset(AssetKind.COMPACTION)],
         tags={REASON_TAG: reason, "lsm/table": declaration.keys.identifier},
     )
@@ -127,10 +136,10 @@ def _run_key(key: str, number: int) -> str:
     return key if number == 1 else f"{key}-{number}"
 
 
-def _failed_at(instance: dg.DagsterInstance, run_key: str) -> float | None:
+def _failure_time(instance: dg.DagsterInstance, run_key: str) -> float | None:
     """Return when the run of a key has failed, its retries included; None: it has not, or not yet."""
-    wanted = dg.RunsFilter(tags={RUN_KEY_TAG: run_key})
-    for record in instance.get_run_records(wanted, limit=1):
+    run_filter = dg.RunsFilter(tags={RUN_KEY_TAG: run_key})
+    for record in instance.get_run_records(run_filter, limit=1):
         if record.dagster_run.status is dg.DagsterRunStatus.FAILURE:
             return record.end_time or record.update_timestamp.timestamp()
     return None

@@ -11,13 +11,13 @@ from lsm_assets.model.declaration import TableDeclaration
 
 TICK_SECONDS = 0.6
 """How long a tick looks at very many tables before the rest has to wait for the next one."""
-FEW, FEW_SECONDS = 20, 20.0
+FEW_TABLES, FEW_SECONDS = 20, 20.0
 """So few tables are all looked at by every tick, for so long: Dagster ends a tick of 60 s, and all is lost."""
-PLAIN_MAX = 4_000
+UNCOMPRESSED_MAX = 4_000
 """Characters from which on a cursor is compressed: Dagster keeps one with each tick."""
 
 _POSITION, _PACKED = "", "z:"
-_NAMED = 20
+_NAMES_MAX = 20
 T = TypeVar("T")
 
 
@@ -37,12 +37,12 @@ def read_cursor(text: str | None) -> dict[str, dict[str, Any]]:
 def write_cursor(states: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of a cursor, the same for the same states."""
     text = json.dumps(states, sort_keys=True, separators=(",", ":"))
-    if len(text) <= PLAIN_MAX:
+    if len(text) <= UNCOMPRESSED_MAX:
         return text
     return _PACKED + base64.b85encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def in_turn(
+def tables_in_turn(
     declarations: Sequence[TableDeclaration],
     states: dict[str, dict[str, Any]],
     *,
@@ -54,22 +54,22 @@ def in_turn(
     At least one. What `states` has of tables that are no longer declared is dropped.
     """
     if seconds is None:
-        seconds = FEW_SECONDS if len(declarations) <= FEW else TICK_SECONDS
+        seconds = FEW_SECONDS if len(declarations) <= FEW_TABLES else TICK_SECONDS
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
-    for gone in states.keys() - set(names):
-        del states[gone]
+    for dropped in states.keys() - set(names):
+        del states[dropped]
     start = names.index(first) if first in names else 0
     deadline = clock() + seconds
     for number in range(len(names)):
-        at = (start + number) % len(names)
+        index = (start + number) % len(names)
         if number and clock() >= deadline:
-            states[_POSITION] = {"next": names[at]}
+            states[_POSITION] = {"next": names[index]}
             return
-        yield declarations[at]
+        yield declarations[index]
 
 
-def told_failures(
+def failure_message(
     failed: Mapping[str, Exception], looked_at: int, states: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Return in a few words which tables a tick could not look at; "" if it could look at all.
@@ -79,10 +79,14 @@ def told_failures(
     """
     if failed and len(failed) == looked_at and _POSITION not in states:
         raise next(iter(failed.values()))
-    named, more = ", ".join(list(failed)[:_NAMED]), len(failed) - _NAMED
-    return f"cannot look at {named}{f' and {more} more' if more > 0 else ''}" if failed else ""
+    names, hidden_count = ", ".join(list(failed)[:_NAMES_MAX]), len(failed) - _NAMES_MAX
+    return (
+        f"cannot look at {names}{f' and {hidden_count} more' if hidden_count > 0 else ''}"
+        if failed
+        else ""
+    )
 
 
-def interval_of(declarations: Sequence[T], seconds: int) -> int:
+def tick_interval(declarations: Sequence[T], seconds: int) -> int:
     """Return the seconds between ticks that look at some of very many tables: shorter, so that turns come."""
     return max(5, seconds * 80 // max(80, len(declarations)))

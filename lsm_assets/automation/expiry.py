@@ -4,8 +4,8 @@ import dagster as dg
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.automation.upkeep import existing, log_observation
-from lsm_assets.ledger.asset_partitions import oldest_needed
+from lsm_assets.automation.maintenance import find_table, log_observation
+from lsm_assets.ledger.asset_partitions import oldest_required_snapshot
 from lsm_assets.ledger.recording import remove_partitions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.details import retention_metadata
@@ -29,7 +29,7 @@ class ExpiryConfig(dg.Config):
     )
 
 
-KEEPER = "dagster-recorded"
+CONSUMER = "dagster-recorded"
 """The consumer that keeps snapshots for readers."""
 
 
@@ -73,26 +73,33 @@ def plan_expiry(
     With `keep_recorded` a consumer of the table keeps snapshots that readers may ask for, and shows as such.
     A dry run leaves that consumer as it was.
     """
-    table = existing(context, declaration)
+    table = find_table(context, declaration)
     if table is None:
         return False
     lineage = context.resources.lsm.catalog.lineage
-    kept = oldest_needed(context.instance, declaration, table, lineage) if keep_recorded else None
-    had = next((one.next_snapshot_id for one in table.consumers() if one.name == KEEPER), None)
-    planned = had if dry_run and not keep_recorded else kept
-    if planned != had:
-        table.reset_consumer(KEEPER, planned)
+    required = (
+        oldest_required_snapshot(context.instance, declaration, table, lineage)
+        if keep_recorded
+        else None
+    )
+    previous = next(
+        (consumer.next_snapshot_id for consumer in table.consumers() if consumer.name == CONSUMER),
+        None,
+    )
+    planned = previous if dry_run and not keep_recorded else required
+    if planned != previous:
+        table.reset_consumer(CONSUMER, planned)
     try:
-        found = retention_metadata(table.simulate_retention())
+        metadata = retention_metadata(table.simulate_retention())
         report = table.expire_snapshots(dry_run=True)
     finally:
-        if dry_run and planned != had:
-            table.reset_consumer(KEEPER, had)
-    if kept is not None:
-        found["lsm/kept_for_readers"] = dg.MetadataValue.text(
-            f"from snapshot {kept} on: Dagster has recorded it, and its rows have changed since"
+        if dry_run and planned != previous:
+            table.reset_consumer(CONSUMER, previous)
+    if required is not None:
+        metadata["lsm/kept_for_readers"] = dg.MetadataValue.text(
+            f"from snapshot {required} on: Dagster has recorded it, and its rows have changed since"
         )
-    log_observation(context, declaration, "expiry, as planned", found)
+    log_observation(context, declaration, "expiry, as planned", metadata)
     context.log.info("expiry plan table=%s %s", declaration.name, report)
     return not dry_run
 
@@ -113,11 +120,11 @@ def _remove_expired(
     """Take the partitions of expired snapshots away at once; their history is kept."""
     name = partition_set_name(snapshot_partitions(declaration.keys))
     # Partitions before snapshots: one added in between by a writer is then not mistaken for expired.
-    known = context.instance.get_dynamic_partitions(name)
+    partitions = context.instance.get_dynamic_partitions(name)
     live = [snapshot_partition(snapshot_id) for snapshot_id in table.snapshot_ids()]
-    _, gone = differences(known, live)
-    remove_partitions(context.instance, name, gone)
-    context.log.info("removed partitions table=%s count=%s", declaration.name, len(gone))
+    _, expired = differences(partitions, live)
+    remove_partitions(context.instance, name, expired)
+    context.log.info("removed partitions table=%s count=%s", declaration.name, len(expired))
 
 
 def expiry_schedule(declaration: TableDeclaration, job: dg.JobDefinition) -> dg.ScheduleDefinition:

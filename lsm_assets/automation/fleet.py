@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from lsm_assets.automation.expiry import NIGHTLY, expire_table, plan_expiry
-from lsm_assets.automation.upkeep import (
+from lsm_assets.automation.maintenance import (
     ORPHANS_WEEKLY,
     VERIFY_NIGHTLY,
     OrphansConfig,
@@ -45,13 +45,13 @@ class OrphansTablesConfig(FleetConfig, OrphansConfig):
 
 
 @record
-class _Upkeep:
+class _Maintenance:
     """One kind of upkeep: what it does to a table, how, when, and a word about it."""
 
-    act: Callable[[dg.OpExecutionContext, TableDeclaration, Any], None]
+    run: Callable[[dg.OpExecutionContext, TableDeclaration, Any], None]
     config: type[FleetConfig]
     cron: str
-    text: str
+    description: str
 
 
 def fleet_jobs(
@@ -62,60 +62,66 @@ def fleet_jobs(
     What fails with one table does not keep the others from their turn; the run fails in the end, and
     names them. A pattern that names no table fails before anything is done.
     """
-    return [_job(f"{prefix}_{name}", each, declarations) for name, each in _upkeep().items()]
+    return [
+        _job(f"{prefix}_{name}", kind, declarations) for name, kind in _maintenance_kinds().items()
+    ]
 
 
 def fleet_schedules(jobs: Iterable[dg.JobDefinition]) -> list[dg.ScheduleDefinition]:
     """Return a schedule for each job of a fleet; off until somebody turns it on, as they delete files."""
-    kinds = _upkeep()
+    kinds = _maintenance_kinds()
     return [
         dg.ScheduleDefinition(
             name=f"{job.name}_schedule",
             job=job,
             cron_schedule=kind.cron,
             default_status=dg.DefaultScheduleStatus.STOPPED,
-            description=f"{kind.text} All tables, in turn.",
+            description=f"{kind.description} All tables, in turn.",
         )
         for job in jobs
         for kind in (kinds[job.name.rpartition("_")[2]],)
     ]
 
 
-def _upkeep() -> dict[str, _Upkeep]:
+def _maintenance_kinds() -> dict[str, _Maintenance]:
     """Return each kind of upkeep by the name of its job, less the prefix."""
     return {
-        "expire": _Upkeep(
-            act=_expire,
+        "expire": _Maintenance(
+            run=_expire,
             config=ExpireTablesConfig,
             cron=NIGHTLY,
-            text="Take snapshots that are past retention.",
+            description="Take snapshots that are past retention.",
         ),
-        "verify": _Upkeep(
-            act=_verify,
+        "verify": _Maintenance(
+            run=_verify,
             config=VerifyTablesConfig,
             cron=VERIFY_NIGHTLY,
-            text="Read every page of every file that snapshots and tags name.",
+            description="Read every page of every file that snapshots and tags name.",
         ),
-        "orphans": _Upkeep(
-            act=_orphans,
+        "orphans": _Maintenance(
+            run=_orphans,
             config=OrphansTablesConfig,
             cron=ORPHANS_WEEKLY,
-            text="Remove files that no snapshot, tag or branch names.",
+            description="Remove files that no snapshot, tag or branch names.",
         ),
     }
 
 
-def matching(
+def match_tables(
     declarations: Iterable[TableDeclaration], patterns: Iterable[str]
 ) -> list[TableDeclaration]:
     """Return the tables that any of some patterns names."""
-    wanted = list(patterns)
+    pattern_list = list(patterns)
     return [
-        each for each in declarations if any(fnmatchcase(each.name, pattern) for pattern in wanted)
+        declaration
+        for declaration in declarations
+        if any(fnmatchcase(declaration.name, pattern) for pattern in pattern_list)
     ]
 
 
-def _job(name: str, kind: _Upkeep, declarations: Sequence[TableDeclaration]) -> dg.JobDefinition:
+def _job(
+    name: str, kind: _Maintenance, declarations: Sequence[TableDeclaration]
+) -> dg.JobDefinition:
     @dg.op(
         name=f"{name}_tables",
         required_resource_keys={"lsm"},
@@ -124,32 +130,34 @@ def _job(name: str, kind: _Upkeep, declarations: Sequence[TableDeclaration]) -> 
     def over_tables(context: dg.OpExecutionContext) -> None:
         config = kind.config(**context.op_config)
         failed: dict[str, str] = {}
-        idle = [
-            each for each in config.tables if each != "*" and not matching(declarations, [each])
+        unmatched = [
+            pattern
+            for pattern in config.tables
+            if pattern != "*" and not match_tables(declarations, [pattern])
         ]
-        if idle:
+        if unmatched:
             raise dg.Failure(
-                f"no table is named {', '.join(idle)}; nothing was done. Name tables, or patterns of "
+                f"no table is named {', '.join(unmatched)}; nothing was done. Name tables, or patterns of "
                 "tables, that this code location declares or watches",
                 allow_retries=False,
             )
-        chosen = matching(declarations, config.tables)
-        for declaration in chosen:
+        selected = match_tables(declarations, config.tables)
+        for declaration in selected:
             try:
-                kind.act(context, declaration, config)
+                kind.run(context, declaration, config)
             except Exception as error:  # one table keeps no other from its turn
                 failed[declaration.name] = str(error)
                 is_bug = not isinstance(error, LsmError | dg.Failure)
                 context.log.error("%s: %s", declaration.name, error, exc_info=is_bug)
-        context.log.info("looked after %s tables, %s failed", len(chosen), len(failed))
+        context.log.info("looked after %s tables, %s failed", len(selected), len(failed))
         if failed:
             raise dg.Failure(
-                f"{len(failed)} of {len(chosen)} tables failed: {', '.join(sorted(failed))}",
+                f"{len(failed)} of {len(selected)} tables failed: {', '.join(sorted(failed))}",
                 metadata={table: dg.MetadataValue.text(text) for table, text in failed.items()},
                 allow_retries=False,
             )
 
-    @dg.job(name=name, description=f"{kind.text} Tables are named by the run's config.")
+    @dg.job(name=name, description=f"{kind.description} Tables are named by the run's config.")
     def job() -> None:
         over_tables()
 

@@ -8,16 +8,16 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.automation.cursor import (
-    in_turn,
-    interval_of,
+    failure_message,
     read_cursor,
-    told_failures,
+    tables_in_turn,
+    tick_interval,
     write_cursor,
 )
-from lsm_assets.automation.moved_versions import moved_versions
+from lsm_assets.automation.version_events import version_events
 from lsm_assets.checks.tree import files_events
 from lsm_assets.ledger.recording import (
-    dagster_run_of,
+    run_id_from_snapshot,
     snapshot_events,
     tag_event,
 )
@@ -35,9 +35,9 @@ from lsm_engine import LsmError, Snapshot
 
 INTERVAL_SECONDS = 30
 RECORDING_MILLIS_MAX = 5 * 60_000
-COMMITS_REMEMBERED = 20
+COMMITS_PER_TABLE_MAX = 20
 """Newest commits of a table that a tick remembers, to notice that a rollback has given their ids to others."""
-MARKS_MAX = 4_000
+COMMITS_MAX = 4_000
 """Commits of all tables together that a cursor remembers; at least two of each."""
 
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
@@ -59,11 +59,11 @@ def sync_sensor(
     table with a long past only the newest snapshots get events, the others just their partitions.
     """
 
-    remembered = max(2, min(COMMITS_REMEMBERED, MARKS_MAX // max(1, len(declarations))))
+    commits_max = max(2, min(COMMITS_PER_TABLE_MAX, COMMITS_MAX // max(1, len(declarations))))
 
     @dg.sensor(
         name=name,
-        minimum_interval_seconds=interval_of(declarations, interval_seconds),
+        minimum_interval_seconds=tick_interval(declarations, interval_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"lsm"},
         description="Reports to Dagster commits, tags and expiry that happened outside of it.",
@@ -74,12 +74,12 @@ def sync_sensor(
         looked_at = 0
         events: list[Event] = []
         requests: list[PartitionsRequest] = []
-        for declaration in in_turn(declarations, states):
+        for declaration in tables_in_turn(declarations, states):
             looked_at += 1
             before = states.get(declaration.name)
             try:
-                found, plan = look_at(
-                    context, declaration, states, remembered, with_physical=with_physical
+                table_events, plan = sync_table(
+                    context, declaration, states, commits_max, with_physical=with_physical
                 )
             except Exception as error:  # one table keeps no other from its turn
                 is_bug = not isinstance(error, LsmError)
@@ -90,11 +90,11 @@ def sync_sensor(
                 if before is not None:
                     states[declaration.name] = before
                 continue
-            events += found
+            events += table_events
             requests += partition_requests(declaration, plan)
-        told = (tick_summary(events, requests), told_failures(failed, looked_at, states))
+        messages = (tick_summary(events, requests), failure_message(failed, looked_at, states))
         return dg.SensorResult(
-            skip_reason=dg.SkipReason("; ".join(filter(None, told))),
+            skip_reason=dg.SkipReason("; ".join(filter(None, messages))),
             asset_events=events,
             dynamic_partitions_requests=requests,
             cursor=write_cursor(states),
@@ -110,8 +110,10 @@ def io_sync_sensor(
     interval_seconds: int = INTERVAL_SECONDS,
 ) -> dg.SensorDefinition:
     """Return the sensor that reports commits of others to tables in which `LsmIOManager` keeps assets."""
-    kept = declarations_from_assets(assets)
-    return sync_sensor(kept, name=name, interval_seconds=interval_seconds, with_physical=False)
+    declarations = declarations_from_assets(assets)
+    return sync_sensor(
+        declarations, name=name, interval_seconds=interval_seconds, with_physical=False
+    )
 
 
 def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
@@ -119,17 +121,17 @@ def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest])
     if not requests and not events:
         return "Dagster knows every snapshot and tag"
     added, removed = (
-        sum(len(each.partition_keys) for each in requests if isinstance(each, kind))
+        sum(len(request.partition_keys) for request in requests if isinstance(request, kind))
         for kind in (dg.AddDynamicPartitionsRequest, dg.DeleteDynamicPartitionsRequest)
     )
     return f"added {added} partitions, removed {removed}, reported {len(events)} events"
 
 
-def look_at(
+def sync_table(
     context: dg.SensorEvaluationContext,
     declaration: TableDeclaration,
     states: dict[str, dict[str, Any]],
-    remembered: int,
+    commits_max: int,
     *,
     with_physical: bool = True,
 ) -> tuple[list[Event], SyncPlan]:
@@ -139,35 +141,41 @@ def look_at(
     events: list[Event] = []
     if table is None and declaration.name not in states:
         return [], SyncPlan()
-    seen = states.get(declaration.name, {}).get("commits", {})
-    plan = look(context.instance, declaration, table, states, remembered)
+    seen_commits = states.get(declaration.name, {}).get("commits", {})
+    plan = compare_table(context.instance, declaration, table, states, commits_max)
     catalog = lsm_resource.catalog
     if table is not None:
         # Those of other clients: what they changed is asked for once they have expired.
         catalog.record_commits(declaration.name, plan.report_snapshots)
-        events += events_of(context.instance, declaration, table, plan) if with_physical else []
+        events += sync_events(context.instance, declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
     if not plan.is_recording:
-        kept = max((int(key) for key, _ in seen.items() & state["commits"].items()), default=0)
-        events += moved_versions(context.instance, declaration, table, catalog.lineage, state, kept)
+        common_id = max(
+            (int(key) for key, _ in seen_commits.items() & state["commits"].items()), default=0
+        )
+        events += version_events(
+            context.instance, declaration, table, catalog.lineage, state, common_id
+        )
     if table is None:
         del states[declaration.name]
     return events, plan
 
 
-def look(
+def compare_table(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
     table: lsm.Table | None,
     states: dict[str, dict[str, Any]],
-    remembered: int = COMMITS_REMEMBERED,
+    commits_max: int = COMMITS_PER_TABLE_MAX,
 ) -> SyncPlan:
     """Compare one table with its partitions, and remember the tags that it has now.
 
     Two listings per table and tick; only snapshots that are new are read. `table` None: it was dropped.
     """
     keys = declaration.keys
-    known = set(instance.get_dynamic_partitions(partition_set_name(snapshot_partitions(keys))))
+    known_partitions = set(
+        instance.get_dynamic_partitions(partition_set_name(snapshot_partitions(keys)))
+    )
     known_tags = instance.get_dynamic_partitions(partition_set_name(tag_partitions(keys)))
     live, tags = (table.snapshot_ids(), table.tag_names()) if table is not None else ([], [])
     state = states.get(declaration.name, {})
@@ -176,13 +184,17 @@ def look(
     seen_commits = {
         key: mark for key, mark in seen_commits.items() if len(mark) == COMMIT_HASH_LENGTH
     }
-    commits = commits_of(table, live[-remembered:]) if table is not None else {}
+    commits = commit_hashes(table, live[-commits_max:]) if table is not None else {}
     states[declaration.name] = {**state, "tags": tags, "commits": commits}
-    fresh = [snapshot_id for snapshot_id in live if snapshot_partition(snapshot_id) not in known]
+    fresh = [
+        snapshot_id
+        for snapshot_id in live
+        if snapshot_partition(snapshot_id) not in known_partitions
+    ]
     return plan_sync(
         live_ids=live,
-        known_partitions=known,
-        unrecorded_ids=being_recorded(instance, table, fresh[-EVENTS_MAX:]) if table else (),
+        known_partitions=known_partitions,
+        unrecorded_ids=unrecorded_snapshots(instance, table, fresh[-EVENTS_MAX:]) if table else (),
         live_tags=tags,
         known_tags=set(known_tags),
         seen_tags=seen_tags,
@@ -192,50 +204,50 @@ def look(
     )
 
 
-def commits_of(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
+def commit_hashes(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
     """Return a mark of each of some commits, by id: after a rollback an id names another."""
     return {
-        snapshot_partition(each.id): version_from_snapshot(each).commit_hash
-        for each in snapshots_of(table, live)
+        snapshot_partition(snapshot.id): version_from_snapshot(snapshot).commit_hash
+        for snapshot in read_snapshots(table, live)
     }
 
 
-def being_recorded(
+def unrecorded_snapshots(
     instance: dg.DagsterInstance, table: lsm.Table, fresh: Sequence[int]
 ) -> set[int]:
     """Return new snapshots whose Dagster run still runs here: it records them itself.
 
     A run that was killed may be called running for ever, so it is believed for a few minutes only.
     """
-    found = set()
-    for snapshot in snapshots_of(table, fresh):
-        run_id = dagster_run_of(snapshot)
+    snapshot_ids = set()
+    for snapshot in read_snapshots(table, fresh):
+        run_id = run_id_from_snapshot(snapshot)
         if run_id is None or table.age_millis(snapshot) > RECORDING_MILLIS_MAX:
             continue
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
-            found.add(snapshot.id)
-    return found
+            snapshot_ids.add(snapshot.id)
+    return snapshot_ids
 
 
-def snapshots_of(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot]:
+def read_snapshots(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot]:
     """Read snapshots; those that expire meanwhile are left out."""
-    found = []
+    snapshots = []
     for snapshot_id in snapshot_ids:
         with suppress(lsm.NotFoundError, lsm.ExpiredError):
-            found.append(table.snapshot(snapshot_id))
-    return found
+            snapshots.append(table.snapshot(snapshot_id))
+    return snapshots
 
 
-def events_of(
+def sync_events(
     instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan
 ) -> list[Event]:
     """Return the events that a run would have recorded, had the commits been Dagster's."""
     keys = declaration.keys
-    fresh = snapshots_of(table, plan.report_snapshots)
+    fresh = read_snapshots(table, plan.report_snapshots)
     events: list[Event] = []
     for snapshot in fresh:
-        events += snapshot_events(table, keys, snapshot, run_id=dagster_run_of(snapshot))
+        events += snapshot_events(table, keys, snapshot, run_id=run_id_from_snapshot(snapshot))
     if fresh:
         events += files_events(instance, declaration, table, fresh[-1])
     for name in plan.report_tags:

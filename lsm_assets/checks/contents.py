@@ -58,27 +58,27 @@ def damage_text(name: str, report: VerifyReport) -> str:
     files = report.damaged_files
     if not files:
         return str(report.problems[0])
-    more = f", and {len(files) - 1} more files" if len(files) > 1 else ""
-    return f"{_held(files[0])}: {files[0].problems[0]}{more}. {remedy(name, files)}"
+    suffix = f", and {len(files) - 1} more files" if len(files) > 1 else ""
+    return f"{_file_with_rows(files[0])}: {files[0].problems[0]}{suffix}. {remedy(name, files)}"
 
 
 def damage_metadata(name: str, report: VerifyReport) -> Metadata:
     """Return the damaged files with their rows and what still has them, and how to mend them."""
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/files_read": dg.MetadataValue.int(report.read_count),
         "lsm/files_read_before": dg.MetadataValue.int(report.skipped_count),
     }
     if report.damaged_files:
         rows = [
-            (_name(file), str(file.stake or ""), "; ".join(file.sources) or "nothing")
+            (_file_name(file), str(file.stake or ""), "; ".join(file.sources) or "nothing")
             for file in report.damaged_files
         ]
         table = markdown_table(["file", "rows", "held by as well"], rows)
-        found["lsm/damaged"] = dg.MetadataValue.md(table)
-        found["lsm/remedy"] = dg.MetadataValue.text(remedy(name, report.damaged_files))
+        metadata["lsm/damaged"] = dg.MetadataValue.md(table)
+        metadata["lsm/remedy"] = dg.MetadataValue.text(remedy(name, report.damaged_files))
     if report.problems:
-        found["lsm/problems"] = dg.MetadataValue.md(problem_list(report.problems))
-    return found
+        metadata["lsm/problems"] = dg.MetadataValue.md(problem_list(report.problems))
+    return metadata
 
 
 def remedy(name: str, files: Sequence[DamagedFile]) -> str:
@@ -98,9 +98,9 @@ def problem_list(problems: Sequence[str]) -> str:
     return "\n".join(shown)
 
 
-def _held(file: DamagedFile) -> str:
-    return f"{_name(file)} ({file.stake})" if file.stake is not None else _name(file)
+def _file_with_rows(file: DamagedFile) -> str:
+    return f"{_file_name(file)} ({file.stake})" if file.stake is not None else _file_name(file)
 
 
-def _name(file: DamagedFile) -> str:
+def _file_name(file: DamagedFile) -> str:
     return file.path.rsplit("/", 1)[-1]

@@ -13,7 +13,7 @@ from lsm_assets.checks.references import (
     totals_result,
 )
 from lsm_assets.checks.tree import sorted_runs_result, sorted_runs_spec
-from lsm_assets.ledger.survey import recent_snapshots, survey
+from lsm_assets.ledger.inspection import inspect_table, recent_snapshots
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_engine import Snapshot
 
@@ -29,17 +29,17 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
         required_resource_keys={"lsm"},
     )
     def check_table(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        wanted = {key.name for key in context.selected_asset_check_keys}
-        found = _newest(context, declaration)
-        if found is None:
-            yield from (_nothing_yet(spec) for spec in specs if spec.name in wanted)
+        selected = {key.name for key in context.selected_asset_check_keys}
+        state = _read_state(context, declaration)
+        if state is None:
+            yield from (_empty_table_result(spec) for spec in specs if spec.name in selected)
             return
-        table, (*earlier, newest) = found
-        if REFERENCES in wanted:
+        table, (*earlier, newest) = state
+        if REFERENCES in selected:
             yield references_result(declaration, table, newest)
-        if TOTALS in wanted:
+        if TOTALS in selected:
             before = earlier[-1] if earlier else None
-            yield totals_result(declaration, newest, before, survey(table, newest).tree)
+            yield totals_result(declaration, newest, before, inspect_table(table, newest).tree)
 
     @dg.multi_asset_check(
         name=keys.op("check_files"),
@@ -47,18 +47,18 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
         required_resource_keys={"lsm"},
     )
     def check_files(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        found = _newest(context, declaration)
-        if found is None:
-            yield _nothing_yet(sorted_runs_spec(declaration))
+        state = _read_state(context, declaration)
+        if state is None:
+            yield _empty_table_result(sorted_runs_spec(declaration))
             return
-        table, history = found
-        tree = survey(table, history[-1]).tree
+        table, history = state
+        tree = inspect_table(table, history[-1]).tree
         yield sorted_runs_result(declaration, tree, stop_trigger=table.options.stop_trigger)
 
     return [check_table, check_files]
 
 
-def _newest(
+def _read_state(
     context: dg.AssetCheckExecutionContext, declaration: TableDeclaration
 ) -> tuple[lsm.Table, list[Snapshot]] | None:
     """Return the table and its last snapshots; None while nothing has been committed to it."""
@@ -67,7 +67,7 @@ def _newest(
     return (table, history) if table is not None and history else None
 
 
-def _nothing_yet(spec: dg.AssetCheckSpec) -> dg.AssetCheckResult:
+def _empty_table_result(spec: dg.AssetCheckSpec) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         asset_key=spec.asset_key,
         check_name=spec.name,

@@ -35,15 +35,15 @@ def references_result(
 ) -> dg.AssetCheckResult:
     """Follow every reference of `snapshot`."""
     report = table.verify(snapshot_id=snapshot.id)
-    sound = f"snapshot {snapshot.id} is whole"
-    found = {} if report.is_clean else damage_metadata(declaration.name, report)
-    found["lsm/problem_count"] = dg.MetadataValue.int(len(report.problems))
+    clean_message = f"snapshot {snapshot.id} is whole"
+    metadata = {} if report.is_clean else damage_metadata(declaration.name, report)
+    metadata["lsm/problem_count"] = dg.MetadataValue.int(len(report.problems))
     return dg.AssetCheckResult(
         asset_key=declaration.keys.asset(AssetKind.TABLE),
         check_name=REFERENCES,
         passed=report.is_clean,
-        description=sound if report.is_clean else damage_text(declaration.name, report),
-        metadata=found,
+        description=clean_message if report.is_clean else damage_text(declaration.name, report),
+        metadata=metadata,
     )
 
 
@@ -60,11 +60,11 @@ def totals_result(
     counts = [snapshot.total_record_count, snapshot.delta_record_count]
     if before is not None and before.id == snapshot.id - 1:
         counts.append(before.total_record_count)
-        known = [count for count in counts if count is not None]
-        if len(known) == 3 and known[0] != known[2] + known[1]:
+        known_counts = [count for count in counts if count is not None]
+        if len(known_counts) == 3 and known_counts[0] != known_counts[2] + known_counts[1]:
             problems.append(
-                f"snapshot {snapshot.id} counts {known[0]} records, which is not the {known[2]} of "
-                f"snapshot {before.id} and {known[1]} more"
+                f"snapshot {snapshot.id} counts {known_counts[0]} records, which is not the {known_counts[2]} of "
+                f"snapshot {before.id} and {known_counts[1]} more"
             )
     return dg.AssetCheckResult(
         asset_key=declaration.keys.asset(AssetKind.TABLE),

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import dagster as dg
 
 import lsm_engine as lsm
+from lsm_assets.ledger.inspection import compaction_page_metadata, inspect_table
 from lsm_assets.ledger.recording import DATA_VERSION_TAG, files_event
-from lsm_assets.ledger.survey import compaction_page, survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.tree import BucketTree, TreeFacts
@@ -34,19 +34,21 @@ def files_events(
 
     Where no compaction was ever due, also that: its asset would else look unfinished for ever.
     """
-    looked = survey(table, snapshot)
+    inspection = inspect_table(table, snapshot)
     verdict = sorted_runs_evaluation(
-        declaration, looked.tree, stop_trigger=table.options.stop_trigger
+        declaration, inspection.tree, stop_trigger=table.options.stop_trigger
     )
     compaction = declaration.keys.asset(AssetKind.COMPACTION)
     if instance.get_latest_materialization_event(compaction) is not None or table.due_buckets():
-        return [files_event(declaration.keys, looked), verdict]
+        return [files_event(declaration.keys, inspection), verdict]
     reason = "no compaction has been due so far"
-    found = compaction_page(table, declaration.keys, None, looked, looked, reason)
-    nothing_due = dg.AssetMaterialization(
-        asset_key=compaction, metadata=found, tags={DATA_VERSION_TAG: str(snapshot.id)}
+    metadata = compaction_page_metadata(
+        table, declaration.keys, None, inspection, inspection, reason
     )
-    return [files_event(declaration.keys, looked), verdict, nothing_due]
+    nothing_due = dg.AssetMaterialization(
+        asset_key=compaction, metadata=metadata, tags={DATA_VERSION_TAG: str(snapshot.id)}
+    )
+    return [files_event(declaration.keys, inspection), verdict, nothing_due]
 
 
 def sorted_runs_evaluation(
@@ -68,13 +70,13 @@ def sorted_runs_result(
     declaration: TableDeclaration, tree: TreeFacts, *, stop_trigger: int
 ) -> dg.AssetCheckResult:
     """Judge a tree."""
-    over = [bucket for bucket in tree.buckets if bucket.runs >= stop_trigger]
+    full_buckets = [bucket for bucket in tree.buckets if bucket.runs >= stop_trigger]
     return dg.AssetCheckResult(
         asset_key=declaration.keys.asset(AssetKind.FILES),
         check_name=SORTED_RUNS,
-        passed=not over,
+        passed=not full_buckets,
         severity=dg.AssetCheckSeverity.WARN,
-        description=_verdict(over, tree, stop_trigger),
+        description=_verdict(full_buckets, tree, stop_trigger),
         metadata={
             "lsm/sorted_runs_max": dg.MetadataValue.int(tree.runs_max),
             "lsm/stop_trigger": dg.MetadataValue.text(str(stop_trigger)),
@@ -86,10 +88,10 @@ def sorted_runs_result(
     )
 
 
-def _verdict(over: Sequence[BucketTree], tree: TreeFacts, stop_trigger: int) -> str:
-    if over:
+def _verdict(full_buckets: Sequence[BucketTree], tree: TreeFacts, stop_trigger: int) -> str:
+    if full_buckets:
         return (
-            f"{len(over)} of {len(tree.buckets)} buckets reached {stop_trigger} sorted runs; "
-            f"{over[0].label} has {over[0].runs}"
+            f"{len(full_buckets)} of {len(tree.buckets)} buckets reached {stop_trigger} sorted runs; "
+            f"{full_buckets[0].label} has {full_buckets[0].runs}"
         )
     return f"at most {tree.runs_max} sorted runs in {len(tree.buckets)} buckets"

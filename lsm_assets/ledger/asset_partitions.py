@@ -7,14 +7,14 @@ from functools import cache, lru_cache
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.ledger.commits import commits_since, data_version, is_taken_back
+from lsm_assets.ledger.commits import commits_since, data_version, is_rolled_back
 from lsm_assets.ledger.recording import recorded_version, recorded_versions
 from lsm_assets.model.asset_partitions import (
     FindWriterRun,
     PartitionLayout,
     PartitionTemplates,
     WriterRun,
-    moved_partitions,
+    changed_versions,
     to_partial_path,
 )
 from lsm_assets.model.declaration import TableDeclaration
@@ -24,12 +24,12 @@ from lsm_assets.model.storage import column_ranges
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import InvalidInputError, Lineage
 
-_REMEMBERED_MAX = 200_000
+_CACHED_PARTITIONS_MAX = 200_000
 """Partitions whose directories a process remembers from tick to tick: some 100 MB."""
-_remembered: dict[Hashable, PartitionLayout] = {}
+_layout_cache: dict[Hashable, PartitionLayout] = {}
 
 
-def layout_of(
+def partition_layout(
     table: lsm.Table, templates: PartitionTemplates, keys: Iterable[str]
 ) -> PartitionLayout:
     """Return where a table keeps the partitions of its asset, as it was worked out last where nothing differs.
@@ -37,50 +37,57 @@ def layout_of(
     Raises InvalidInputError for given templates whose values no partition column can hold; a guess that
     does not fit is dropped, so that any directory may belong to any partition.
     """
-    wanted, schema = tuple(keys), table.schema
-    spelled = (templates.definition, tuple(templates.columns.items()), templates.is_declared)
-    known = (table.location, schema.id, schema.time_millis, *spelled, wanted)
-    found = _remembered.get(known)
-    if found is None:
-        found = _remembered[known] = _layout(table, templates, wanted)
-        while sum(len(each.paths) for each in list(_remembered.values())) > _REMEMBERED_MAX:
-            _remembered.pop(next(iter(list(_remembered))), None)
-    return found
+    partition_keys, schema = tuple(keys), table.schema
+    template_key = (templates.definition, tuple(templates.columns.items()), templates.is_declared)
+    cache_key = (table.location, schema.id, schema.time_millis, *template_key, partition_keys)
+    layout = _layout_cache.get(cache_key)
+    if layout is None:
+        layout = _layout_cache[cache_key] = _build_layout(table, templates, partition_keys)
+        while (
+            sum(len(cached.paths) for cached in list(_layout_cache.values()))
+            > _CACHED_PARTITIONS_MAX
+        ):
+            _layout_cache.pop(next(iter(list(_layout_cache))), None)
+    return layout
 
 
-def _layout(
+def _build_layout(
     table: lsm.Table, templates: PartitionTemplates, keys: Sequence[str]
 ) -> PartitionLayout:
-    nothing = dict.fromkeys(keys, "")
+    any_path = dict.fromkeys(keys, "")
     if not templates.columns or not keys:
-        return PartitionLayout(nothing, is_certain=templates.is_declared)
+        return PartitionLayout(any_path, is_certain=templates.is_declared)
     columns, schema = table.schema.partition_keys, table.schema.arrow
     values: dict[str, tuple[str, ...]] = {}
     try:
-        spans = column_ranges(templates, keys, schema, columns)
-        spanned = spans.column if spans is not None else None
-        names = [name for name in templates.columns if name in columns and name != spanned]
+        ranges = column_ranges(templates, keys, schema, columns)
+        range_column = ranges.column if ranges is not None else None
+        names = [name for name in templates.columns if name in columns and name != range_column]
         if not names:
-            return PartitionLayout(nothing, is_certain=templates.is_declared, ranges=spans)
-        told = replace(templates, columns={name: templates.columns[name] for name in names})
-        values = {key: told.values(key) for key in nothing}
+            return PartitionLayout(any_path, is_certain=templates.is_declared, ranges=ranges)
+        path_templates = replace(
+            templates, columns={name: templates.columns[name] for name in names}
+        )
+        values = {key: path_templates.values(key) for key in any_path}
         distinct = list(dict.fromkeys(values.values()))
-        named = dict(zip(names, zip(*distinct, strict=True), strict=True))
-        unnamed = [None] * len(distinct)
-        paths = table.partition_paths({name: named.get(name, unnamed) for name in columns})
+        values_by_column = dict(zip(names, zip(*distinct, strict=True), strict=True))
+        nulls = [None] * len(distinct)
+        paths = table.partition_paths({name: values_by_column.get(name, nulls) for name in columns})
     except InvalidInputError as error:
         if templates.is_declared and values:
-            raise _does_not_hold(table, templates, error) from error
+            raise _template_error(table, templates, error) from error
         if templates.is_declared:
             raise
-        return PartitionLayout(nothing)
-    places = [place for place, name in enumerate(columns) if name in named]
-    of = {row: to_partial_path(path, places) for row, path in zip(distinct, paths, strict=True)}
-    found = {key: of[row] for key, row in values.items()}
-    return PartitionLayout(found, places, is_certain=templates.is_declared, ranges=spans)
+        return PartitionLayout(any_path)
+    positions = [position for position, name in enumerate(columns) if name in values_by_column]
+    path_by_values = {
+        row: to_partial_path(path, positions) for row, path in zip(distinct, paths, strict=True)
+    }
+    path_by_key = {key: path_by_values[row] for key, row in values.items()}
+    return PartitionLayout(path_by_key, positions, is_certain=templates.is_declared, ranges=ranges)
 
 
-def _does_not_hold(
+def _template_error(
     table: lsm.Table, templates: PartitionTemplates, error: InvalidInputError
 ) -> InvalidInputError:
     by_time = isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
@@ -99,10 +106,10 @@ def require_layout(
 ) -> None:
     """Raise InvalidInputError where columns of a table cannot hold what templates spell of some partitions."""
     if declaration.templates is not None and partitions:
-        layout_of(table, declaration.templates, partitions)
+        partition_layout(table, declaration.templates, partitions)
 
 
-def moved_since(
+def changed_versions_since(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
     table: lsm.Table,
@@ -118,11 +125,11 @@ def moved_since(
     templates, key = declaration.templates, declaration.keys.asset(AssetKind.TABLE)
     if templates is None:
         return {}
-    everything = _keys_now(templates.definition, instance)
-    layout = layout_of(table, templates, dict.fromkeys([*everything, *recorded]))
-    since = commits_since(table, lineage, snapshot_id, layout.column)
-    commits = _without_gaps(since, snapshot_id)
-    return moved_partitions(recorded, commits, writers(instance, key), layout)
+    current_keys = _current_keys(templates.definition, instance)
+    layout = partition_layout(table, templates, dict.fromkeys([*current_keys, *recorded]))
+    later_commits = commits_since(table, lineage, snapshot_id, layout.column)
+    commits = _with_unknown_commits(later_commits, snapshot_id)
+    return changed_versions(recorded, commits, writer_runs(instance, key), layout)
 
 
 def recorded_partitions(
@@ -132,27 +139,31 @@ def recorded_partitions(
 
     Of a definition that has changed nobody shows partitions that it does not have any more.
     """
-    known = recorded_versions(instance, declaration.keys.asset(AssetKind.TABLE))
+    versions = recorded_versions(instance, declaration.keys.asset(AssetKind.TABLE))
     definition = declaration.partitions_def
-    if not known or definition is None:
-        return known
-    return {name: known[name] for name in known.keys() & set(_keys_now(definition, instance))}
+    if not versions or definition is None:
+        return versions
+    return {
+        name: versions[name] for name in versions.keys() & set(_current_keys(definition, instance))
+    }
 
 
-def _keys_now(definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
+def _current_keys(
+    definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
+) -> Sequence[str]:
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return definition.get_partition_keys(dynamic_partitions_store=instance)
     last = definition.get_last_partition_key()
-    return () if last is None else _keys_until(definition, last)
+    return () if last is None else _time_keys(definition, last)
 
 
 @lru_cache(maxsize=32)
-def _keys_until(definition: dg.TimeWindowPartitionsDefinition, last: str) -> tuple[str, ...]:
+def _time_keys(definition: dg.TimeWindowPartitionsDefinition, last: str) -> tuple[str, ...]:
     # Listing those of five years of hours takes a quarter of a second.
     return tuple(definition.get_partition_keys())
 
 
-def oldest_needed(
+def oldest_required_snapshot(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
     table: lsm.Table,
@@ -162,18 +173,29 @@ def oldest_needed(
 
     Readers that are run again ask for it: their rows have changed since, and Dagster has not heard of it.
     """
-    known = recorded_partitions(instance, declaration)
-    whole = recorded_version(instance, declaration.keys.asset(AssetKind.TABLE))
-    needed = [] if whole is None or whole.is_same(data_version(table, lineage)) else [whole]
-    if known:
-        start = min(version.snapshot_id for version in known.values())
-        moved = moved_since(instance, declaration, table, lineage, known, start)
-        needed += [known[name] for name in moved if name in known]
+    partition_versions = recorded_partitions(instance, declaration)
+    table_version = recorded_version(instance, declaration.keys.asset(AssetKind.TABLE))
+    required = (
+        []
+        if table_version is None or table_version.is_same(data_version(table, lineage))
+        else [table_version]
+    )
+    if partition_versions:
+        start = min(version.snapshot_id for version in partition_versions.values())
+        new_versions = changed_versions_since(
+            instance, declaration, table, lineage, partition_versions, start
+        )
+        required += [
+            partition_versions[name] for name in new_versions if name in partition_versions
+        ]
     live = set(table.snapshot_ids())
-    return min((each.snapshot_id for each in needed if each.snapshot_id in live), default=None)
+    return min(
+        (recorded.snapshot_id for recorded in required if recorded.snapshot_id in live),
+        default=None,
+    )
 
 
-def versions_after(
+def versions_after_run(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
     table: lsm.Table,
@@ -191,25 +213,27 @@ def versions_after(
     if not partitions:
         return version, {}
     key = declaration.keys.asset(AssetKind.TABLE)
-    known = {
+    known_versions = {
         name: recorded
         for name, recorded in recorded_versions(instance, key, partitions).items()
-        if not is_taken_back(table, lineage, recorded)
+        if not is_rolled_back(table, lineage, recorded)
     }
-    start = min([newest_before, *(recorded.snapshot_id for recorded in known.values())])
-    known |= moved_since(instance, declaration, table, lineage, known, start)
-    found = [known.get(name, version) for name in partitions]
-    if len(set(found)) == 1:
-        return found[0], {}
-    others = zip(partitions, found, strict=True)
-    return version, {name: own for name, own in others if not own.is_same(version)}
+    start = min([newest_before, *(recorded.snapshot_id for recorded in known_versions.values())])
+    known_versions |= changed_versions_since(
+        instance, declaration, table, lineage, known_versions, start
+    )
+    partition_versions = [known_versions.get(name, version) for name in partitions]
+    if len(set(partition_versions)) == 1:
+        return partition_versions[0], {}
+    version_by_key = zip(partitions, partition_versions, strict=True)
+    return version, {name: own for name, own in version_by_key if not own.is_same(version)}
 
 
-def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> FindWriterRun:
+def writer_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> FindWriterRun:
     """Return what finds the run of a table's asset that made a commit, each run looked at once."""
 
     @cache
-    def of_run(run_id: str) -> WriterRun | None:
+    def find_writer_run(run_id: str) -> WriterRun | None:
         run = instance.get_run_by_id(run_id)
         if run is None:
             return None
@@ -228,10 +252,10 @@ def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> FindWriterRun:
             return None
         return WriterRun(partitions=frozenset(partitions), has_recorded=run.is_success)
 
-    return lambda commit: of_run(commit.dagster_run_id) if commit.dagster_run_id else None
+    return lambda commit: find_writer_run(commit.dagster_run_id) if commit.dagster_run_id else None
 
 
-def _without_gaps(commits: Iterable[CommitFacts], after: int) -> Iterator[CommitFacts]:
+def _with_unknown_commits(commits: Iterable[CommitFacts], after: int) -> Iterator[CommitFacts]:
     """Yield commits; for those that nothing is known of, one that may have changed anything."""
     expected = after + 1
     for commit in commits:

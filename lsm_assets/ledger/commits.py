@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import lsm_engine as lsm
-from lsm_assets.ledger.survey import changes_rows
+from lsm_assets.ledger.inspection import changes_rows
 from lsm_assets.model.pinned_inputs import ChangedRanges, CommitFacts, Range, RetainedReference
 from lsm_assets.model.storage import comparable
 from lsm_assets.model.versions import TableVersion, version_from_manifest, version_from_snapshot
@@ -21,10 +21,10 @@ from lsm_engine import (
     TableName,
 )
 
-NOTHING = TableVersion(snapshot_id=0)
+EMPTY_VERSION = TableVersion(snapshot_id=0)
 """The version of a table without a snapshot."""
 
-_LOOKED_BACK = 1_000
+_PAGE_SIZE = 1_000
 """Commits that the lineage is asked for at a time."""
 _ROWS_UNCHANGED = (CommitKind.COMPACT.value, CommitKind.ANALYZE.value)
 
@@ -38,17 +38,17 @@ def data_version(
     a commit, and the version at it, as an earlier call told: no commit up to it is looked at again.
     """
     oldest: Snapshot | None = None
-    for each in table.newest_snapshots():
-        if since is not None and version_from_snapshot(each) == since[0]:
+    for snapshot in table.newest_snapshots():
+        if since is not None and version_from_snapshot(snapshot) == since[0]:
             return since[1]
-        if changes_rows(table, each):
-            return version_from_snapshot(each)
-        oldest = each
+        if changes_rows(table, snapshot):
+            return version_from_snapshot(snapshot)
+        oldest = snapshot
     if oldest is None:
-        return NOTHING
+        return EMPTY_VERSION
     expected = oldest.id
     while expected > 1:
-        page = recorded_commits(table, lineage, expected - 1 - _LOOKED_BACK, expected)
+        page = lineage_commits(table, lineage, expected - 1 - _PAGE_SIZE, expected)
         for commit in reversed(page):
             if commit.version.snapshot_id != expected - 1:
                 return version_from_snapshot(oldest)
@@ -57,7 +57,7 @@ def data_version(
             expected -= 1
         if not page:
             return version_from_snapshot(oldest)
-    return NOTHING
+    return EMPTY_VERSION
 
 
 def live_versions(table: lsm.Table) -> dict[int, TableVersion]:
@@ -65,16 +65,16 @@ def live_versions(table: lsm.Table) -> dict[int, TableVersion]:
     return {snapshot.id: version_from_snapshot(snapshot) for snapshot in table.snapshots()}
 
 
-def holders(table: lsm.Table, recorded: TableVersion) -> Iterator[RetainedReference]:
+def find_references(table: lsm.Table, recorded: TableVersion) -> Iterator[RetainedReference]:
     """Yield the tags and branches that hold a commit."""
     for tag in table.tags():
-        held = version_from_snapshot(tag.snapshot)
-        if held.is_same(recorded):
-            yield RetainedReference(version=held, tag=tag.name)
+        version = version_from_snapshot(tag.snapshot)
+        if version.is_same(recorded):
+            yield RetainedReference(version=version, tag=tag.name)
     for name in table.branches():
         with suppress(NotFoundError, ExpiredError):
-            held = version_from_snapshot(table.branch(name).snapshot(recorded.snapshot_id))
-            yield RetainedReference(version=held, branch=name)
+            version = version_from_snapshot(table.branch(name).snapshot(recorded.snapshot_id))
+            yield RetainedReference(version=version, branch=name)
 
 
 def commits_since(
@@ -87,14 +87,14 @@ def commits_since(
     live = table.snapshot_ids()
     if not live:
         return
-    yield from recorded_commits(table, lineage, snapshot_id, live[0], column)
+    yield from lineage_commits(table, lineage, snapshot_id, live[0], column)
     for number in live:
         if number > snapshot_id:
             with suppress(NotFoundError, ExpiredError):
-                yield _facts_of(table, table.snapshot(number), column)
+                yield _commit_facts(table, table.snapshot(number), column)
 
 
-def _facts_of(table: lsm.Table, snapshot: Snapshot, column: str | None) -> CommitFacts:
+def _commit_facts(table: lsm.Table, snapshot: Snapshot, column: str | None) -> CommitFacts:
     partitions = table.changed_partitions(snapshot)
     return CommitFacts(
         version=version_from_snapshot(snapshot),
@@ -110,34 +110,36 @@ def _ranges(
     rows = table.changed_ranges(snapshot, column)
     if rows is None:
         return {}
-    ends = zip(*(comparable(each) for each in rows.columns[1:]), strict=True)
-    return _by_directory(partitions, zip(rows[0].to_pylist(), ends, strict=True))
+    ends = zip(*(comparable(bounds) for bounds in rows.columns[1:]), strict=True)
+    return _ranges_by_partition(partitions, zip(rows[0].to_pylist(), ends, strict=True))
 
 
-def _by_directory(partitions: Iterable[str], parts: Iterable[tuple[str, Range]]) -> ChangedRanges:
+def _ranges_by_partition(
+    partitions: Iterable[str], parts: Iterable[tuple[str, Range]]
+) -> ChangedRanges:
     """Return the ranges in each directory; None: any, as one of them is not known."""
-    found: dict[str, set[Range]] = {path: set() for path in partitions}
+    ranges_by_path: dict[str, set[Range]] = {path: set() for path in partitions}
     for path, part in parts:
-        found[path].add(part)
+        ranges_by_path[path].add(part)
     return {
         path: None if any(None in part for part in ranges) else frozenset(ranges)
-        for path, ranges in found.items()
+        for path, ranges in ranges_by_path.items()
     }
 
 
-def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
+def is_rolled_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
     """Whether a commit is not part of the table any more: rolled back, or of a table that was dropped."""
     newest = table.latest_snapshot() if table is not None else None
     if table is None or newest is None or recorded.snapshot_id > newest.id:
-        return recorded != NOTHING
+        return recorded != EMPTY_VERSION
     with suppress(NotFoundError, ExpiredError):
         return not version_from_snapshot(table.snapshot(recorded.snapshot_id)).is_same(recorded)
     number = recorded.snapshot_id
-    past = recorded_commits(table, lineage, number - 1, number + 1)
-    return bool(past) and not past[0].version.is_same(recorded)
+    recorded_here = lineage_commits(table, lineage, number - 1, number + 1)
+    return bool(recorded_here) and not recorded_here[0].version.is_same(recorded)
 
 
-def recorded_commits(
+def lineage_commits(
     table: lsm.Table, lineage: Lineage, after: int, before: int, column: str | None = None
 ) -> list[CommitFacts]:
     """Return what the lineage has of the commits between two ids, oldest first.
@@ -149,7 +151,7 @@ def recorded_commits(
     if not is_first and column not in table.schema.partition_keys:
         column = None
     try:
-        found = lineage.commits_of_table(
+        changes = lineage.commits_of_table(
             TableName.parse(table.name),
             after=after,
             before=before,
@@ -158,26 +160,26 @@ def recorded_commits(
         )
     except NotFoundError:
         return []
-    known = []
-    for number, group in groupby(found.to_pylist(), key=lambda row: int(row["snapshot_id"])):
+    commits = []
+    for number, group in groupby(changes.to_pylist(), key=lambda row: int(row["snapshot_id"])):
         rows = list(group)
         paths = frozenset(
             row["partition_path"] for row in rows if row["partition_path"] is not None
         )
         by_vectors = not table.schema.primary_keys and rows[0]["index_manifest"] is not None
         is_change = rows[0]["commit_kind"] not in _ROWS_UNCHANGED
-        known.append(
+        commits.append(
             CommitFacts(
                 version=version_from_manifest(number, rows[0]["delta_manifest_list"]),
                 partitions=None if is_change and by_vectors else paths,
                 dagster_run_id=rows[0]["dagster_run_id"],
-                ranges=_recorded_ranges(table, rows, column, paths) if column else {},
+                ranges=_lineage_ranges(table, rows, column, paths) if column else {},
             )
         )
-    return known
+    return commits
 
 
-def _recorded_ranges(
+def _lineage_ranges(
     table: lsm.Table, rows: Sequence[Mapping[str, Any]], column: str, partitions: Iterable[str]
 ) -> ChangedRanges:
     """Return the ranges of a column as the lineage has them: of a partition column, and of the first of a key."""
@@ -185,14 +187,14 @@ def _recorded_ranges(
     parts: Iterator[Range]
     with suppress(LsmError):  # of a table that had the name before
         if column in table.schema.partition_keys:
-            at = comparable(table.partition_rows([row["partition"] for row in files])[column])
-            files = [row for row, value in zip(files, at, strict=True) if value is not None]
-            at = [value for value in at if value is not None]
-            parts = zip(at, at, strict=True)
+            values = comparable(table.partition_rows([row["partition"] for row in files])[column])
+            files = [row for row, value in zip(files, values, strict=True) if value is not None]
+            values = [value for value in values if value is not None]
+            parts = zip(values, values, strict=True)
         else:
             keys = ([row[name] for row in files] for name in ("min_key", "max_key"))
-            first, last = (comparable(table.key_rows(each)[column]) for each in keys)
+            first, last = (comparable(table.key_rows(column_keys)[column]) for column_keys in keys)
             parts = zip(first, last, strict=True)
         paths = (row["partition_path"] for row in files)
-        return _by_directory(partitions, zip(paths, parts, strict=True))
+        return _ranges_by_partition(partitions, zip(paths, parts, strict=True))
     return {}

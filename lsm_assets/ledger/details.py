@@ -17,9 +17,9 @@ SNAPSHOTS_MAX = 100
 """Snapshots up to which expiry is simulated on every commit: each one's delta is read."""
 
 
-def change_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
+def read_changes_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return what a snapshot changed since the one before it; nothing where that is too large to read."""
-    manifests = _manifests(table, snapshot)
+    manifests = _read_manifests(table, snapshot)
     files = sum(row["num_added_files"] - row["num_deleted_files"] for row in manifests)
     if files > FILES_MAX:
         return {}
@@ -30,38 +30,42 @@ def change_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
         return {}  # the one before has expired, or this one is about to
 
 
-def manifests_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
+def read_manifests_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return the manifests of a snapshot with the statistics that readers prune them by."""
-    return details.manifests_metadata(_manifests(table, snapshot))
+    return details.manifests_metadata(_read_manifests(table, snapshot))
 
 
-def _manifests(table: lsm.Table, snapshot: Snapshot) -> list[dict[str, Any]]:
+def _read_manifests(table: lsm.Table, snapshot: Snapshot) -> list[dict[str, Any]]:
     rows = table.system("manifests", snapshot.id).to_pylist()
     lists = table.system("manifest_lists", snapshot.id).to_pylist()
-    kinds = [each["kind"] for each in lists for _ in range(each["manifest_count"])]
+    kinds = [
+        manifest_list["kind"]
+        for manifest_list in lists
+        for _ in range(manifest_list["manifest_count"])
+    ]
     return [{**row, "list": kind} for row, kind in zip(rows, kinds, strict=False)]
 
 
-def prospects(table: lsm.Table) -> Metadata:
+def read_maintenance_metadata(table: lsm.Table) -> Metadata:
     """Return what expiry takes next, and the branches; nothing for what cannot be looked at."""
-    found: Metadata = {}
+    metadata: Metadata = {}
     try:
         if len(table.snapshot_ids()) <= SNAPSHOTS_MAX:
-            found |= details.retention_metadata(table.simulate_retention())
-        found |= details.branches_metadata(
-            [(name, _newest(table.branch(name))) for name in table.branches()]
+            metadata |= details.retention_metadata(table.simulate_retention())
+        metadata |= details.branches_metadata(
+            [(name, _newest_id(table.branch(name))) for name in table.branches()]
         )
     except LsmError:
-        return found
-    return found
+        return metadata
+    return metadata
 
 
-def _newest(branch: lsm.Table) -> int | None:
+def _newest_id(branch: lsm.Table) -> int | None:
     newest = branch.latest_snapshot()
     return None if newest is None else newest.id
 
 
-def calendar_of(table: lsm.Table, keys: TableKeys) -> Metadata:
+def read_calendar_metadata(table: lsm.Table, keys: TableKeys) -> Metadata:
     """Return the calendar of a table's tags, and all of them with their days."""
     tags = table.tags()
     if not tags:
@@ -70,7 +74,7 @@ def calendar_of(table: lsm.Table, keys: TableKeys) -> Metadata:
     return details.calendar_metadata(tag_calendar(tags), tag_table(tags, link))
 
 
-def contents_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
+def read_contents_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return what a snapshot contains, level by level, and its partitions; reads its whole state."""
     levels = level_table(count_tree(table.tree(snapshot)).levels)
     rows = table.system("partitions", snapshot.id).to_pylist()

@@ -1,6 +1,6 @@
 """Feed a table from another one's changes: each change once, whatever dies, and expiry waits for the feed.
 
-How far a feed has come is a property of the commit that carried the changes over (`fed_mark`). A run
+How far a feed has come is a property of the commit that carried the changes over (`consumer_offset`). A run
 commits under a name made of the mark that it goes on from, so that of two runs at once one commits. A
 consumer of the upstream table keeps its expiry away from what has not been carried over.
 """
@@ -16,8 +16,12 @@ import pyarrow as pa
 from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
-from lsm_assets.ledger.commits import NOTHING, is_taken_back
-from lsm_assets.ledger.fed_mark import FED, FED_ON, fed_mark
+from lsm_assets.ledger.commits import EMPTY_VERSION, is_rolled_back
+from lsm_assets.ledger.consumer_offset import (
+    OFFSET_PROPERTY,
+    PREVIOUS_OFFSET_PROPERTY,
+    find_consumer_offset,
+)
 from lsm_assets.model.keys import AssetKind, TableKeys
 from lsm_assets.model.pinned_inputs import Pin
 from lsm_assets.model.versions import TableVersion, version_from_snapshot
@@ -37,7 +41,7 @@ from lsm_engine import (
 
 log = logging.getLogger(__name__)
 
-_Place: TypeAlias = tuple[str, int]  # directory of a partition, bucket
+_BucketKey: TypeAlias = tuple[str, int]  # directory of a partition, bucket
 
 
 @record
@@ -75,66 +79,86 @@ def changes_to_feed(
     resource: LsmResource = context.resources.lsm
     upstream, lineage = resource.upstream_table(key), resource.catalog.lineage
     _require_changelog(upstream)
-    newest, mark = upstream.latest_snapshot(), fed_mark(table, upstream.name, lineage)
-    fed = mark.upto
-    if is_taken_back(upstream, lineage, fed):
+    newest, offset = upstream.latest_snapshot(), find_consumer_offset(table, upstream.name, lineage)
+    applied = offset.upstream_version
+    if is_rolled_back(upstream, lineage, applied):
         raise dg.Failure(
-            f"{table.name} was fed from {upstream.name} up to snapshot {fed.snapshot_id}, which is no "
+            f"{table.name} was fed from {upstream.name} up to snapshot {applied.snapshot_id}, which is no "
             f"longer part of it: roll {table.name} back to before that, or drop it, then run this again",
             allow_retries=False,
         )
     if newest is None:
         return None
-    rows = _rows_after(table.name, upstream, fed, newest, columns)
-    waits = _awaiting_compaction(upstream, newest)
-    if waits and (rows is None or not rows.num_rows or _is_half_told(upstream, fed, newest, waits)):
-        raise dg.Failure(_waiting(upstream))
+    rows = _read_changes(table.name, upstream, applied, newest, columns)
+    unemitted = _unemitted_rows(upstream, newest)
+    if unemitted and (
+        rows is None
+        or not rows.num_rows
+        or _is_partially_emitted(upstream, applied, newest, unemitted)
+    ):
+        raise dg.Failure(_compaction_message(upstream))
     if rows is None or not rows.num_rows:
         return None
     step = context.get_step_execution_context().step.key
     # Where reads leave level 0 out, what waits there is no part of the version that Dagster knows.
-    is_partial = bool(waits) and not upstream.hides_level_0
+    is_partial = bool(unemitted) and not upstream.hides_level_0
     resource.pins[step, key] = Pin(
-        snapshot_id=newest.id, after=fed.snapshot_id, is_partial=is_partial
+        snapshot_id=newest.id, after=applied.snapshot_id, is_partial=is_partial
     )
     return Changes(
         rows=rows,
-        after=fed.snapshot_id,
+        after=applied.snapshot_id,
         upto=newest.id,
         properties={
-            FED + upstream.name: version_from_snapshot(newest).text,
-            FED_ON + upstream.name: mark.told_by.text,
+            OFFSET_PROPERTY + upstream.name: version_from_snapshot(newest).text,
+            PREVIOUS_OFFSET_PROPERTY + upstream.name: offset.reported_by.text,
         },
-        acknowledge=lambda: _acknowledge(table, upstream, lineage),
+        acknowledge=lambda: _advance_consumer(table, upstream, lineage),
     )
 
 
-def feed_user(properties: Mapping[str, str]) -> str | None:
+def feed_commit_user(properties: Mapping[str, str]) -> str | None:
     """Return the name under which a commit carries changes over, None if it carries none.
 
     It is the same for all runs that go on from one mark, and no other: the second one is a replay.
     Raises dagster.Failure for changes of two tables, which two runs may pair differently.
     """
-    found = {name: text for name, text in properties.items() if name.startswith(FED_ON)}
-    if len(found) > 1:
-        names = ", ".join(sorted(name.removeprefix(FED_ON) for name in found))
+    previous_offsets = {
+        name: text for name, text in properties.items() if name.startswith(PREVIOUS_OFFSET_PROPERTY)
+    }
+    if len(previous_offsets) > 1:
+        names = ", ".join(
+            sorted(name.removeprefix(PREVIOUS_OFFSET_PROPERTY) for name in previous_offsets)
+        )
         raise dg.Failure(
             f"one commit carries over changes of {names}: yield one change for each of them",
             allow_retries=False,
         )
-    return next((f"feed-{name.removeprefix(FED_ON)}-{at}" for name, at in found.items()), None)
+    return next(
+        (
+            f"feed-{name.removeprefix(PREVIOUS_OFFSET_PROPERTY)}-{previous_commit}"
+            for name, previous_commit in previous_offsets.items()
+        ),
+        None,
+    )
 
 
-def fed_meanwhile(
+def concurrent_feed_commit(
     table: lsm.Table, properties: Mapping[str, str], lineage: Lineage
 ) -> TableVersion | None:
     """Return the commit that the mark of a table is by now, if it is not the one that changes go on from."""
-    ((name, text),) = ((name, text) for name, text in properties.items() if name.startswith(FED_ON))
-    told_by = fed_mark(table, name.removeprefix(FED_ON), lineage).told_by
-    return None if told_by.text == text else told_by
+    ((name, text),) = (
+        (name, text)
+        for name, text in properties.items()
+        if name.startswith(PREVIOUS_OFFSET_PROPERTY)
+    )
+    reported_by = find_consumer_offset(
+        table, name.removeprefix(PREVIOUS_OFFSET_PROPERTY), lineage
+    ).reported_by
+    return None if reported_by.text == text else reported_by
 
 
-def hold_back_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> None:
+def record_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> None:
     """Let Dagster record that a step has read less than the newest version of what it was fed from.
 
     A compaction tells the rest later, and moves no data version: until then the table is to be shown
@@ -142,14 +166,14 @@ def hold_back_partial_inputs(step: StepExecutionContext, resource: LsmResource) 
     """
     # A dict behind a Mapping: Dagster has no other way to record what a step has really read.
     records = cast(dict[dg.AssetKey, Any], step.input_asset_records)
-    for (of, key), pin in resource.pins.items():
-        if of != step.step.key or not pin.is_partial:
+    for (step_key, key), pin in resource.pins.items():
+        if step_key != step.step.key or not pin.is_partial:
             continue
-        known = step.maybe_fetch_and_get_input_asset_version_info(key)
-        if known is not None:
+        input_info = step.maybe_fetch_and_get_input_asset_version_info(key)
+        if input_info is not None:
             # The first event that ever was: whatever came after it is newer, of partitions as well.
-            version = dg.DataVersion(NOTHING.text)
-            records[key] = replace(known, storage_id=1, data_version=version)
+            version = dg.DataVersion(EMPTY_VERSION.text)
+            records[key] = replace(input_info, storage_id=1, data_version=version)
 
 
 def _require_changelog(upstream: lsm.Table) -> None:
@@ -163,28 +187,28 @@ def _require_changelog(upstream: lsm.Table) -> None:
         )
 
 
-def _rows_after(
+def _read_changes(
     table: str,
     upstream: lsm.Table,
-    fed: TableVersion,
+    applied: TableVersion,
     newest: Snapshot,
     columns: Sequence[str] | None,
 ) -> pa.Table | None:
     """Return what was not carried over yet; None: no commit is."""
-    if newest.id <= fed.snapshot_id:
+    if newest.id <= applied.snapshot_id:
         return None
     names = None if columns is None else ["_row_kind", *columns]
-    lost = _untold(upstream, fed, newest)
-    if not lost:
+    obstacle = _missing_changes(upstream, applied, newest)
+    if not obstacle:
         try:
             return upstream.changelog(
-                after=fed.snapshot_id, upto=newest.id, columns=names, overwrites=True
+                after=applied.snapshot_id, upto=newest.id, columns=names, overwrites=True
             )
         except ExpiredError as error:
-            lost = error.message
-    if fed != NOTHING:
+            obstacle = error.message
+    if applied != EMPTY_VERSION:
         raise dg.Failure(
-            f"not all changes of {upstream.name} after snapshot {fed.snapshot_id} can be told ({lost}): "
+            f"not all changes of {upstream.name} after snapshot {applied.snapshot_id} can be told ({obstacle}): "
             f"drop {table}, then run this again; it is then fed from the rows that are there",
             allow_retries=False,
         )
@@ -205,32 +229,35 @@ def _rows_after(
 _CHANGE_COLUMNS = ("_row_kind", "_snapshot_id")
 
 
-def _untold(upstream: lsm.Table, fed: TableVersion, newest: Snapshot) -> str:
+def _missing_changes(upstream: lsm.Table, applied: TableVersion, newest: Snapshot) -> str:
     """Return why commits after a version, among those that are there, do not tell all; "" if they do."""
     has_key = bool(upstream.schema.primary_keys)
-    without = _schemas_without_changelog(upstream) if has_key else frozenset()
+    schemas_without_changelog = _schemas_without_changelog(upstream) if has_key else frozenset()
     for commit in upstream.newest_snapshots():
-        if commit.id <= fed.snapshot_id:
+        if commit.id <= applied.snapshot_id:
             break
         if commit.id > newest.id:
             continue
         if not has_key and commit.commit_kind is CommitKind.OVERWRITE:
             return f"snapshot {commit.id} has overwritten rows, which have no key"
-        if commit.schema_id in without and commit.commit_kind is CommitKind.APPEND:
+        if (
+            commit.schema_id in schemas_without_changelog
+            and commit.commit_kind is CommitKind.APPEND
+        ):
             return f"snapshot {commit.id} was made without a changelog-producer"
     return ""
 
 
 def _schemas_without_changelog(upstream: lsm.Table) -> frozenset[int]:
-    found = set()
+    schema_ids = set()
     for row in upstream.system("schemas").to_pylist():
         options = given_options(dict(row["options"]))
         if options[core_options.CHANGELOG_PRODUCER].policy.reads_delta:
-            found.add(int(row["schema_id"]))
-    return frozenset(found)
+            schema_ids.add(int(row["schema_id"]))
+    return frozenset(schema_ids)
 
 
-def _awaiting_compaction(upstream: lsm.Table, at: Snapshot) -> dict[_Place, int]:
+def _unemitted_rows(upstream: lsm.Table, snapshot: Snapshot) -> dict[_BucketKey, int]:
     """Return the buckets with rows at a snapshot that only a later compaction tells as changes.
 
     With each the least sequence number of such rows.
@@ -238,41 +265,59 @@ def _awaiting_compaction(upstream: lsm.Table, at: Snapshot) -> dict[_Place, int]
     producer = upstream.options[core_options.CHANGELOG_PRODUCER]
     if not producer.policy.compares:
         return {}
-    found = {}
-    for place, runs in _runs(upstream, at).items():
-        told = 1 if producer.value == "lookup" else max([1, *(run.level for run in runs)])
-        if waiting := [run.min_sequence_number for run in runs if run.level < told]:
-            found[place] = min(waiting)
-    return found
+    unemitted = {}
+    for bucket, runs in _runs_by_bucket(upstream, snapshot).items():
+        first_emitted_level = (
+            1 if producer.value == "lookup" else max([1, *(run.level for run in runs)])
+        )
+        if sequence_numbers := [
+            run.min_sequence_number for run in runs if run.level < first_emitted_level
+        ]:
+            unemitted[bucket] = min(sequence_numbers)
+    return unemitted
 
 
-def _is_half_told(
-    upstream: lsm.Table, fed: TableVersion, newest: Snapshot, waiting: Mapping[_Place, int]
+def _is_partially_emitted(
+    upstream: lsm.Table,
+    applied: TableVersion,
+    newest: Snapshot,
+    unemitted: Mapping[_BucketKey, int],
 ) -> bool:
     """Whether of rows that were overwritten the old ones are told gone, and no compaction tells the new ones yet.
 
     In a bucket whose files an overwrite has taken away, rows wait that are no newer than that overwrite.
     """
-    since = takewhile(lambda one: one.id >= fed.snapshot_id, upstream.newest_snapshots())
-    commits = [one for one in since if one.id <= newest.id]
-    for commit, before in zip_longest(commits, commits[1:]):
-        if commit.id == fed.snapshot_id or commit.commit_kind is not CommitKind.OVERWRITE:
+    later_snapshots = takewhile(
+        lambda snapshot: snapshot.id >= applied.snapshot_id, upstream.newest_snapshots()
+    )
+    commits = [snapshot for snapshot in later_snapshots if snapshot.id <= newest.id]
+    for commit, previous in zip_longest(commits, commits[1:]):
+        if commit.id == applied.snapshot_id or commit.commit_kind is not CommitKind.OVERWRITE:
             continue
         if RESTORED in (commit.properties or {}):
             continue
-        now, then = _runs(upstream, commit), _runs(upstream, before) if before else {}
-        for place in waiting.keys() & now.keys():
-            took = before is None or set(then.get(place, ())) - set(now[place])
-            if took and waiting[place] <= max(run.max_sequence_number for run in now[place]):
+        runs, previous_runs = (
+            _runs_by_bucket(upstream, commit),
+            _runs_by_bucket(upstream, previous) if previous else {},
+        )
+        for bucket in unemitted.keys() & runs.keys():
+            removed_runs = previous is None or set(previous_runs.get(bucket, ())) - set(
+                runs[bucket]
+            )
+            if removed_runs and unemitted[bucket] <= max(
+                run.max_sequence_number for run in runs[bucket]
+            ):
                 return True
     return False
 
 
-def _runs(upstream: lsm.Table, at: Snapshot) -> dict[_Place, tuple[TreeRun, ...]]:
-    return {(tree.partition, tree.bucket): tree.runs for tree in upstream.tree(at)}
+def _runs_by_bucket(
+    upstream: lsm.Table, snapshot: Snapshot
+) -> dict[_BucketKey, tuple[TreeRun, ...]]:
+    return {(tree.partition, tree.bucket): tree.runs for tree in upstream.tree(snapshot)}
 
 
-def _waiting(upstream: lsm.Table) -> str:
+def _compaction_message(upstream: lsm.Table) -> str:
     asset = TableKeys(name=upstream.name).asset(AssetKind.COMPACTION).to_user_string()
     return (
         f"what changed in {upstream.name} waits for a compaction, which tells it "
@@ -280,15 +325,15 @@ def _waiting(upstream: lsm.Table) -> str:
     )
 
 
-def _acknowledge(table: lsm.Table, upstream: lsm.Table, lineage: Lineage) -> None:
+def _advance_consumer(table: lsm.Table, upstream: lsm.Table, lineage: Lineage) -> None:
     """Put the consumer on what was really carried over: of zero rows there is no commit.
 
     The snapshot that it was carried over up to stays too: an overwrite after it is compared with it. What
     fails here is logged, as the changes are in: expiry only waits longer.
     """
     try:
-        fed = fed_mark(table, upstream.name, lineage).upto
-        if fed != NOTHING:
-            upstream.reset_consumer(TableKeys(name=table.name).identifier, fed.snapshot_id)
+        applied = find_consumer_offset(table, upstream.name, lineage).upstream_version
+        if applied != EMPTY_VERSION:
+            upstream.reset_consumer(TableKeys(name=table.name).identifier, applied.snapshot_id)
     except (LsmError, dg.Failure) as error:
         log.warning("expiry of %s waits for its feed to be acknowledged: %s", upstream.name, error)

@@ -8,11 +8,11 @@ from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets.ledger.commits import (
-    NOTHING,
+    EMPTY_VERSION,
     commits_since,
-    holders,
+    find_references,
+    lineage_commits,
     live_versions,
-    recorded_commits,
 )
 from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.asset_partitions import PartitionLayout
@@ -84,12 +84,12 @@ def pin_input(
     """
     table = resource.upstream_table(key)
     recorded = recorded_input(step, key)
-    if recorded is None or (recorded.is_same(NOTHING) and table.latest_snapshot() is None):
+    if recorded is None or (recorded.is_same(EMPTY_VERSION) and table.latest_snapshot() is None):
         return PinnedTable(table=table, at={})
     if partitions is not None and not isinstance(partitions, PartitionLayout):
         paths = dict.fromkeys(map(table.partition_path, partitions))
-        places = range(len(table.schema.partition_keys))
-        partitions = PartitionLayout({path: path for path in paths}, places)
+        positions = range(len(table.schema.partition_keys))
+        partitions = PartitionLayout({path: path for path in paths}, positions)
     remedy = (
         f"Materialise {key.to_user_string()} again, for a partitioned asset the partitions that this "
         "run reads, or wait until the sensor lsm_sync has reported the table's present version; "
@@ -134,22 +134,24 @@ def find_pin(
 
     `layout`: of the partitions that are read; None: the whole table is.
     """
-    wanted = recorded.snapshot_id
+    snapshot_id = recorded.snapshot_id
     try:
-        at = resolve_pin(recorded, live={wanted: version_from_snapshot(table.snapshot(wanted))})
+        pin = resolve_pin(
+            recorded, live={snapshot_id: version_from_snapshot(table.snapshot(snapshot_id))}
+        )
     except (NotFoundError, ExpiredError):
-        at = None
-    if isinstance(at, Pin):
-        return at
+        pin = None
+    if isinstance(pin, Pin):
+        return pin
     live = live_versions(table)
-    past = recorded_commits(table, lineage, wanted - 1, wanted + 1)
+    expired_commits = lineage_commits(table, lineage, snapshot_id - 1, snapshot_id + 1)
     return resolve_pin(
         recorded,
         live=live,
-        references=list(holders(table, recorded)),
-        expired_commit=past[0] if past else None,
+        references=list(find_references(table, recorded)),
+        expired_commit=expired_commits[0] if expired_commits else None,
         later_commits=commits_since(
-            table, lineage, wanted, layout.column if layout is not None else None
+            table, lineage, snapshot_id, layout.column if layout is not None else None
         ),
         find_read_partitions=layout.partitions_in if layout is not None else None,
     )
@@ -161,19 +163,21 @@ def recorded_input(step: StepExecutionContext, key: dg.AssetKey) -> TableVersion
     The versions of upstream partitions come hashed together, or as that of whichever was recorded last:
     the newest of them covers them all.
     """
-    noted = step.maybe_fetch_and_get_input_asset_version_info(key)
-    if noted is None or noted.data_version is None:
+    input_info = step.maybe_fetch_and_get_input_asset_version_info(key)
+    if input_info is None or input_info.data_version is None:
         return None
-    whole = parse_version(noted.data_version.value)
+    table_version = parse_version(input_info.data_version.value)
     name = step.job_def.asset_layer.get_node_input_name(step.node_handle, key)
     if name is None or not step.has_asset_partitions_for_input(name):
-        return whole
+        return table_version
     subset = step.asset_partitions_subset_for_input(name, require_valid_partitions=False)
-    known = recorded_versions(step.instance, key, list(subset.get_partition_keys()))
-    return max(known.values(), key=lambda version: version.snapshot_id, default=whole)
+    partition_versions = recorded_versions(step.instance, key, list(subset.get_partition_keys()))
+    return max(
+        partition_versions.values(), key=lambda version: version.snapshot_id, default=table_version
+    )
 
 
-def inputs_of_run(
+def run_inputs(
     context: dg.AssetExecutionContext, declaration: TableDeclaration
 ) -> tuple[Input, ...]:
     """Return what this run reads, for the properties of the snapshots that it makes.
@@ -188,41 +192,45 @@ def pinned_inputs(step: StepExecutionContext, resource: LsmResource) -> tuple[In
     """Return the tables that a step has read by a pin, as inputs of what it makes."""
     return tuple(
         Input(dataset=table_keys(key).name, snapshot_id=pin.snapshot_id)
-        for key, pin in _pins(step, resource).items()
+        for key, pin in _step_pins(step, resource).items()
     )
 
 
-def reasons_of(step: StepExecutionContext, resource: LsmResource) -> dict[str, str]:
+def pin_reasons(step: StepExecutionContext, resource: LsmResource) -> dict[str, str]:
     """Return, by table, why a step has read another state than the recorded snapshot."""
     return {
-        table_keys(key).name: pin.reason for key, pin in _pins(step, resource).items() if pin.reason
+        table_keys(key).name: pin.reason
+        for key, pin in _step_pins(step, resource).items()
+        if pin.reason
     }
 
 
 def inputs_markdown(inputs: Iterable[Input], reasons: Mapping[str, str] | None = None) -> str:
     """Return as Markdown which snapshots were read, with the reasons of `reasons_of`; "" for none."""
     shown = []
-    for each in inputs:
-        dataset = escape_html(each.dataset)
-        if each.snapshot_id is None:
-            version = f" @ {escape_html(each.version)}" if each.version else ""
+    for read in inputs:
+        dataset = escape_html(read.dataset)
+        if read.snapshot_id is None:
+            version = f" @ {escape_html(read.version)}" if read.version else ""
             shown.append(f"- {dataset}{version}")
         else:
-            key = dg.AssetKey(each.dataset.split("."))
-            link = snapshot_link(table_keys(key), each.snapshot_id)
-            why = (reasons or {}).get(each.dataset)
-            shown.append(f"- {dataset} at {link}" + (f" ({escape_html(why)})" if why else ""))
+            key = dg.AssetKey(read.dataset.split("."))
+            link = snapshot_link(table_keys(key), read.snapshot_id)
+            reason = (reasons or {}).get(read.dataset)
+            shown.append(f"- {dataset} at {link}" + (f" ({escape_html(reason)})" if reason else ""))
     return "\n".join(shown)
 
 
 def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> Iterable[Input]:
     step = context.get_step_execution_context()
-    pins = _pins(step, context.resources.lsm)
+    pins = _step_pins(step, context.resources.lsm)
     for key in declaration.deps:
         pin, recorded = pins.get(key), recorded_input(step, key)
         # Versions of other assets may be numbers too: only those of tables have a mark.
-        known = recorded.snapshot_id if recorded is not None and recorded.commit_hash else None
-        snapshot_id = known if pin is None else pin.snapshot_id
+        recorded_id = (
+            recorded.snapshot_id if recorded is not None and recorded.commit_hash else None
+        )
+        snapshot_id = recorded_id if pin is None else pin.snapshot_id
         columns = tuple(
             (column, name)
             for column, sources in declaration.column_lineage.items()
@@ -238,5 +246,5 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
         )
 
 
-def _pins(step: StepExecutionContext, resource: LsmResource) -> Mapping[dg.AssetKey, Pin]:
-    return {key: pin for (of, key), pin in resource.pins.items() if of == step.step.key}
+def _step_pins(step: StepExecutionContext, resource: LsmResource) -> Mapping[dg.AssetKey, Pin]:
+    return {key: pin for (step_key, key), pin in resource.pins.items() if step_key == step.step.key}

@@ -8,7 +8,7 @@ from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets.ledger import details
-from lsm_assets.ledger.survey import Survey, manifest_counts
+from lsm_assets.ledger.inspection import TableInspection, manifest_counts
 from lsm_assets.model import metadata
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.details import lineage_link
@@ -41,43 +41,47 @@ def snapshot_events(
     partition = snapshot_partition(snapshot.id)
     counts = manifest_counts(table, snapshot)
     return [
-        _event(
+        _materialization(
             keys.asset(AssetKind.MANIFEST_LISTS),
             metadata.manifest_lists_metadata(keys, snapshot, counts)
-            | details.manifests_of(table, snapshot),
+            | details.read_manifests_metadata(table, snapshot),
             partition,
             partition,
         ),
-        _event(
+        _materialization(
             keys.asset(AssetKind.SNAPSHOTS),
-            snapshot_page(table, keys, snapshot, run_id=run_id),
+            snapshot_page_metadata(table, keys, snapshot, run_id=run_id),
             partition,
             partition,
         ),
     ]
 
 
-def snapshot_page(
+def snapshot_page_metadata(
     table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
 ) -> metadata.Metadata:
     """Return all that a snapshot's page shows: what it is, what it changed, where to follow it."""
     warehouse = table.location.rsplit("/", 2)[0]  # of <warehouse>/<database>.db/<table>
     return {
         **metadata.snapshot_metadata(keys, snapshot, run_id=run_id),
-        **details.change_of(table, snapshot),
+        **details.read_changes_metadata(table, snapshot),
         **lineage_link(lineage_page_url(warehouse), keys.name, snapshot.id),
     }
 
 
-def files_event(keys: TableKeys, looked: Survey) -> dg.AssetMaterialization:
+def files_event(keys: TableKeys, inspection: TableInspection) -> dg.AssetMaterialization:
     """Return the event of the external `files` asset: the tree as a commit left it."""
-    found = metadata.files_metadata(
-        keys, looked.snapshot, looked.tree, level_count=looked.level_count, history=looked.history
+    page = metadata.files_metadata(
+        keys,
+        inspection.snapshot,
+        inspection.tree,
+        level_count=inspection.level_count,
+        history=inspection.history,
     )
-    found |= looked.prospects
+    page |= inspection.maintenance
     # Without a data version: what is made of files (tags, snapshots, compactions) is then never
     # shown as out of date because a later commit changed other files.
-    return dg.AssetMaterialization(asset_key=keys.asset(AssetKind.FILES), metadata=found)
+    return dg.AssetMaterialization(asset_key=keys.asset(AssetKind.FILES), metadata=page)
 
 
 def table_event(
@@ -94,16 +98,16 @@ def table_event(
     """
     keys = declaration.keys
     newest = table.latest_snapshot() if table is not None else None
-    partition = _partition(declaration, partition)
+    partition = _event_partition(declaration, partition)
     if table is None or newest is None:
-        return _event(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
+        return _materialization(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
     # A sensor has no time for a merge-read.
-    found = table_page(table, keys, newest, row_count=None, commits=commits)
-    return _event(keys.asset(AssetKind.TABLE), found, version.text, partition, tags)
+    page = table_page_metadata(table, keys, newest, row_count=None, commits=commits)
+    return _materialization(keys.asset(AssetKind.TABLE), page, version.text, partition, tags)
 
 
-def table_page(
-    table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, row_count: int | None, **found: Any
+def table_page_metadata(
+    table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, row_count: int | None, **facts: Any
 ) -> metadata.Metadata:
     """Return what a table's page shows of a snapshot; arguments as of `metadata.table_metadata`."""
     return metadata.table_metadata(
@@ -113,11 +117,11 @@ def table_page(
         primary_key=table.schema.primary_keys,
         location=table.location,
         row_count=row_count,
-        **found,
+        **facts,
     )
 
 
-def _partition(declaration: TableDeclaration, name: str | None) -> str | None:
+def _event_partition(declaration: TableDeclaration, name: str | None) -> str | None:
     """Return the key of a partition as events name it."""
     definition = declaration.partitions_def
     if name is None or not isinstance(definition, dg.MultiPartitionsDefinition):
@@ -134,14 +138,14 @@ def inherited_tags(
     """
     if not declaration.deps:
         return {}
-    found = instance.fetch_materializations(
+    records = instance.fetch_materializations(
         dg.AssetRecordsFilter(
             asset_key=declaration.keys.asset(AssetKind.TABLE),
             asset_partitions=None if partition is None else [partition],
         ),
         limit=1,
     ).records
-    event = found[0].asset_materialization if found else None
+    event = records[0].asset_materialization if records else None
     tags = (event.tags or {}) if event is not None else {}
     return {name: value for name, value in tags.items() if name.startswith(_INHERITED)}
 
@@ -149,18 +153,20 @@ def inherited_tags(
 def partition_events(
     step: StepExecutionContext,
     declaration: TableDeclaration,
-    others: Mapping[str, TableVersion],
-    found: Mapping[str, Any],
+    versions: Mapping[str, TableVersion],
+    run_metadata: Mapping[str, Any],
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield an event for each partition of a run that has another version than the run; Dagster gives all one."""
     key = declaration.keys.asset(AssetKind.TABLE)
-    tags = input_tags(step, key) if others else {}
-    for name, version in sorted(others.items()):
+    tags = input_tags(step, key) if versions else {}
+    for name, version in sorted(versions.items()):
         own = step.get_asset_metadata(asset_key=key, partition_key=name) or {}
-        yield _event(key, {**found, **own}, version.text, _partition(declaration, name), tags)
+        yield _materialization(
+            key, {**run_metadata, **own}, version.text, _event_partition(declaration, name), tags
+        )
 
 
-def code_version_of(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
+def declared_code_version(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
     """Return the code version that an asset declares."""
     layer = step.job_def.asset_layer
     return layer.get(key).code_version if layer.has(key) else None
@@ -168,23 +174,25 @@ def code_version_of(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
 
 def input_tags(step: StepExecutionContext, key: dg.AssetKey) -> dict[str, str]:
     """Return the tags by which Dagster records the inputs and code of a materialisation."""
-    tags = {"dagster/code_version": code_version_of(step, key) or step.run_id}
+    tags = {"dagster/code_version": declared_code_version(step, key) or step.run_id}
     for upstream in step.job_def.asset_layer.get(key).parent_keys:
-        known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
-        version = known.data_version if known is not None else None
+        input_info = step.maybe_fetch_and_get_input_asset_version_info(upstream)
+        version = input_info.data_version if input_info is not None else None
         name = upstream.to_user_string()
         tags[f"dagster/input_data_version/{name}"] = version.value if version else "INITIAL"
-        tags[f"dagster/input_event_pointer/{name}"] = str(known.storage_id) if known else "NULL"
+        tags[f"dagster/input_event_pointer/{name}"] = (
+            str(input_info.storage_id) if input_info else "NULL"
+        )
     return tags
 
 
 def tag_event(table: lsm.Table, keys: TableKeys, tag: Tag) -> dg.AssetMaterialization:
     """Return the event of a tag's partition."""
-    found = metadata.tag_metadata(keys, tag) | details.calendar_of(table, keys)
-    return _event(keys.asset(AssetKind.TAGS), found, str(tag.snapshot.id), tag.name)
+    page = metadata.tag_metadata(keys, tag) | details.read_calendar_metadata(table, keys)
+    return _materialization(keys.asset(AssetKind.TAGS), page, str(tag.snapshot.id), tag.name)
 
 
-def recorded(
+def record_commit(
     context: dg.AssetExecutionContext, table: lsm.Table, keys: TableKeys, snapshot: Snapshot
 ) -> Iterator[dg.AssetMaterialization]:
     """Add the partition of a commit of this run, then yield the events of what it made."""
@@ -210,7 +218,9 @@ def recorded_versions(
         [DATA_VERSION_TAG],
         asset_partitions=None if partitions is None else list(partitions),
     )
-    texts = {name: found.get(DATA_VERSION_TAG, "") for name, found in tags.items()}
+    texts = {
+        name: partition_tags.get(DATA_VERSION_TAG, "") for name, partition_tags in tags.items()
+    }
     parsed = {name: parse_version(text) for name, text in texts.items()}
     return {name: version for name, version in parsed.items() if version is not None}
 
@@ -222,14 +232,14 @@ def recorded_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> TableVer
     return parse_version((event.tags or {}).get(DATA_VERSION_TAG, "")) if event else None
 
 
-def dagster_run_of(snapshot: Snapshot) -> str | None:
+def run_id_from_snapshot(snapshot: Snapshot) -> str | None:
     """Return the Dagster run that made a snapshot, by its own properties."""
     return (snapshot.properties or {}).get(RUN_DAGSTER_ID)
 
 
-def _event(
+def _materialization(
     key: dg.AssetKey,
-    found: Mapping[str, Any],
+    page: Mapping[str, Any],
     version: str,
     partition: str | None,
     tags: Mapping[str, str] | None = None,
@@ -237,7 +247,7 @@ def _event(
     return dg.AssetMaterialization(
         asset_key=key,
         partition=partition,
-        metadata=found,
+        metadata=page,
         tags={**(tags or {}), DATA_VERSION_TAG: version},
     )
 
@@ -253,8 +263,8 @@ def commit_identity(
     sums and in tables without a key, all attempts have one name, and the second one is a replay.
     """
     engine = table.options[core_options.MERGE_ENGINE].policy
-    counts = not table.schema.primary_keys or engine.combines_versions
-    user = f"dagster-{writer}" if counts else f"dagster-{writer}-{attempt}"
+    adds_up = not table.schema.primary_keys or engine.combines_versions
+    user = f"dagster-{writer}" if adds_up else f"dagster-{writer}-{attempt}"
     return {"commit_user": user, "commit_identifier": number}
 
 
@@ -267,18 +277,18 @@ def run_properties(
     """Return the snapshot properties that carry this run's identity, inputs and code version."""
     key, is_asset = keys.asset(kind), isinstance(context, dg.AssetExecutionContext)
     step = context.get_step_execution_context() if is_asset else None
-    return run_properties_of(
+    return build_run_properties(
         context.run.run_id,
         keys,
         kind,
         engine=context.resources.lsm.executor,
         user=context.run.tags.get("user"),
         inputs=inputs,
-        code_version=code_version_of(step, key) if step is not None else None,
+        code_version=declared_code_version(step, key) if step is not None else None,
     )
 
 
-def run_properties_of(
+def build_run_properties(
     run_id: str,
     keys: TableKeys,
     kind: AssetKind,
@@ -290,11 +300,11 @@ def run_properties_of(
     output: str | None = None,
 ) -> dict[str, str]:
     """Return the snapshot properties of a Dagster run, given its id; `output`: of what is no asset."""
-    act = "compact" if kind is AssetKind.COMPACTION else "upsert"
+    action = "compact" if kind is AssetKind.COMPACTION else "upsert"
     run = Run(
-        run_id=f"{run_id}/{output or keys.op(act)}",
+        run_id=f"{run_id}/{output or keys.op(action)}",
         engine=engine,
-        kind=act,
+        kind=action,
         dagster_run_id=run_id,
         asset_key=None if output else "/".join(keys.asset(kind).path),
         user=user,

@@ -10,10 +10,10 @@ import pyarrow as pa
 from dagster._core.execution.context.system import StepExecutionContext
 
 from lsm_assets.ledger.asset_partitions import require_layout
-from lsm_assets.ledger.frames import schema_of
-from lsm_assets.ledger.pinning import inputs_markdown, pinned_inputs, reasons_of
-from lsm_assets.ledger.recording import commit_identity, run_properties_of, table_page
-from lsm_assets.ledger.survey import row_count, survey
+from lsm_assets.ledger.frames import rows_schema
+from lsm_assets.ledger.inspection import inspect_table, row_count
+from lsm_assets.ledger.pinning import inputs_markdown, pin_reasons, pinned_inputs
+from lsm_assets.ledger.recording import build_run_properties, commit_identity, table_page_metadata
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -43,11 +43,11 @@ from lsm_engine import (
     record,
 )
 
-_TAKES_SOME_COLUMNS = (WriteMode.DELETE, WriteMode.MERGE)
+_PARTIAL_ROW_MODES = (WriteMode.DELETE, WriteMode.MERGE)
 
 
 @record
-class Work:
+class WriteRequest:
     """Rows, and what is said of where they go: `templates` of the partitions `keys` of the run.
 
     `output`: the step's output that has no asset, by a name of its own within the run.
@@ -63,7 +63,7 @@ class Work:
 
 
 @record
-class Stored:
+class WriteResult:
     """A table after a write. `newest`: where its rows are seen, or what is there if nothing had to be written.
 
     `found`: what the page of the asset, or the event of the output, shows.
@@ -72,62 +72,69 @@ class Stored:
     table: Table
     before: Snapshot | None
     newest: Snapshot | None
-    found: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
-def store(
-    step: StepExecutionContext, resource: LsmResource, work: Work, table: Table | None
-) -> Stored:
+def write_rows(
+    step: StepExecutionContext, resource: LsmResource, request: WriteRequest, table: Table | None
+) -> WriteResult:
     """Commit rows to a table, None: to one that is not there yet, under the name of their step."""
-    declaration, storage = work.declaration, work.storage
-    templates, keys = work.templates, work.keys
+    declaration, storage = request.declaration, request.storage
+    templates, keys = request.templates, request.keys
     if templates is not None:
         require_whole_days(templates, keys, declaration.schema)  # before anything is written
     if keys and storage.mode is WriteMode.OVERWRITE:
         _require_partitions(declaration, templates, keys, step.instance)
-    table = _ready(resource, declaration, storage, table)
+    table = _prepare_table(resource, declaration, storage, table)
     require_layout(declaration, table, keys)
     before = table.latest_snapshot()
     inputs = pinned_inputs(step, resource)
-    writer = f"{step.run_id}/{work.output}" if work.output else step.run_id
+    writer = f"{step.run_id}/{request.output}" if request.output else step.run_id
     identity = {
         **commit_identity(table, writer, step.previous_attempt_count),
         "properties": {
             **storage.properties,
-            **run_properties_of(
+            **build_run_properties(
                 step.run_id,
                 declaration.keys,
                 AssetKind.TABLE,
                 engine=resource.executor,
                 user=step.dagster_run.tags.get("user"),
                 inputs=inputs,
-                code_version=work.code_version,
-                output=work.output,
+                code_version=request.code_version,
+                output=request.output,
             ),
         },
     }
-    snapshot = _committed(table, work, identity)
+    snapshot = _commit(table, request, identity)
     if snapshot is None:
         # Nothing was committed, nor the columns that its rows would have brought.
         table = resource.catalog.table(table.name)
-    newest = table.latest_snapshot() if snapshot is None else _seen(table, snapshot)
-    found: dict[str, Any] = {}
+    newest = table.latest_snapshot() if snapshot is None else _visible_snapshot(table, snapshot)
+    metadata: dict[str, Any] = {}
     if newest is not None:
-        reasons = reasons_of(step, resource)
-        found = _shown(table, declaration, newest, inputs_markdown(inputs, reasons))
-    return Stored(table=table, before=before, newest=newest, found=found)
+        reasons = pin_reasons(step, resource)
+        metadata = _page_metadata(table, declaration, newest, inputs_markdown(inputs, reasons))
+    return WriteResult(table=table, before=before, newest=newest, metadata=metadata)
 
 
-def _seen(table: Table, snapshot: Snapshot) -> Snapshot:
+def _visible_snapshot(table: Table, snapshot: Snapshot) -> Snapshot:
     """Return where readers see a commit: as it is, or in the compaction after it if they leave level 0 out."""
     if not table.hides_level_0:
         return snapshot
-    later = takewhile(lambda each: each.id > snapshot.id, table.newest_snapshots())
-    upkeep = f"{snapshot.commit_user}-upkeep"
-    return next((each for each in later if each.commit_user == upkeep), snapshot)
+    later = takewhile(lambda commit: commit.id > snapshot.id, table.newest_snapshots())
+    maintenance_user = f"{snapshot.commit_user}-upkeep"
+    return next(
+        (
+            later_snapshot
+            for later_snapshot in later
+            if later_snapshot.commit_user == maintenance_user
+        ),
+        snapshot,
+    )
 
 
-def declaration_of(
+def declaration_from_rows(
     key: dg.AssetKey,
     storage: Storage,
     rows: Any,
@@ -136,29 +143,29 @@ def declaration_of(
 ) -> TableDeclaration:
     """Return the table that metadata of an asset, or of an op's output, declares, with the columns of its rows."""
     if not storage.primary_key and storage.mode is not WriteMode.APPEND:
-        which = {"output": output} if output else {"asset": key.to_user_string()}
+        subject = {"output": output} if output else {"asset": key.to_user_string()}
         raise InvalidInputError(
-            f"the {next(iter(which))} has no metadata {PRIMARY_KEY!r}; name the columns of its key",
+            f"the {next(iter(subject))} has no metadata {PRIMARY_KEY!r}; name the columns of its key",
             kind=ErrorKind.INVALID_KEY,
-            **which,
+            **subject,
         )
-    return storage.declaration(key, schema_of(rows), definition)
+    return storage.declaration(key, rows_schema(rows), definition)
 
 
-def _ready(
+def _prepare_table(
     resource: LsmResource, declaration: TableDeclaration, storage: Storage, table: Table | None
 ) -> Table:
     """Return the table for rows of the declared columns; it is altered once they are accepted."""
     if table is None:
         return resource.table(declaration)
     stored = table.schema.arrow
-    given = {field.name: field.type for field in declaration.schema}
+    types = {field.name: field.type for field in declaration.schema}
     changes: list[Any] = [
-        AddColumn((name,), kind) for name, kind in given.items() if name not in stored.names
+        AddColumn((name,), kind) for name, kind in types.items() if name not in stored.names
     ]
     changes += [
         ChangeType((name,), kind)
-        for name, kind in given.items()
+        for name, kind in types.items()
         if name in stored.names and _is_wider(kind, stored.field(name).type)
     ]
     changes += [
@@ -166,13 +173,13 @@ def _ready(
         for name, text in storage.options.items()
         if table.options.texts.get(name) != text
     ]
-    if storage.schema is SchemaMode.MATCH and storage.mode not in _TAKES_SOME_COLUMNS:
-        changes += [DropColumn((name,)) for name in stored.names if name not in given]
+    if storage.schema is SchemaMode.MATCH and storage.mode not in _PARTIAL_ROW_MODES:
+        changes += [DropColumn((name,)) for name in stored.names if name not in types]
     if changes and storage.schema is not SchemaMode.REFUSE:
         table = table.altering(*changes)
         stored = table.schema.arrow
-    is_part = storage.schema is SchemaMode.EVOLVE or storage.mode in _TAKES_SOME_COLUMNS
-    same = set(given) <= set(stored.names) if is_part else set(given) == set(stored.names)
+    is_part = storage.schema is SchemaMode.EVOLVE or storage.mode in _PARTIAL_ROW_MODES
+    same = set(types) <= set(stored.names) if is_part else set(types) == set(stored.names)
     schema = stored if same else declaration.schema
     if not declaration.primary_key:
         declaration = replace(declaration, primary_key=table.schema.primary_keys)
@@ -200,34 +207,34 @@ def _require_partitions(
             partitioned_by=list(declaration.partitioned_by),
         )
     assert templates is not None
-    everything = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
-    others = templates.sharing_values(set(keys), everything)
-    if others:
+    all_keys = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
+    conflicts = templates.sharing_values(set(keys), all_keys)
+    if conflicts:
         raise InvalidInputError(
             "the mode overwrite would take rows of other partitions of the asset, which have the same "
             f"{', '.join(map(repr, templates.columns))}: name in {PARTITION_COLUMNS!r} columns that tell them "
             "apart, run all of them at once, or take the mode upsert. Nothing was written",
             kind=ErrorKind.INVALID_NAME,
             table=declaration.name,
-            others=others[:3],
+            others=conflicts[:3],
         )
 
 
-def _shown(
+def _page_metadata(
     table: Table, declaration: TableDeclaration, newest: Snapshot, inputs: str
 ) -> dict[str, Any]:
-    looked, keys = survey(table, newest), declaration.keys
+    inspection, keys = inspect_table(table, newest), declaration.keys
     return {
-        **files_metadata(keys, newest, looked.tree, level_count=looked.level_count),
-        **table_page(
+        **files_metadata(keys, newest, inspection.tree, level_count=inspection.level_count),
+        **table_page_metadata(
             table, keys, newest, row_count=row_count(table, declaration, newest), inputs=inputs
         ),
     }
 
 
-def _committed(table: Table, work: Work, identity: Mapping[str, Any]) -> Snapshot | None:
-    rows, templates, keys = work.rows, work.templates, work.keys
-    match work.storage.mode:
+def _commit(table: Table, request: WriteRequest, identity: Mapping[str, Any]) -> Snapshot | None:
+    rows, templates, keys = request.rows, request.templates, request.keys
+    match request.storage.mode:
         case WriteMode.UPSERT:
             return table.upsert(rows, **identity)
         case WriteMode.APPEND:

@@ -292,7 +292,7 @@ def affected_partitions(
     return (own & layout.partitions_in(changes)) | neighbours
 
 
-def moved_partitions(
+def changed_versions(
     recorded: Mapping[str, TableVersion],
     commits: Iterable[CommitFacts],
     find_writer: FindWriterRun,

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import reduce
 from itertools import groupby
-from operator import or_
+from operator import and_, or_
 from typing import Any, TypeVar
 
 import dagster as dg
@@ -357,7 +357,7 @@ def _in_window(
             parts.append(column < _time_scalar(end, kind))
         else:
             parts.append(column == _values(name, [text], schema)[0])
-    return reduce(lambda left, right: left & right, parts)
+    return reduce(and_, parts)
 
 
 def require_whole_days(

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_assets.assets.table import Writer
-from lsm_assets.automation.upkeep import log_observation
+from lsm_assets.automation.maintenance import log_observation
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
 from lsm_assets.ledger.feed import Changes, changes_to_feed
 from lsm_assets.ledger.pinning import pinned_table
@@ -28,7 +28,7 @@ from lsm_assets.sample.delays import (
     days_filter,
 )
 from lsm_assets.sample.replay import correction, late_corrections, replay
-from lsm_assets.sample.source import fitted, read_source, rows_of_day, source_version
+from lsm_assets.sample.source import cast_columns, read_source, rows_of_day, source_version
 from lsm_assets.sample.tables import (
     AIRLINES,
     AIRPORT_TOTALS,
@@ -43,10 +43,10 @@ from lsm_assets.sample.tables import (
 )
 from lsm_assets.sample.totals import (
     CHANGE_COLUMNS,
+    add_names,
     airport_totals,
     carrier_totals,
     first_sightings,
-    named,
 )
 from lsm_engine.spark import lookup_join, read_dataframe
 
@@ -56,29 +56,31 @@ ONE_RUN = dg.BackfillPolicy.single_run()
 
 def sample_assets() -> tuple[LsmTableAssets, ...]:
     """Return the definitions of every table of the sample."""
-    of = partial(lsm_table_assets, with_jobs=False)  # one set of jobs looks after all of them
+    build_assets = partial(
+        lsm_table_assets, with_jobs=False
+    )  # one set of jobs looks after all of them
     return (
-        *(of(table, _reference_writer(table)) for table in REFERENCE_TABLES),
-        of(WEATHER, write_weather, backfill_policy=ONE_RUN),
-        of(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
-        of(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
-        of(CARRIER_TOTALS, _fed(carrier_totals)),
-        of(AIRPORT_TOTALS, _fed(airport_totals)),
-        of(SIGHTINGS, _fed(first_sightings, _with_names)),
+        *(build_assets(table, _reference_writer(table)) for table in REFERENCE_TABLES),
+        build_assets(WEATHER, write_weather, backfill_policy=ONE_RUN),
+        build_assets(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
+        build_assets(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
+        build_assets(CARRIER_TOTALS, _totals_writer(carrier_totals)),
+        build_assets(AIRPORT_TOTALS, _totals_writer(airport_totals)),
+        build_assets(SIGHTINGS, _totals_writer(first_sightings, _with_names)),
     )
 
 
-def days_of(context: dg.AssetExecutionContext) -> list[date]:
+def run_days(context: dg.AssetExecutionContext) -> list[date]:
     """Return the days that a run is about, in order."""
     return sorted(date.fromisoformat(key) for key in context.partition_keys)
 
 
 def write_flights(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Upsert]:
     """Correct what came late for the days before, then replay the run's days."""
-    days = days_of(context)
+    days = run_days(context)
     corrected = _corrections(context, table, days)
     for change in [*corrected, *replay(days)]:
-        yield replace(change, rows=_distributed(context, change.rows))
+        yield replace(change, rows=_to_executor(context, change.rows))
 
 
 def _corrections(
@@ -88,31 +90,34 @@ def _corrections(
     late = late_corrections(days)
     if not late.num_rows:
         return []
-    placed = table.locate(late.select(list(FLIGHTS_KEY)))
-    how, known = placed.schema.metadata[b"lsm.how"].decode(), pc.equal(placed["action"], "update")
-    rows = late.filter(known)
-    found: Metadata = {
+    located = table.locate(late.select(list(FLIGHTS_KEY)))
+    plan, is_stored = (
+        located.schema.metadata[b"lsm.how"].decode(),
+        pc.equal(located["action"], "update"),
+    )
+    rows = late.filter(is_stored)
+    metadata: Metadata = {
         "sample/located": dg.MetadataValue.md(
             f"{rows.num_rows} of {late.num_rows} corrections are of flights that are there, in "
-            f"{pc.count_distinct(placed['file_name']).as_py()} files:\n\n"
-            + "\n".join(f"- {line}" for line in how.splitlines())
+            f"{pc.count_distinct(located['file_name']).as_py()} files:\n\n"
+            + "\n".join(f"- {line}" for line in plan.splitlines())
         )
     }
-    log_observation(context, FLIGHTS, "late corrections, located", found)
-    return [correction(rows, days, how)] if rows.num_rows else []
+    log_observation(context, FLIGHTS, "late corrections, located", metadata)
+    return [correction(rows, days, plan)] if rows.num_rows else []
 
 
 def write_weather(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
     """Insert the hours of the run's days."""
-    days, hours = days_of(context), read_source("weather")
-    rows = fitted(pa.concat_tables(rows_of_day(hours, day) for day in days), WEATHER.schema)
-    return Upsert(rows=_distributed(context, rows), label=_span("hours", days))
+    days, hours = run_days(context), read_source("weather")
+    rows = cast_columns(pa.concat_tables(rows_of_day(hours, day) for day in days), WEATHER.schema)
+    return Upsert(rows=_to_executor(context, rows), label=_days_label("hours", days))
 
 
 def write_carrier_days(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
     """Compute figures from the states of flights and airlines that this run is recorded to read."""
     resource: LsmResource = context.resources.lsm
-    days = days_of(context)
+    days = run_days(context)
     months = [{"month": month} for month in sorted({day.month for day in days})]
     flights = pinned_table(context, FLIGHTS.keys.asset(AssetKind.TABLE), months)
     airlines = pinned_table(context, AIRLINES.keys.asset(AssetKind.TABLE))
@@ -132,11 +137,11 @@ def write_carrier_days(context: dg.AssetExecutionContext, table: lsm.Table) -> U
             flights.table.scan(**read_flights).to_arrow(),
             airlines.table.scan(**airlines.at).to_arrow(),
         )
-    return Upsert(rows=rows, label=_span("figures", days))
+    return Upsert(rows=rows, label=_days_label("figures", days))
 
 
-def _fed(
-    made_of: Callable[[pa.Table], pa.Table],
+def _totals_writer(
+    aggregate: Callable[[pa.Table], pa.Table],
     finish: Callable[[dg.AssetExecutionContext, pa.Table], Any] | None = None,
 ) -> Writer:
     """Return the writer of a table that is fed from what changed in flights."""
@@ -147,15 +152,15 @@ def _fed(
         if changes is None:
             context.log.info("nothing new in %s", FLIGHTS.name)
             return
-        rows = made_of(changes.rows)
-        made = finish(context, rows) if finish is not None else _distributed(context, rows)
-        yield Upsert(rows=made, label=_told(changes), properties=changes.properties)
+        rows = aggregate(changes.rows)
+        output = finish(context, rows) if finish is not None else _to_executor(context, rows)
+        yield Upsert(rows=output, label=_feed_label(changes), properties=changes.properties)
         changes.acknowledge()
 
     return write
 
 
-def _told(changes: Changes) -> str:
+def _feed_label(changes: Changes) -> str:
     return f"{changes.rows.num_rows:,} changes of snapshots {changes.after + 1} to {changes.upto}"
 
 
@@ -166,15 +171,15 @@ def _with_names(context: dg.AssetExecutionContext, sightings: pa.Table) -> Any:
     planes = pinned_table(context, PLANES.keys.asset(AssetKind.TABLE))
     if resource.executor != "spark":
         names = airlines.table.scan(**airlines.at).to_arrow()
-        return named(sightings, names, planes.table.scan(**planes.at).to_arrow())
-    frame = _distributed(context, sightings)
+        return add_names(sightings, names, planes.table.scan(**planes.at).to_arrow())
+    frame = _to_executor(context, sightings)
     frame = lookup_join(frame, airlines.table, columns=["name"], **airlines.at)
     makers = ["manufacturer", "model"]
     frame = lookup_join(frame, planes.table, columns=makers, **planes.at)
     return frame.withColumnRenamed("name", "airline").select(*SIGHTINGS.schema.names)
 
 
-def _distributed(context: dg.AssetExecutionContext, rows: pa.Table) -> Any:
+def _to_executor(context: dg.AssetExecutionContext, rows: pa.Table) -> Any:
     """Return rows as a DataFrame where Spark does the work."""
     resource: LsmResource = context.resources.lsm
     return resource.spark.createDataFrame(rows) if resource.executor == "spark" else rows
@@ -182,11 +187,11 @@ def _distributed(context: dg.AssetExecutionContext, rows: pa.Table) -> Any:
 
 def _reference_writer(declaration: TableDeclaration) -> Writer:
     def write(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
-        rows = fitted(read_source(declaration.keys.short_name), declaration.schema)
-        return Upsert(rows=_distributed(context, rows), label=source_version())
+        rows = cast_columns(read_source(declaration.keys.short_name), declaration.schema)
+        return Upsert(rows=_to_executor(context, rows), label=source_version())
 
     return write
 
 
-def _span(what: str, days: Sequence[date]) -> str:
-    return f"{what} {days[0]}" if len(days) == 1 else f"{what} {days[0]} to {days[-1]}"
+def _days_label(kind: str, days: Sequence[date]) -> str:
+    return f"{kind} {days[0]}" if len(days) == 1 else f"{kind} {days[0]} to {days[-1]}"

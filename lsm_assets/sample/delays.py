@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import lsm_engine as lsm
-from lsm_assets.sample.source import fitted
+from lsm_assets.sample.source import cast_columns
 from lsm_assets.sample.tables import CARRIER_DAYS
 
 FLIGHT_COLUMNS = (
@@ -57,7 +57,7 @@ def carrier_days(flights: pa.Table, airlines: pa.Table) -> pa.Table:
     }
     joined = figures.join(airlines.select(["carrier", "name"]), "carrier")
     renamed = joined.rename_columns([names.get(name, name) for name in joined.column_names])
-    return fitted(renamed, CARRIER_DAYS.schema)
+    return cast_columns(renamed, CARRIER_DAYS.schema)
 
 
 def carrier_days_frame(flights: DataFrame, airlines: DataFrame) -> DataFrame:

@@ -47,19 +47,21 @@ def local_s3(directory: Path, environment: Mapping[str, str]) -> Iterator[dict[s
         "jclouds.provider": "filesystem-nio2",
         "jclouds.filesystem.basedir": str(directory / "buckets"),
     }
-    written = directory / "s3proxy.conf"
-    with open(os.open(written, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as sink:
+    config = directory / "s3proxy.conf"
+    with open(os.open(config, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as sink:
         sink.writelines(f"{name}={value}\n" for name, value in settings.items())
     with (directory / "s3proxy.log").open("wb") as log:
         server = subprocess.Popen(
-            [*_JAVA, "-jar", str(jar), "--properties", str(written)],
+            [*_JAVA, "-jar", str(jar), "--properties", str(config)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
     try:
         _wait_for(server, endpoint, directory)
-        others = {name: text for name, text in environment.items() if not name.startswith(_OPTIONS)}
+        inherited = {
+            name: text for name, text in environment.items() if not name.startswith(_OPTIONS)
+        }
         yield {
-            **others,
+            **inherited,
             f"{_OPTIONS}ENDPOINT": endpoint,
             f"{_OPTIONS}ACCESS_KEY": "sample",
             f"{_OPTIONS}SECRET_KEY": key,
@@ -91,31 +93,31 @@ def command_words(warehouse: str, dagster_home: str) -> list[str]:
 
 
 def _jar(directory: Path, environment: Mapping[str, str]) -> Path:
-    given = environment.get(JAR)
-    if given:
-        if not Path(given).is_file():
-            raise NotFoundError(f"{JAR} names no file; correct it", path=given)
-        return Path(given)
-    found = sorted(directory.glob("s3proxy-*.jar"))
-    if not found:
+    configured = environment.get(JAR)
+    if configured:
+        if not Path(configured).is_file():
+            raise NotFoundError(f"{JAR} names no file; correct it", path=configured)
+        return Path(configured)
+    jars = sorted(directory.glob("s3proxy-*.jar"))
+    if not jars:
         maven = shutil.which("mvn")
         remedy = f"install Maven, or name the file in {JAR}"
         if maven is None:
             raise NotFoundError(f"S3Proxy is fetched by Maven once; {remedy}", artifact=ARTIFACT)
         directory.mkdir(parents=True, exist_ok=True)
-        where = (f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={directory}")
+        artifact_options = (f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={directory}")
         fetched = subprocess.run(
-            [maven, "-q", "-B", "dependency:copy", *where],
+            [maven, "-q", "-B", "dependency:copy", *artifact_options],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        found = sorted(directory.glob("s3proxy-*.jar"))
-        if fetched.returncode != 0 or not found:
+        jars = sorted(directory.glob("s3proxy-*.jar"))
+        if fetched.returncode != 0 or not jars:
             raise NotFoundError(
                 f"S3Proxy could not be fetched by Maven; {remedy}",
                 artifact=ARTIFACT,
                 output=fetched.stdout[-500:],
             )
-    return found[-1]
+    return jars[-1]
 
 
 def _free_port() -> int:

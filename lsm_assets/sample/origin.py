@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_assets.ledger.recording import dagster_run_of
-from lsm_assets.ledger.survey import changes_rows
+from lsm_assets.ledger.inspection import changes_rows
+from lsm_assets.ledger.recording import run_id_from_snapshot
 from lsm_assets.model.metadata import commit_label
 from lsm_assets.sample.replay import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import CARRIER_DAYS
@@ -38,7 +38,7 @@ class ReadState:
 
 
 @record
-class Origin:
+class FigureOrigin:
     """Where a figure came from. `run_id` is Dagster's."""
 
     figure: dict[str, Any]
@@ -50,10 +50,10 @@ class Origin:
     @property
     def day(self) -> str:
         """The day that the figure is about."""
-        return day_text(self.figure)
+        return format_day(self.figure)
 
 
-def day_text(row: dict[str, Any]) -> str:
+def format_day(row: dict[str, Any]) -> str:
     """Spell the day of a row."""
     return f"{row['year']}-{row['month']:02}-{row['day']:02}"
 
@@ -63,11 +63,11 @@ def worst_figure(catalog: lsm.Catalog, *, arrived_min: int = 20) -> dict[str, An
     rows = catalog.table(CARRIER_DAYS.name).scan().to_arrow()
     busy = rows.filter(pc.greater_equal(rows["arrived"], arrived_min))
     ordered = (busy if busy.num_rows else rows).sort_by([("mean_arr_delay", "descending")])
-    found: list[dict[str, Any]] = ordered.slice(0, 1).to_pylist()
-    return found[0] if found else None
+    figures: list[dict[str, Any]] = ordered.slice(0, 1).to_pylist()
+    return figures[0] if figures else None
 
 
-def origin_of(catalog: lsm.Catalog, figure: dict[str, Any]) -> Origin | None:
+def trace_figure(catalog: lsm.Catalog, figure: dict[str, Any]) -> FigureOrigin | None:
     """Follow a row of carrier_days back through the catalog's lineage."""
     table, name = catalog.table(CARRIER_DAYS.name), TableName.parse(CARRIER_DAYS.name)
     snapshot = _first_with(table, figure)
@@ -75,22 +75,22 @@ def origin_of(catalog: lsm.Catalog, figure: dict[str, Any]) -> Origin | None:
         return None
     runs = catalog.lineage.runs_of_snapshot(name, snapshot.id).to_pylist()
     inputs = catalog.lineage.inputs_of_snapshot(name, snapshot.id).to_pylist()
-    return Origin(
+    return FigureOrigin(
         figure=figure,
         snapshot_id=snapshot.id,
         label=commit_label(snapshot),
         run_id=runs[0]["dagster_run_id"] if runs else None,
-        inputs=tuple(_read_state(catalog, each, figure) for each in inputs),
+        inputs=tuple(_read_state(catalog, input_row, figure) for input_row in inputs),
     )
 
 
 def _first_with(table: lsm.Table, figure: dict[str, Any]) -> Snapshot | None:
     """Return the oldest snapshot that is still there and holds the row as it is now."""
     key = [pc.equal(pc.field(column), figure[column]) for column in CARRIER_DAYS.primary_key]
-    where = key[0] & key[1] & key[2] & key[3]
+    is_figure = key[0] & key[1] & key[2] & key[3]
     written = [snapshot for snapshot in table.snapshots() if changes_rows(table, snapshot)]
     for snapshot in written[-SNAPSHOTS_SEARCHED_MAX:]:
-        if table.scan(where=where, snapshot_id=snapshot.id).to_arrow().to_pylist() == [figure]:
+        if table.scan(where=is_figure, snapshot_id=snapshot.id).to_arrow().to_pylist() == [figure]:
             return snapshot
     return None
 
@@ -108,7 +108,7 @@ def _read_state(catalog: lsm.Catalog, row: dict[str, Any], figure: dict[str, Any
         commits=tuple(
             _commit_files(catalog, TableName.parse(dataset), snapshot)
             for snapshot in snapshots
-            if snapshot.id <= snapshot_id and _is_about(snapshot, day_text(figure))
+            if snapshot.id <= snapshot_id and _is_about(snapshot, format_day(figure))
         ),
     )
 
@@ -119,13 +119,13 @@ def _is_about(snapshot: Snapshot, day: str) -> bool:
 
 
 def _commit_files(catalog: lsm.Catalog, name: TableName, snapshot: Snapshot) -> CommitFiles:
-    changed = catalog.lineage.files_of_snapshot(name, snapshot.id).to_pylist()
-    added = [file for file in changed if file["change"] == "added"]
+    changes = catalog.lineage.files_of_snapshot(name, snapshot.id).to_pylist()
+    added = [file for file in changes if file["change"] == "added"]
     return CommitFiles(
         snapshot_id=snapshot.id,
         label=commit_label(snapshot),
-        run_id=dagster_run_of(snapshot),
-        files=tuple(_file_text(file) for file in added),
+        run_id=run_id_from_snapshot(snapshot),
+        files=tuple(_file_path(file) for file in added),
         fate=_fate(catalog, name, [file["file_name"] for file in added]),
     )
 
@@ -141,6 +141,6 @@ def _fate(catalog: lsm.Catalog, name: TableName, files: Sequence[str]) -> str:
     return f"since compacted into {len(targets)} files by snapshot {snapshots[0]}"
 
 
-def _file_text(file: dict[str, Any]) -> str:
+def _file_path(file: dict[str, Any]) -> str:
     place = f"{file['partition_path']}/" if file["partition_path"] else ""
     return f"{place}bucket-{file['bucket']}/{file['file_name']}"

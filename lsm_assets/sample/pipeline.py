@@ -15,7 +15,7 @@ from lsm_assets.sample.jobs import DAYS_JOB, FEED_JOB, REFERENCES_JOB
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import FLIGHTS
 
-Heard = Callable[[str], None]
+OnCommit = Callable[[str], None]
 """Called with what a commit was, right after it."""
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -36,23 +36,23 @@ class SamplePipeline:
         days = (FIRST_DAY + timedelta(days=number) for number in range(year))
         return [day for day in days if day.isoformat() not in done][:count]
 
-    def load_references(self, heard: Heard) -> None:
+    def load_references(self, on_commit: OnCommit) -> None:
         """Load carriers, airports and aircraft; release a correction of airports."""
-        self._run(REFERENCES_JOB, heard)
+        self._run(REFERENCES_JOB, on_commit)
 
-    def load_days(self, days: Sequence[date], heard: Heard) -> None:
+    def load_days(self, days: Sequence[date], on_commit: OnCommit) -> None:
         """Replay consecutive days in one run."""
         tags = {
             "dagster/asset_partition_range_start": days[0].isoformat(),
             "dagster/asset_partition_range_end": days[-1].isoformat(),
         }
-        self._run(DAYS_JOB, heard, tags=tags)
+        self._run(DAYS_JOB, on_commit, tags=tags)
 
-    def feed_totals(self, heard: Heard) -> None:
+    def feed_totals(self, on_commit: OnCommit) -> None:
         """Carry changes of flights over into totals and first sightings."""
-        self._run(FEED_JOB, heard)
+        self._run(FEED_JOB, on_commit)
 
-    def compact_what_is_due(self, heard: Heard) -> list[str]:
+    def compact_due_tables(self, on_commit: OnCommit) -> list[str]:
         """Ask the compaction sensor, as the daemon does, and run what it requests."""
         repository = self.definitions.get_repository_def()
         sensor = repository.get_sensor_def("lsm_compaction")
@@ -73,24 +73,24 @@ class SamplePipeline:
                 "dagster/run_key": request.run_key or "",
                 "dagster/sensor_name": sensor.name,
             }
-            self._materialise(request.asset_selection or [], heard, tags=tags)
+            self._materialise(request.asset_selection or [], on_commit, tags=tags)
             names += [key.to_user_string() for key in request.asset_selection or []]
         return names
 
-    def tag(self, declaration: TableDeclaration, name: str, heard: Heard) -> None:
+    def tag(self, declaration: TableDeclaration, name: str, on_commit: OnCommit) -> None:
         """Tag a table's newest snapshot by materialising the tag's partition."""
         keys = declaration.keys
         self.instance.add_dynamic_partitions(partition_set_name(tag_partitions(keys)), [name])
-        self._materialise([keys.asset(AssetKind.TAGS)], heard, partition_key=name)
+        self._materialise([keys.asset(AssetKind.TAGS)], on_commit, partition_key=name)
 
     def look_at_health(self) -> None:
         """Renew the page that ranks what the tables owe."""
-        self._materialise([health_key()], lambda what: None)
+        self._materialise([health_key()], lambda label: None)
 
     def _materialise(
         self,
         selection: Sequence[dg.AssetKey],
-        heard: Heard,
+        on_commit: OnCommit,
         *,
         partition_key: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -99,23 +99,27 @@ class SamplePipeline:
         job = repository.get_implicit_job_def_for_assets(list(selection))
         assert job is not None, "assets with the same partitions share a job"
         self._execute(
-            job, heard, asset_selection=list(selection), partition_key=partition_key, tags=tags
+            job, on_commit, asset_selection=list(selection), partition_key=partition_key, tags=tags
         )
 
-    def _run(self, name: str, heard: Heard, *, tags: Mapping[str, str] | None = None) -> None:
-        self._execute(self.definitions.resolve_job_def(name), heard, tags=tags)
+    def _run(
+        self, name: str, on_commit: OnCommit, *, tags: Mapping[str, str] | None = None
+    ) -> None:
+        self._execute(self.definitions.resolve_job_def(name), on_commit, tags=tags)
 
-    def _execute(self, job: dg.JobDefinition, heard: Heard, **how: Any) -> None:
+    def _execute(self, job: dg.JobDefinition, on_commit: OnCommit, **arguments: Any) -> None:
         run_id = str(uuid4())
-        self.instance.add_event_listener(run_id, lambda entry: _listen(entry, heard))
-        job.execute_in_process(instance=self.instance, run_id=run_id, run_config=_QUIET, **how)
+        self.instance.add_event_listener(run_id, lambda entry: _listen(entry, on_commit))
+        job.execute_in_process(
+            instance=self.instance, run_id=run_id, run_config=_QUIET, **arguments
+        )
 
 
-def _listen(entry: dg.EventLogEntry, heard: Heard) -> None:
+def _listen(entry: dg.EventLogEntry, on_commit: OnCommit) -> None:
     event = entry.dagster_event
     if event is None or not event.is_step_materialization:
         return
     materialization = event.step_materialization_data.materialization
     if materialization.asset_key.path[-1].endswith(f".{AssetKind.SNAPSHOTS.value}"):
         label = materialization.metadata.get("lsm/what") or materialization.metadata.get("lsm/kind")
-        heard(str(label.value) if label is not None else "")
+        on_commit(str(label.value) if label is not None else "")

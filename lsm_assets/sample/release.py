@@ -9,13 +9,13 @@ import pyarrow as pa
 import lsm_engine as lsm
 from lsm_assets.assets.tags import find_tag
 from lsm_assets.ledger.commits import data_version
-from lsm_assets.ledger.recording import recorded, run_properties, table_event, tag_event
+from lsm_assets.ledger.recording import record_commit, run_properties, table_event, tag_event
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, snapshot_link
 from lsm_assets.model.partitions import partition_set_name, tag_partitions
 from lsm_assets.model.versions import version_from_snapshot
-from lsm_assets.resources import made_first
-from lsm_assets.sample.source import fitted
+from lsm_assets.resources import materialize_first
+from lsm_assets.sample.source import cast_columns
 from lsm_assets.sample.tables import AIRPORTS, OWNERS
 from lsm_engine import CommitConflictError, Snapshot
 
@@ -36,7 +36,7 @@ def missing_airports() -> pa.Table:
     names = ("faa", "name", "lat", "lon", "alt", "tzone")
     columns: dict[str, Any] = dict(zip(names, map(list, zip(*_MISSING, strict=True)), strict=True))
     columns |= {"tz": [-4] * len(_MISSING), "dst": ["N"] * len(_MISSING)}
-    return fitted(pa.table(columns), AIRPORTS.schema)
+    return cast_columns(pa.table(columns), AIRPORTS.schema)
 
 
 @dg.asset(
@@ -54,9 +54,11 @@ def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
     airports = AIRPORTS.keys.asset(AssetKind.TABLE)
     table: lsm.Table = context.resources.lsm.upstream_table(airports)
     if table.latest_snapshot() is None:
-        raise dg.Failure(f"{AIRPORTS.name} is empty: {made_first(airports)}", allow_retries=False)
+        raise dg.Failure(
+            f"{AIRPORTS.name} is empty: {materialize_first(airports)}", allow_retries=False
+        )
     if find_tag(table, SECOND_RELEASE) is None:
-        yield from _corrected(context, table)
+        yield from _correct_release(context, table)
     first, second = table.tag(FIRST_RELEASE).snapshot, table.tag(SECOND_RELEASE).snapshot
     yield dg.MaterializeResult(
         asset_key=KEY,
@@ -71,7 +73,7 @@ def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
     )
 
 
-def _corrected(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Any]:
+def _correct_release(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Any]:
     """Do what is left to do; a run that died on the way is gone on with."""
     if find_tag(table, FIRST_RELEASE) is None:
         table.create_tag(FIRST_RELEASE)
@@ -79,34 +81,34 @@ def _corrected(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[
         table.create_branch(BRANCH, FIRST_RELEASE)
     lineage = context.resources.lsm.catalog.lineage
     branch, released = table.branch(BRANCH), table.tag(FIRST_RELEASE).snapshot
-    what = run_properties(context, AIRPORTS.keys, AssetKind.TABLE)
-    branch.upsert(missing_airports(), properties={**what, LABEL_PROPERTY: "missing airports"})
+    properties = run_properties(context, AIRPORTS.keys, AssetKind.TABLE)
+    branch.upsert(missing_airports(), properties={**properties, LABEL_PROPERTY: "missing airports"})
     missing = lsm.col("faa").is_in([row[0] for row in _MISSING])
     lost = table.count(tag=FIRST_RELEASE, where=~missing) + len(_MISSING) - branch.count()
     if lost:
-        raise dg.Failure(_anew(f"it lacks {lost} rows"), allow_retries=False)
+        raise dg.Failure(_conflict_message(f"it lacks {lost} rows"), allow_retries=False)
     if data_version(table, lineage) != data_version(branch, lineage):
         try:
             table.fast_forward(BRANCH)
         except CommitConflictError as error:
-            raise dg.Failure(_anew(str(error)), allow_retries=False) from error
+            raise dg.Failure(_conflict_message(str(error)), allow_retries=False) from error
     table.create_tag(SECOND_RELEASE)
-    yield from _reported(context, table, released)
+    yield from _release_events(context, table, released)
 
 
-def _anew(why: str) -> str:
+def _conflict_message(reason: str) -> str:
     return (
-        f"{AIRPORTS.name} cannot be brought to its branch {BRANCH} ({why}): delete the branch {BRANCH} and the "
+        f"{AIRPORTS.name} cannot be brought to its branch {BRANCH} ({reason}): delete the branch {BRANCH} and the "
         f"tag {FIRST_RELEASE} of it, then run this again"
     )
 
 
-def _reported(
+def _release_events(
     context: dg.AssetExecutionContext, table: lsm.Table, released: Snapshot
 ) -> Iterator[Any]:
     for snapshot_id in table.snapshot_ids():
         if snapshot_id > released.id:
-            yield from recorded(context, table, AIRPORTS.keys, table.snapshot(snapshot_id))
+            yield from record_commit(context, table, AIRPORTS.keys, table.snapshot(snapshot_id))
     names = partition_set_name(tag_partitions(AIRPORTS.keys))
     context.instance.add_dynamic_partitions(names, [FIRST_RELEASE, SECOND_RELEASE])
     for name in (FIRST_RELEASE, SECOND_RELEASE):

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lsm_assets.model.changes import Upsert
 from lsm_assets.sample.source import FIRST_DAY as FIRST_OF_YEAR
-from lsm_assets.sample.source import fitted, read_source, rows_of_day
+from lsm_assets.sample.source import cast_columns, read_source, rows_of_day
 from lsm_assets.sample.tables import (
     ARRIVAL,
     ARRIVED_AT,
@@ -42,64 +42,70 @@ def replay(days: Sequence[date]) -> Iterator[Upsert]:
     ]
     yield _upsert("schedule", pa.concat_tables(planned), days)
     for rows, day in zip(by_day, days, strict=True):
-        told = [_departures(rows, day), _arrivals(rows, day)]
-        yield from reversed(told) if day.day % 2 == 0 else told
+        feeds = [_departures(rows, day), _arrivals(rows, day)]
+        yield from reversed(feeds) if day.day % 2 == 0 else feeds
 
 
 def late_corrections(days: Sequence[date]) -> pa.Table:
     """Return what the arrivals feed tells late, before a run's days: which flights were diverted."""
     before = [days[0] - timedelta(days=back) for back in range(CORRECTED_DAYS, 0, -1)]
     flights = read_source("flights")
-    told = []
+    corrections = []
     for day in before:
         if day >= FIRST_OF_YEAR:
             rows = rows_of_day(flights, day)
             lost = pc.and_(pc.is_valid(rows["dep_time"]), pc.is_null(rows["arr_delay"]))
             rows = rows.filter(lost)
             clock = _clock(rows, day + timedelta(days=7), 0)
-            told.append(_of_feed(rows, (), ARRIVED_AT, clock, outcome="diverted"))
-    return pa.concat_tables(told) if told else FLIGHTS.schema.empty_table()
+            corrections.append(_of_feed(rows, (), ARRIVED_AT, clock, outcome="diverted"))
+    return pa.concat_tables(corrections) if corrections else FLIGHTS.schema.empty_table()
 
 
-def correction(rows: pa.Table, days: Sequence[date], how: str) -> Upsert:
+def correction(rows: pa.Table, days: Sequence[date], plan: str) -> Upsert:
     """Return corrections as a change; `how` they were located travels with the commit."""
     first = days[0] - timedelta(days=CORRECTED_DAYS)
     span = [max(first, FIRST_OF_YEAR), days[0] - timedelta(days=1)]
-    return _upsert("corrections", rows, span, located=how)
+    return _upsert("corrections", rows, span, plan=plan)
 
 
 def _departures(planned: pa.Table, day: date) -> Upsert:
-    left = planned.filter(pc.is_valid(planned["dep_time"]))
+    departed = planned.filter(pc.is_valid(planned["dep_time"]))
     cancelled = planned.filter(pc.is_null(planned["dep_time"]))
     changes = [
-        (left, "+U", _after(left, day, "sched_dep_time", "dep_delay")),
+        (departed, "+U", _after(departed, day, "sched_dep_time", "dep_delay")),
         (cancelled, "-D", _clock(cancelled, day, cancelled["sched_dep_time"])),
     ]
     rows = pa.concat_tables(
-        _of_feed(some, DEPARTURE, DEPARTED_AT, clock).append_column(
-            "_row_kind", pa.repeat(kind, some.num_rows)
+        _of_feed(feed_rows, DEPARTURE, DEPARTED_AT, clock).append_column(
+            "_row_kind", pa.repeat(kind, feed_rows.num_rows)
         )
-        for some, kind, clock in changes
+        for feed_rows, kind, clock in changes
     )
-    return _upsert("departures", rows, [day], more=f", {cancelled.num_rows} cancellations")
+    return _upsert("departures", rows, [day], suffix=f", {cancelled.num_rows} cancellations")
 
 
 def _arrivals(planned: pa.Table, day: date) -> Upsert:
     landed = planned.filter(pc.is_valid(planned["arr_delay"]))
-    left = _after(landed, day, "sched_dep_time", "dep_delay")
-    rows = _of_feed(landed, ARRIVAL, ARRIVED_AT, _next(landed, left, "arr_time"), outcome="arrived")
+    departures = _after(landed, day, "sched_dep_time", "dep_delay")
+    rows = _of_feed(
+        landed, ARRIVAL, ARRIVED_AT, _next(landed, departures, "arr_time"), outcome="arrived"
+    )
     return _upsert("arrivals", rows, [day])
 
 
 def _upsert(
-    what: str, rows: pa.Table, days: Sequence[date], *, more: str = "", located: str = ""
+    kind: str, rows: pa.Table, days: Sequence[date], *, suffix: str = "", plan: str = ""
 ) -> Upsert:
     until = f" to {days[-1]}" if len(days) > 1 else ""
-    found = {LOCATED: located} if located else {}
+    plan_property = {LOCATED: plan} if plan else {}
     return Upsert(
         rows=rows,
-        label=f"{what} {days[0]}{until}{more}",
-        properties={FIRST_DAY: days[0].isoformat(), LAST_DAY: days[-1].isoformat(), **found},
+        label=f"{kind} {days[0]}{until}{suffix}",
+        properties={
+            FIRST_DAY: days[0].isoformat(),
+            LAST_DAY: days[-1].isoformat(),
+            **plan_property,
+        },
     )
 
 
@@ -123,7 +129,7 @@ def _of_feed(
     if outcome is not None:
         shown = shown.append_column("outcome", pa.repeat(outcome, flights.num_rows))
     fields = [field for field in FLIGHTS.schema if field.name in shown.column_names]
-    return fitted(shown, pa.schema(fields))
+    return cast_columns(shown, pa.schema(fields))
 
 
 def _after(rows: pa.Table, day: date, planned: str, delay: str) -> pa.Array:
@@ -140,8 +146,8 @@ def _next(rows: pa.Table, since: pa.Array, clock: str) -> pa.Array:
     """
     day = pc.floor_temporal(since, unit="day")
     midnight = day.cast(pa.int64()).to_numpy()
-    told = rows[clock].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
-    micros = midnight + (told // 100 * 60 + told % 100) * 60_000_000
+    times = rows[clock].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
+    micros = midnight + (times // 100 * 60 + times % 100) * 60_000_000
     started = since.cast(pa.int64()).to_numpy()
     micros = np.where(micros < started, micros + 86_400_000_000, micros)
     return pa.array(micros, pa.int64()).cast(since.type)
@@ -152,8 +158,8 @@ def _clock(rows: pa.Table, day: date, times: pa.ChunkedArray | int) -> pa.Array:
     start = np.datetime64(datetime(day.year, day.month, day.day), "us")  # noqa: DTZ001 -- UTC
     if isinstance(times, int):
         times = pa.chunked_array([pa.repeat(times, rows.num_rows)])
-    told = times.cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
-    minutes = told // 100 * 60 + told % 100
+    clock_times = times.cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
+    minutes = clock_times // 100 * 60 + clock_times % 100
     return pa.array(start + minutes.astype("timedelta64[m]"), pa.timestamp("us")).cast(
         pa.timestamp("us", "UTC")
     )

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.tree import Tree
 
 import lsm_engine as lsm
-from lsm_assets.ledger.survey import survey
+from lsm_assets.ledger.inspection import inspect_table
 from lsm_assets.sample.local_s3 import command_words
-from lsm_assets.sample.origin import Origin, origin_of, worst_figure
+from lsm_assets.sample.origin import FigureOrigin, trace_figure, worst_figure
 from lsm_assets.sample.tables import CARRIER_DAYS, FLIGHTS, TABLES
 from lsm_assets.settings import Settings
 
@@ -36,7 +36,7 @@ def print_report(
         tags = ", ".join(f"{tag.name} → {tag.snapshot.id}" for tag in tables[FLIGHTS.name].tags())
         console.print(f"Tags of {FLIGHTS.name} (tag → snapshot): {tags or 'none'}", highlight=False)
     figure = worst_figure(catalog) if CARRIER_DAYS.name in tables else None
-    origin = origin_of(catalog, figure) if figure else None
+    origin = trace_figure(catalog, figure) if figure else None
     if origin is not None:
         console.print()
         console.print(_origin(origin))
@@ -46,8 +46,10 @@ def print_report(
 
 
 def _existing(catalog: lsm.Catalog) -> list[str]:
-    there = set(catalog.list_tables(FLIGHTS.keys.database)) if catalog.list_databases() else set()
-    return [each.name for each in TABLES if each.keys.short_name in there]
+    existing = (
+        set(catalog.list_tables(FLIGHTS.keys.database)) if catalog.list_databases() else set()
+    )
+    return [declaration.name for declaration in TABLES if declaration.keys.short_name in existing]
 
 
 def _overview(tables: Mapping[str, lsm.Table], compactions: Mapping[str, tuple[int, int]]) -> Table:
@@ -61,7 +63,7 @@ def _overview(tables: Mapping[str, lsm.Table], compactions: Mapping[str, tuple[i
         snapshots = table.snapshots()
         if not snapshots:
             continue
-        tree = survey(table, snapshots[-1]).tree
+        tree = inspect_table(table, snapshots[-1]).tree
         before, after = compactions.get(name, (None, tree.runs_max))
         runs = str(tree.runs_max) if before is None else f"{before} → {after}"
         shown.add_row(
@@ -76,7 +78,7 @@ def _overview(tables: Mapping[str, lsm.Table], compactions: Mapping[str, tuple[i
     return shown
 
 
-def _origin(origin: Origin) -> Tree:
+def _origin(origin: FigureOrigin) -> Tree:
     figure = origin.figure
     tree = Tree(
         f"[bold]Where a figure came from:[/] {figure['airline']} landed "
@@ -85,10 +87,10 @@ def _origin(origin: Origin) -> Tree:
         highlight=False,
     )
     run = f", made by run {origin.run_id[:8]}" if origin.run_id else ""
-    made = tree.add(f"{CARRIER_DAYS.name} snapshot {origin.snapshot_id}: {origin.label}{run}")
+    snapshot = tree.add(f"{CARRIER_DAYS.name} snapshot {origin.snapshot_id}: {origin.label}{run}")
     for state in origin.inputs:
         files = "1 data file" if state.file_count == 1 else f"{state.file_count} data files"
-        read = made.add(f"read {state.dataset} at snapshot {state.snapshot_id}, {files}")
+        read = snapshot.add(f"read {state.dataset} at snapshot {state.snapshot_id}, {files}")
         for commit in state.commits:
             made_by = f", run {commit.run_id[:8]}" if commit.run_id else ""
             shown = read.add(f"snapshot {commit.snapshot_id}: {commit.label}{made_by}")

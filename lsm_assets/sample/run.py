@@ -23,7 +23,7 @@ from lsm_assets.home import (
     ui_environment,
 )
 from lsm_assets.resources import LsmResource, check_declaration
-from lsm_assets.running import run_beside
+from lsm_assets.running import run_with_companion
 from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.local_s3 import DIRECTORY, local_s3
 from lsm_assets.sample.pipeline import SamplePipeline
@@ -87,8 +87,8 @@ def main(
                 _open_ui(settings, console, port)
     except (LsmError, dg.DagsterError, dg.Failure) as error:
         console.print("The sample stopped:", style="bold red")
-        told = error.description if isinstance(error, dg.Failure) else str(error)
-        console.print(told, markup=False, highlight=False)
+        message = error.description if isinstance(error, dg.Failure) else str(error)
+        console.print(message, markup=False, highlight=False)
         if not isinstance(error, OtherSampleError):
             console.print("What was committed is safe; run the command again to continue.")
         raise SystemExit(1) from error
@@ -108,9 +108,9 @@ def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[
             settings = settings_from(environment)
             yield settings.with_warehouse(warehouse) if warehouse else settings
             return
-        with local_s3(Path(warehouse or DIRECTORY).absolute(), environment) as found:
-            os.environ.update(found)  # processes of Dagster and Spark find the store there
-            yield settings_from(found)
+        with local_s3(Path(warehouse or DIRECTORY).absolute(), environment) as s3_environment:
+            os.environ.update(s3_environment)  # processes of Dagster and Spark find the store there
+            yield settings_from(s3_environment)
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -119,7 +119,7 @@ def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[
 def _replay(settings: Settings, count: int, console: Console) -> None:
     definitions = sample_definitions(settings)
     started = time.monotonic()
-    with open_instance(settings) as instance, opened(definitions) as lsm:
+    with open_instance(settings) as instance, open_resource(definitions) as lsm:
         check_tables(lsm, settings.warehouse)
         pipeline = SamplePipeline(definitions, instance)
         days = pipeline.next_days(count)
@@ -163,28 +163,28 @@ def _run_all(
     pipeline: SamplePipeline, lsm: LsmResource, days: Sequence[date], settings: Settings
 ) -> dict[str, tuple[int, int]]:
     """Run everything; return per table the sorted runs before and after its last compaction."""
-    found: dict[str, tuple[int, int]] = {}
+    compactions: dict[str, tuple[int, int]] = {}
     with _progress() as bar:
         if settings.executor == "spark":
             task = bar.add_task("Starting Spark", total=1, what="")
             assert lsm.spark is not None
             bar.advance(task)
         task = bar.add_task("Reference tables", total=3, what="")
-        pipeline.load_references(lambda what: bar.advance(task))
+        pipeline.load_references(lambda label: bar.advance(task))
         for period in periods(days):
             total = CHANGES_PER_DAY * len(period) + OTHER_CHANGES
             task = bar.add_task(f"{period[0]} to {period[-1]}", total=total, what="")
 
-            def heard(what: str, task: TaskID = task) -> None:
-                bar.update(task, advance=1, what=what)
+            def on_commit(label: str, task: TaskID = task) -> None:
+                bar.update(task, advance=1, what=label)
 
-            pipeline.load_days(period, heard)
+            pipeline.load_days(period, on_commit)
             bar.update(task, completed=total, what="")
-            found |= _compact(pipeline, lsm, bar)
+            compactions |= _compact(pipeline, lsm, bar)
             _feed(pipeline, bar)
-            pipeline.tag(FLIGHTS, period[-1].isoformat(), lambda what: None)
+            pipeline.tag(FLIGHTS, period[-1].isoformat(), lambda label: None)
         pipeline.look_at_health()
-    return found
+    return compactions
 
 
 def periods(days: Sequence[date]) -> Iterator[Sequence[date]]:
@@ -204,7 +204,7 @@ def _compact(
 ) -> dict[str, tuple[int, int]]:
     before = _runs_of_tables(lsm)
     task = bar.add_task("Compaction, as its sensor asks", total=1, what="")
-    compacted = pipeline.compact_what_is_due(lambda what: None)
+    compacted = pipeline.compact_due_tables(lambda label: None)
     bar.update(task, completed=1, what=", ".join(name.split("/")[-1] for name in compacted))
     after = _runs_of_tables(lsm) if compacted else before
     return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
@@ -212,22 +212,24 @@ def _compact(
 
 def _feed(pipeline: SamplePipeline, bar: Progress) -> None:
     task = bar.add_task("Totals, fed from the changes", total=len(FED_TABLES), what="")
-    pipeline.feed_totals(lambda what: bar.update(task, advance=1, what=what))
+    pipeline.feed_totals(lambda label: bar.update(task, advance=1, what=label))
     bar.update(task, completed=len(FED_TABLES), what="")
 
 
 def _runs_of_tables(lsm: LsmResource) -> dict[str, int]:
     """Sorted runs of the deepest bucket of each table."""
-    found = {}
+    runs = {}
     for declaration in TABLES:
         table = lsm.existing_table(declaration.name)
         if table is not None:
-            found[declaration.name] = max((each.run_count for each in table.pressure()), default=0)
-    return found
+            runs[declaration.name] = max(
+                (bucket.run_count for bucket in table.pressure()), default=0
+            )
+    return runs
 
 
 @contextmanager
-def opened(definitions: dg.Definitions) -> Iterator[LsmResource]:
+def open_resource(definitions: dg.Definitions) -> Iterator[LsmResource]:
     """Open the resource that the runs use, for looking at the same tables from outside of them."""
     with dg.build_resources(dict(definitions.resources or {})) as resources:
         lsm: LsmResource = resources.lsm
@@ -249,7 +251,9 @@ def _open_ui(settings: Settings, console: Console, port: int) -> None:
     console.print(f"Starting the UI at http://{LOOPBACK}:{port} (Ctrl-C ends it)")
     console.print(f"Tables and their lineage, live: http://{LOOPBACK}:{PAGES_PORT}")
     environment = {**os.environ, **ui_environment(settings)}
-    code = run_beside(ui_command(settings, port), pages_command(settings, port), environment)
+    code = run_with_companion(
+        ui_command(settings, port), pages_command(settings, port), environment
+    )
     if code:
         raise SystemExit(code)
 

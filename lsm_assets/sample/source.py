@@ -43,7 +43,7 @@ def rows_of_day(table: pa.Table, day: date) -> pa.Table:
     return table.filter(pc.and_(same_day, pc.equal(table["year"], day.year)))
 
 
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def cast_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of `schema`, cast; a column that `table` lacks is null."""
     columns = [
         table[field.name].cast(field.type)

@@ -28,10 +28,10 @@ def _schema(
     columns: Mapping[str, pa.DataType],
     comments: Mapping[str, str] | None = None,
 ) -> pa.Schema:
-    known = {**COLUMN_COMMENTS, **(comments or {})}
+    comment_by_column = {**COLUMN_COMMENTS, **(comments or {})}
     return pa.schema(
         [
-            pa.field(name, kind, name not in key, {"comment": known[name]})
+            pa.field(name, kind, name not in key, {"comment": comment_by_column[name]})
             for name, kind in {**key, **columns}.items()
         ]
     )

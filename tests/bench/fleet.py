@@ -31,10 +31,10 @@ import pyarrow as pa
 
 import lsm_engine as lsm
 from lsm_assets.assets.health import health_key
-from lsm_assets.automation.cursor import in_turn, read_cursor
+from lsm_assets.automation.cursor import read_cursor, tables_in_turn
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, Settings, settings_from
-from lsm_assets.warehouse_component import warehouse_definitions, watched
+from lsm_assets.warehouse_component import warehouse_definitions, watched_tables
 from tests.bench.large_warehouse import asked, server
 
 COLUMNS = pa.schema(
@@ -106,7 +106,9 @@ def _next(cursor: str | None) -> str:
 
 def definitions_of(settings: Settings) -> dg.Definitions:
     """Return what looks after all tables."""
-    declared = [lsm_table_assets(each, with_jobs=False) for each in watched(settings, ["shop.*"])]
+    declared = [
+        lsm_table_assets(each, with_jobs=False) for each in watched_tables(settings, ["shop.*"])
+    ]
     return warehouse_definitions(declared, settings)
 
 
@@ -256,7 +258,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
     # Of the CPU, as a busy machine would look at few tables before the clock ends a tick.
-    in_turn.__kwdefaults__["clock"] = time.process_time
+    tables_in_turn.__kwdefaults__["clock"] = time.process_time
     with tempfile.TemporaryDirectory() as scratch:
         root = given.keep or Path(scratch)
         lake, home = root / "lake", root / "home"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.assets.compaction import reason_of
+from lsm_assets.assets.compaction import compaction_reason
 from lsm_assets.automation import sync_sensor
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.versions import version_from_snapshot
@@ -271,7 +271,7 @@ def test_a_bucket_that_no_pick_would_touch_is_not_asked_for(lake: Lake) -> None:
     ],
 )
 def test_a_compaction_names_who_asked_for_it(tags: dict[str, str], reason: str) -> None:
-    assert reason_of(tags) == reason
+    assert compaction_reason(tags) == reason
 
 
 def test_a_table_whose_columns_others_have_altered_is_still_compacted(lake: Lake) -> None:

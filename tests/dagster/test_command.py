@@ -98,13 +98,19 @@ def test_another_warehouse_has_its_own_catalog_and_home(
 ) -> None:
     ran: list[tuple[list[str], dict[str, str]]] = []
 
-    def run_beside(command: list[str], beside: list[str], environment: dict[str, str]) -> int:
-        ran.append((beside, environment))
-        at = beside.index("ui")  # what begins as it does finds the catalog, before anything runs
-        subprocess.run([*beside[:at], "tables"], env={**os.environ, **environment}, check=True)
+    def run_with_companion(
+        command: list[str], companion_command: list[str], environment: dict[str, str]
+    ) -> int:
+        ran.append((companion_command, environment))
+        at = companion_command.index(
+            "ui"
+        )  # what begins as it does finds the catalog, before anything runs
+        subprocess.run(
+            [*companion_command[:at], "tables"], env={**os.environ, **environment}, check=True
+        )
         return 0
 
-    monkeypatch.setattr(cli, "run_beside", run_beside)
+    monkeypatch.setattr(cli, "run_with_companion", run_with_companion)
     of_a = {
         WAREHOUSE: str(tmp_path / "a"),
         CATALOG_URL: f"sqlite:///{tmp_path}/a/catalog.db",
@@ -127,11 +133,11 @@ def test_sigterm_ends_a_command_and_what_runs_beside_it(ignored: bool, tmp_path:
         f"except KeyboardInterrupt: open({str(ended)!r}, 'w')"
     )
     program = (
-        "import os, signal, sys\nfrom lsm_assets.running import run_beside\n"
+        "import os, signal, sys\nfrom lsm_assets.running import run_with_companion\n"
         f"acts = {'signal.SIG_IGN' if ignored else 'signal.default_int_handler'}\n"
         "signal.signal(signal.SIGINT, acts)\n"
         "signal.signal(signal.SIGTERM, acts)\n"  # as Dagster does when it is imported
-        f"sys.exit(run_beside([sys.executable, '-c', {waits!r}], ['sleep', '60'], dict(os.environ)))"
+        f"sys.exit(run_with_companion([sys.executable, '-c', {waits!r}], ['sleep', '60'], dict(os.environ)))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as running:
         assert running.stdout is not None

@@ -11,7 +11,7 @@ import pytest
 
 from lsm_assets.assets.health import health_asset
 from lsm_assets.automation import compaction_sensor, sync_sensor
-from lsm_assets.automation.cursor import in_turn, read_cursor, write_cursor
+from lsm_assets.automation.cursor import read_cursor, tables_in_turn, write_cursor
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.resources import LsmResource
 from lsm_engine import CorruptFileError, StorageError
@@ -56,7 +56,7 @@ def test_an_unreadable_table_keeps_no_other_from_its_turn(
 
     monkeypatch.setattr(LsmResource, "existing_table", noted)
     for module in (compaction_sensor, sync_sensor):
-        monkeypatch.setattr(module, "in_turn", partial(in_turn, seconds=0.0))
+        monkeypatch.setattr(module, "tables_in_turn", partial(tables_in_turn, seconds=0.0))
     assert "cannot look at shop.a" in tables.tick(sensor).skip_message
     for _ in NAMES[1:]:
         assert "cannot look" not in (tables.tick(sensor).skip_message or "")
@@ -96,14 +96,14 @@ def test_what_could_not_be_reported_is_reported_later(
     tables.sync()
     table.rollback_to(1)
     table.upsert(rows(3))
-    found = sync_sensor.events_of
+    found = sync_sensor.sync_events
 
     def fail(instance: Any, declaration: Any, *given: Any) -> Any:
         if declaration.name == "shop.b":
             raise StorageError("the store does not answer")
         return found(instance, declaration, *given)
 
-    monkeypatch.setattr(sync_sensor, "events_of", fail)
+    monkeypatch.setattr(sync_sensor, "sync_events", fail)
     assert "cannot look at shop.b" in tables.sync().skip_message
     monkeypatch.undo()
     reported = {(each.asset_key.path[-1], each.partition) for each in tables.sync().asset_events}

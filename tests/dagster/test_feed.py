@@ -13,7 +13,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.commits import data_version
-from lsm_assets.ledger.fed_mark import FedMark, fed_mark
+from lsm_assets.ledger.consumer_offset import ConsumerOffset, find_consumer_offset
 from lsm_assets.ledger.feed import changes_to_feed
 from lsm_assets.model.changes import Upsert
 from lsm_assets.model.declaration import TableDeclaration
@@ -160,7 +160,7 @@ def test_a_table_with_expired_commits_that_was_never_fed_is_fed_from_the_start(f
         sums.upsert([{"shop": "before", "price": number}])
     expire_all_but_one(sums)
     lineage = feed.lake.catalog.lineage
-    assert fed_mark(sums, "shop.sales", lineage) == FedMark()
+    assert find_consumer_offset(sums, "shop.sales", lineage) == ConsumerOffset()
     assert lineage.snapshots(TableName.parse("shop.sums")).num_rows == 3
 
 

@@ -16,15 +16,25 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import lsm_engine as lsm
 from lsm_assets import warehouse_component
-from lsm_assets.assets.health import _findings, health_key
-from lsm_assets.automation.cursor import PLAIN_MAX, in_turn, interval_of, read_cursor, write_cursor
-from lsm_assets.automation.fleet import matching
+from lsm_assets.assets.health import _findings_metadata, health_key
+from lsm_assets.automation.cursor import (
+    UNCOMPRESSED_MAX,
+    read_cursor,
+    tables_in_turn,
+    tick_interval,
+    write_cursor,
+)
+from lsm_assets.automation.fleet import match_tables
 from lsm_assets.component import LsmTableComponent
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.model.markdown import INLINE_CHARACTERS_MAX
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, settings_from
-from lsm_assets.warehouse_component import LsmWarehouseComponent, warehouse_definitions, watched
+from lsm_assets.warehouse_component import (
+    LsmWarehouseComponent,
+    warehouse_definitions,
+    watched_tables,
+)
 from lsm_engine import InvalidInputError, type_text
 from tests.dagster.lake import MARKS, ORDERS, rows
 from tests.dagster.test_component import ORDERS_YAML, resources
@@ -58,7 +68,9 @@ def test_tables_take_turns_and_none_is_left_out() -> None:
     declarations, states, seen = tables(100), {"shop.t1": {"snapshot": 1}}, []
     for _ in range(20):
         states = read_cursor(write_cursor(states))
-        turn = [each.name for each in in_turn(declarations, states, seconds=1.0, clock=Clock())]
+        turn = [
+            each.name for each in tables_in_turn(declarations, states, seconds=1.0, clock=Clock())
+        ]
         assert 5 <= len(turn) <= 15
         seen += turn
     names = [each.name for each in declarations]
@@ -70,10 +82,10 @@ def test_tables_take_turns_and_none_is_left_out() -> None:
 def test_few_tables_are_looked_at_by_every_tick() -> None:
     states: dict[str, dict[str, Any]] = {}
     declarations = tables(20)
-    assert list(in_turn(declarations, states, clock=Clock())) == declarations
+    assert list(tables_in_turn(declarations, states, clock=Clock())) == declarations
     assert states == {}
-    assert interval_of(declarations, 30) == 30
-    assert interval_of(tables(1_000), 30) == 5
+    assert tick_interval(declarations, 30) == 30
+    assert tick_interval(tables(1_000), 30) == 5
 
 
 def test_a_cursor_of_a_thousand_tables_stays_small() -> None:
@@ -90,11 +102,11 @@ def test_a_cursor_of_a_thousand_tables_stays_small() -> None:
     assert read_cursor(text) == states
     assert read_cursor("z:no such text") == {}
     assert write_cursor({"a": {}}) == '{"a":{}}'
-    assert len(write_cursor({"a": {}})) < PLAIN_MAX
+    assert len(write_cursor({"a": {}})) < UNCOMPRESSED_MAX
 
 
 def test_patterns_name_tables() -> None:
-    found = matching(tables(12), ["shop.t1*", "shop.t7"])
+    found = match_tables(tables(12), ["shop.t1*", "shop.t7"])
     assert [each.name for each in found] == ["shop.t1", "shop.t7", "shop.t10", "shop.t11"]
 
 
@@ -269,9 +281,9 @@ def test_files_that_are_lost_or_damaged_are_an_error(
 
 def test_findings_that_are_cut_are_all_behind_a_button() -> None:
     few = [("shop.a", "error, damage: a file is gone", "lsm repair shop.a")]
-    assert list(_findings(few)) == ["lsm/health"]
+    assert list(_findings_metadata(few)) == ["lsm/health"]
     many = [(f"shop.t{at}", "warning, debt: 9 sorted runs", "job") for at in range(300)]
-    found = {key: value.value for key, value in _findings(many).items()}
+    found = {key: value.value for key, value in _findings_metadata(many).items()}
     assert len(found["lsm/health"]) < INLINE_CHARACTERS_MAX < len(found["lsm/all_findings"])
     assert "shop.t299" in found["lsm/all_findings"]
     assert "more" in found["lsm/health"]
@@ -283,10 +295,10 @@ def test_patterns_watch_what_the_catalog_has(tmp_path: Path) -> None:
         columns = ORDERS.schema.set(1, ORDERS.schema.field(1).with_metadata({"comment": "whose"}))
         catalog.create_table("shop.one", columns, primary_key=["id"], comment="One.")
         catalog.create_table("other.two", ORDERS.schema, primary_key=["id"])
-    (found,) = watched(settings, ["shop.*", "none.*"])
+    (found,) = watched_tables(settings, ["shop.*", "none.*"])
     assert (found.name, found.comment, found.primary_key) == ("shop.one", "One.", ("id",))
     assert found.schema.field("name").metadata == {b"comment": b"whose"}
-    assert watched(settings, []) == []
+    assert watched_tables(settings, []) == []
 
 
 def loaded(attributes: dict[str, Any]) -> LsmTableComponent:
@@ -396,7 +408,7 @@ def test_a_run_opens_no_watched_table_but_its_own(
     with DefinitionsLoadContext.scoped(load):
         first = component.build_defs(NO_CONTEXT)
         kept = load.get_pending_reconstruction_metadata()
-    monkeypatch.setattr(warehouse_component, "watched", None)
+    monkeypatch.setattr(warehouse_component, "watched_tables", None)
     data = RepositoryLoadData(
         cacheable_asset_data={},
         reconstruction_metadata=kept,
@@ -484,7 +496,7 @@ def test_a_damaged_table_is_left_out_with_a_warning(
         for name in ("shop.one", "shop.two"):
             catalog.create_table(name, ORDERS.schema, primary_key=["id"])
     (tmp_path / "shop.db" / "one" / "schema" / "schema-0").write_text("{")
-    (found,) = watched(settings, ["shop.*"])
+    (found,) = watched_tables(settings, ["shop.*"])
     assert found.name == "shop.two"
     assert "shop.one is left out" in caplog.text
 
@@ -495,7 +507,7 @@ def test_a_catalog_out_of_reach_is_named_without_its_password(tmp_path: Path) ->
     with pytest.raises(
         lsm.StorageError, match=r"cannot list tables of postgresql://me:\*\*\*@"
     ) as told:
-        watched(settings, ["shop.*"])
+        watched_tables(settings, ["shop.*"])
     assert "geheim" not in str(told.value)
 
 

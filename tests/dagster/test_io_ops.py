@@ -186,7 +186,7 @@ def test_an_output_may_name_its_table_as_it_is_made(io: Io) -> None:
 def test_an_op_that_is_tried_again_commits_its_rows_once(
     io: Io, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries, seen, survey = [], [], storing.survey
+    tries, seen, survey = [], [], storing.inspect_table
 
     def fails_first(*args: Any) -> Any:
         tries.append(args)
@@ -194,7 +194,7 @@ def test_an_op_that_is_tried_again_commits_its_rows_once(
             raise dg.RetryRequested(max_retries=1)
         return survey(*args)
 
-    monkeypatch.setattr(storing, "survey", fails_first)
+    monkeypatch.setattr(storing, "inspect_table", fails_first)
     keyed = {"lsm/primary_key": "id", "lsm/table": "shop.orders"}
     make = dg.op(name="make", out=dg.Out(metadata=APPENDED if mode == "append" else keyed))(
         lambda: ROWS

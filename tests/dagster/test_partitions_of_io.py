@@ -326,7 +326,7 @@ def test_a_step_that_is_tried_again_adds_its_rows_once(
     io: Io, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []
-    survey = storing.survey
+    survey = storing.inspect_table
 
     def fails_first(*args: Any) -> Any:
         tries.append(args)
@@ -341,7 +341,7 @@ def test_a_step_that_is_tried_again_adds_its_rows_once(
     def orders() -> pa.Table:
         return pa.table({"id": [1], "n": [5]})
 
-    monkeypatch.setattr(storing, "survey", fails_first)
+    monkeypatch.setattr(storing, "inspect_table", fails_first)
     assert io.run(orders).success
     assert len(tries) == 2
     assert io.rows() == [{"id": 1, "n": 5}]

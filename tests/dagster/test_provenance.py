@@ -10,7 +10,7 @@ import pytest
 from dagster._core.definitions.data_version import StaleStatus
 
 import lsm_engine as lsm
-from lsm_assets.automation.sync_sensor import moved_versions
+from lsm_assets.automation.sync_sensor import version_events
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.pinning import pinned_table
 from lsm_assets.ledger.recording import recorded_versions
@@ -357,13 +357,13 @@ def test_a_rollback_moves_the_versions_of_the_partitions_that_it_takes_back(
     state: dict[str, str] = {}
     declaration = replace(ORDERS, name="shop.events")
     lineage = daily.wired["lsm"].catalog.lineage
-    events = moved_versions(daily.instance, declaration, daily.table, lineage, state)
+    events = version_events(daily.instance, declaration, daily.table, lineage, state)
     assert [event.partition for event in events] == [None, "b"]
     for event in events:
         daily.instance.report_runless_asset_event(event)
     after = recorded_versions(daily.instance, key)
     assert after["a"] == before["a"]
     assert after["b"] != before["b"]
-    assert moved_versions(daily.instance, declaration, daily.table, lineage, {}) == []
+    assert version_events(daily.instance, declaration, daily.table, lineage, {}) == []
     daily.run(1, "b")
     assert daily.seen["b"] == 0

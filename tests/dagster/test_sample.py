@@ -11,7 +11,7 @@ import lsm_engine as lsm
 from lsm_assets.assets.health import health_key
 from lsm_assets.home import open_instance
 from lsm_assets.sample.delays import carrier_days, carrier_days_frame, days_filter
-from lsm_assets.sample.origin import origin_of, worst_figure
+from lsm_assets.sample.origin import trace_figure, worst_figure
 from lsm_assets.sample.release import FIRST_RELEASE, SECOND_RELEASE, missing_airports
 from lsm_assets.sample.replay import LOCATED, late_corrections, replay
 from lsm_assets.sample.run import periods
@@ -216,7 +216,7 @@ def check_origin(catalog: lsm.Catalog) -> None:
     """A figure leads to the commits and files that it was computed from."""
     figure = worst_figure(catalog)
     assert figure is not None
-    origin = origin_of(catalog, figure)
+    origin = trace_figure(catalog, figure)
     assert origin is not None
     assert {state.dataset for state in origin.inputs} == {"flights.flights", "flights.airlines"}
     (flights,) = (state for state in origin.inputs if state.dataset == "flights.flights")

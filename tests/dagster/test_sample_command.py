@@ -86,7 +86,7 @@ def test_the_failure_of_a_run_is_shown_as_a_sentence(
 def test_the_command_ends_with_the_exit_code_of_the_ui(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(run, "run_beside", lambda *_: code)
+    monkeypatch.setattr(run, "run_with_companion", lambda *_: code)
     assert sample(tmp_path, "--ui", days=0)[0] == code
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_assets.automation import sync_sensor
-from lsm_assets.automation.cursor import FEW_SECONDS, TICK_SECONDS, in_turn
+from lsm_assets.automation.cursor import FEW_SECONDS, TICK_SECONDS, tables_in_turn
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.commits import NOTHING, data_version
+from lsm_assets.ledger.commits import EMPTY_VERSION, data_version
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.pinned_inputs import Pin, resolve_pin
@@ -74,14 +74,14 @@ def test_a_bug_met_in_one_table_stops_no_other(
 ) -> None:
     names = ["shop.orders", "shop.b"]
     assets = [lsm_table_assets(replace(ORDERS, name=name)) for name in reversed(names)]
-    look = sync_sensor.look
+    look = sync_sensor.compare_table
 
     def looks(instance: Any, declaration: TableDeclaration, *others: Any) -> Any:
         if declaration.name == "shop.b":
             raise ValueError("not expected by anybody")
         return look(instance, declaration, *others)
 
-    monkeypatch.setattr(sync_sensor, "look", looks)
+    monkeypatch.setattr(sync_sensor, "compare_table", looks)
     with dg.DagsterInstance.ephemeral() as instance:
         lake = Lake(tmp_path / "lake", instance, assets)
         for name in names:
@@ -101,7 +101,7 @@ def test_a_tick_over_slow_tables_ends_in_time_and_the_next_goes_on(
     now, seen = [0.0], []
     while len(seen) < count:
         began, before = now[0], len(seen)
-        for each in in_turn(declarations, states, clock=lambda: now[0]):
+        for each in tables_in_turn(declarations, states, clock=lambda: now[0]):
             seen.append(each.name)
             now[0] += each_seconds
         assert before < len(seen)
@@ -123,13 +123,13 @@ def test_the_version_of_a_table_of_which_nothing_was_ever_seen_is_none() -> None
     with warehouse_under_test() as warehouse:
         table, lineage = hiding(warehouse, 4), warehouse.catalog.lineage
         assert table.count() == 0
-        assert data_version(table, lineage) == NOTHING
+        assert data_version(table, lineage) == EMPTY_VERSION
         table.expire_snapshots(retain_max=2, retain_min=1)
         assert table.snapshot_ids() == [3, 4]
-        assert data_version(table, lineage) == NOTHING
+        assert data_version(table, lineage) == EMPTY_VERSION
         table.compact(full=True)
         assert data_version(table, lineage).snapshot_id == 5
-        pin = resolve_pin(NOTHING, live={})
+        pin = resolve_pin(EMPTY_VERSION, live={})
         assert not isinstance(pin, Pin)
 
 

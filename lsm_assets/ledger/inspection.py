@@ -6,7 +6,7 @@ from dataclasses import field
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.ledger.details import prospects
+from lsm_assets.ledger.details import read_maintenance_metadata
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import TableKeys
 from lsm_assets.model.metadata import Metadata, compaction_metadata
@@ -18,7 +18,7 @@ HISTORY_LENGTH = 40
 
 
 @record
-class Survey:
+class TableInspection:
     """A table at one snapshot. `history` holds the last snapshots up to it, oldest first.
 
     `prospects`: metadata of what expiry takes next, and of branches.
@@ -28,26 +28,26 @@ class Survey:
     tree: TreeFacts
     level_count: int
     history: tuple[Snapshot, ...]
-    prospects: Mapping[str, dg.MetadataValue] = field(default_factory=dict)
+    maintenance: Mapping[str, dg.MetadataValue] = field(default_factory=dict)
 
 
-def survey(table: lsm.Table, snapshot: Snapshot) -> Survey:
+def inspect_table(table: lsm.Table, snapshot: Snapshot) -> TableInspection:
     """Count the files of `snapshot`; no data file is opened."""
-    return Survey(
+    return TableInspection(
         snapshot=snapshot,
         tree=count_tree(table.tree(snapshot)),
         level_count=table.options.level_count,
         history=tuple(recent_snapshots(table)),
-        prospects=prospects(table),
+        maintenance=read_maintenance_metadata(table),
     )
 
 
-def compaction_page(
+def compaction_page_metadata(
     table: lsm.Table,
     keys: TableKeys,
     snapshot: Snapshot | None,
-    before: Survey,
-    after: Survey,
+    before: TableInspection,
+    after: TableInspection,
     reason: str,
 ) -> Metadata:
     """Return what the page of compactions shows; no snapshot: there was nothing to do."""

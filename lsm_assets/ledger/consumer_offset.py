@@ -13,29 +13,29 @@ import numpy as np
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_assets.ledger.commits import NOTHING, recorded_commits
+from lsm_assets.ledger.commits import EMPTY_VERSION, lineage_commits
 from lsm_assets.model.versions import TableVersion, parse_version, version_from_snapshot
 from lsm_engine import RESTORED, CommitKind, Lineage, NotFoundError, TableName, record
 
-FED = "lsm.fed."
+OFFSET_PROPERTY = "lsm.fed."
 """With the name of an upstream table: the snapshot property that says up to where it was read."""
-FED_ON = "lsm.fed-on."
+PREVIOUS_OFFSET_PROPERTY = "lsm.fed-on."
 """With that name: the commit of the fed table whose mark this one goes on from; 0 is none."""
 
-_PAGE = 1_000
+_PAGE_SIZE = 1_000
 """Commits that the lineage is asked for at a time."""
 
 
 @record
-class FedMark:
+class ConsumerOffset:
     """Up to which version of the upstream table a table has its changes, and which commit says so.
 
     Of a state that was brought back it is the commit that brought it. Both NOTHING if none of all commits
     carried any over.
     """
 
-    upto: TableVersion = NOTHING
-    told_by: TableVersion = NOTHING
+    upstream_version: TableVersion = EMPTY_VERSION
+    reported_by: TableVersion = EMPTY_VERSION
 
 
 @record
@@ -45,35 +45,42 @@ class _Commit:
     properties: Mapping[str, str]
 
 
-def fed_mark(table: lsm.Table, upstream: str, lineage: Lineage) -> FedMark:
+def find_consumer_offset(table: lsm.Table, upstream: str, lineage: Lineage) -> ConsumerOffset:
     """Return the mark of a table's newest rows; expired commits count as well, as the lineage has them.
 
     Raises dagster.Failure where commits have expired of which the lineage knows nothing, and where the
     rows were overwritten by a commit that does not tell what of the upstream table they hold.
     """
-    restored: int | None = None
+    restored_id: int | None = None
     restored_by: TableVersion | None = None
-    by_compaction: FedMark | None = None
-    for commit in _newest_first(table, lineage):
+    compaction_offset: ConsumerOffset | None = None
+    for commit in _commits_newest_first(table, lineage):
         if commit is None:
             break
-        if restored is not None and commit.version.snapshot_id > restored:
+        if restored_id is not None and commit.version.snapshot_id > restored_id:
             continue
-        found = parse_version(commit.properties.get(FED + upstream, ""))
-        if found is not None:
-            mark = FedMark(upto=found, told_by=restored_by or commit.version)
+        upstream_version = parse_version(commit.properties.get(OFFSET_PROPERTY + upstream, ""))
+        if upstream_version is not None:
+            offset = ConsumerOffset(
+                upstream_version=upstream_version, reported_by=restored_by or commit.version
+            )
             if commit.kind != CommitKind.COMPACT.value:
-                return mark
+                return offset
             # It repeats the mark of the commit below, which is asked, so that all name the same one.
-            by_compaction = by_compaction or mark
+            compaction_offset = compaction_offset or offset
         if commit.kind == CommitKind.OVERWRITE.value:
             if RESTORED not in commit.properties:
-                raise dg.Failure(_overwritten(table.name, upstream, commit), allow_retries=False)
-            restored, restored_by = int(commit.properties[RESTORED]), restored_by or commit.version
+                raise dg.Failure(
+                    _overwrite_message(table.name, upstream, commit), allow_retries=False
+                )
+            restored_id, restored_by = (
+                int(commit.properties[RESTORED]),
+                restored_by or commit.version,
+            )
     else:
-        return by_compaction or FedMark(told_by=restored_by or NOTHING)
-    if by_compaction is not None:
-        return by_compaction
+        return compaction_offset or ConsumerOffset(reported_by=restored_by or EMPTY_VERSION)
+    if compaction_offset is not None:
+        return compaction_offset
     raise dg.Failure(
         f"how far {table.name} was fed from {upstream} is not known any more, as commits of it have "
         "expired that the catalog's lineage has no record of: drop it, or roll it back to a commit "
@@ -82,16 +89,16 @@ def fed_mark(table: lsm.Table, upstream: str, lineage: Lineage) -> FedMark:
     )
 
 
-def _overwritten(table: str, upstream: str, commit: _Commit) -> str:
+def _overwrite_message(table: str, upstream: str, commit: _Commit) -> str:
     number = commit.version.snapshot_id
     return (
         f"snapshot {number} has overwritten {table} without telling what of {upstream} its rows hold: "
         f"roll {table} back to before it, or drop it, then run this again. A commit that overwrites a "
-        f"fed table tells it by the property {FED}{upstream}"
+        f"fed table tells it by the property {OFFSET_PROPERTY}{upstream}"
     )
 
 
-def _newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commit | None]:
+def _commits_newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commit | None]:
     """Yield the commits of a table that may matter, live ones and expired; None: here nothing is known."""
     oldest = 1
     for snapshot in table.newest_snapshots():
@@ -104,23 +111,25 @@ def _newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commit | None
     newest = oldest - 1
     while newest > 0:
         try:
-            page = lineage.snapshots(TableName.parse(table.name), upto=newest, limit=_PAGE)
+            page = lineage.snapshots(TableName.parse(table.name), upto=newest, limit=_PAGE_SIZE)
         except NotFoundError:
             yield None
             return
         ids = page["snapshot_id"].to_numpy()
-        without_gap = int((ids == newest - np.arange(len(ids))).cumprod().sum())
-        page = page.slice(0, without_gap)
-        has_mark = pc.match_substring(page["properties"], FED)
+        contiguous_count = int((ids == newest - np.arange(len(ids))).cumprod().sum())
+        page = page.slice(0, contiguous_count)
+        has_offset = pc.match_substring(page["properties"], OFFSET_PROPERTY)
         overwrites = pc.equal(page["commit_kind"], CommitKind.OVERWRITE.value)
-        for row in page.filter(pc.or_kleene(has_mark, overwrites)).to_pylist():
-            at = row["snapshot_id"]
+        for row in page.filter(pc.or_kleene(has_offset, overwrites)).to_pylist():
+            snapshot_id = row["snapshot_id"]
             yield _Commit(
-                version=recorded_commits(table, lineage, at - 1, at + 1)[0].version,
+                version=lineage_commits(table, lineage, snapshot_id - 1, snapshot_id + 1)[
+                    0
+                ].version,
                 kind=row["commit_kind"],
                 properties=json.loads(row["properties"] or "{}"),
             )
-        if not without_gap:
+        if not contiguous_count:
             yield None
             return
-        newest -= without_gap
+        newest -= contiguous_count

@@ -9,7 +9,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.fed_mark import FED
+from lsm_assets.ledger.consumer_offset import OFFSET_PROPERTY
 from lsm_assets.ledger.feed import changes_to_feed
 from lsm_assets.model.changes import Upsert
 from lsm_engine.table.commit import commit
@@ -196,7 +196,9 @@ def test_a_feed_fails_after_an_overwrite_that_does_not_tell_what_it_holds(feed: 
     feed.sums.overwrite([{"shop": "all", "price": 100}])
     sales.upsert(sale(2, 3))
     assert "snapshot 2 has overwritten shop.sums without telling" in feed.fails()
-    feed.sums.overwrite([{"shop": "all", "price": 6}], properties={FED + "shop.sales": "1"})
+    feed.sums.overwrite(
+        [{"shop": "all", "price": 6}], properties={OFFSET_PROPERTY + "shop.sales": "1"}
+    )
     assert feed.run()
     assert feed.total == 9
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.asset_partitions import oldest_needed
+from lsm_assets.ledger.asset_partitions import oldest_required_snapshot
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.testing import warehouse_under_test
@@ -75,7 +75,7 @@ def test_expiry_keeps_on_request_what_recorded_partitions_still_need(tmp_path: P
         lineage = warehouse.catalog.lineage
 
         def needed() -> int | None:
-            return oldest_needed(warehouse.instance, declared, table, lineage)
+            return oldest_required_snapshot(warehouse.instance, declared, table, lineage)
 
         assert needed() is None
         table.upsert(pa.table({"day": ["b"], "id": [2]}))

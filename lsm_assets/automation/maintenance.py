@@ -55,8 +55,8 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("plan_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
     def plan(context: dg.OpExecutionContext, config: OrphansConfig) -> dict[str, Any]:
-        some = plan_orphans(context, declaration, config.older_than)
-        return {"act": some and not config.dry_run, "older_than": config.older_than}
+        has_orphans = plan_orphans(context, declaration, config.older_than)
+        return {"act": has_orphans and not config.dry_run, "older_than": config.older_than}
 
     @dg.op(name=keys.op("remove_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
     def act(context: dg.OpExecutionContext, planned: dict[str, Any]) -> None:
@@ -80,18 +80,18 @@ def plan_orphans(
     context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
 ) -> bool:
     """Show files that no root names on the page of the table's files; return whether there are any."""
-    table = existing(context, declaration)
+    table = find_table(context, declaration)
     if table is None:
         return False
     report = table.remove_orphan_files(dry_run=True, older_than=older_than)
     rows = [(path, lsm.format_bytes(size)) for path, size in report.plan.orphans]
-    found: Metadata = {
+    metadata: Metadata = {
         "lsm/orphans": dg.MetadataValue.text(str(report)),
         "lsm/orphan_files": dg.MetadataValue.md(
             markdown_table(["file", "size"], rows[:PATHS_SHOWN])
         ),
     }
-    log_observation(context, declaration, "orphan files, as planned", found)
+    log_observation(context, declaration, "orphan files, as planned", metadata)
     return not report.plan.is_empty
 
 
@@ -99,7 +99,7 @@ def remove_orphans(
     context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
 ) -> None:
     """Remove files that no root names; planned anew, as an orphan may be somebody's file by now."""
-    table = existing(context, declaration)
+    table = find_table(context, declaration)
     if table is None:
         return
     report = table.remove_orphan_files(dry_run=False, older_than=older_than)
@@ -131,12 +131,12 @@ def verify_table(
     context: dg.OpExecutionContext, declaration: TableDeclaration, *, incremental: bool
 ) -> None:
     """Read what any root of a table names; raises dagster.Failure, naming files and rows, on damage."""
-    table = existing(context, declaration)
+    table = find_table(context, declaration)
     if table is None:
         return
     report = scrub(context.resources.lsm, table, None, incremental=incremental)
-    found: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
-    log_observation(context, declaration, "every root, verified", found)
+    metadata: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
+    log_observation(context, declaration, "every root, verified", metadata)
     context.instance.report_runless_asset_event(contents_evaluation(declaration, report))
     if not report.is_clean:
         raise dg.Failure(
@@ -152,13 +152,13 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("compare_snapshots"), required_resource_keys={"lsm"})
     def compare(context: dg.OpExecutionContext, config: DiffConfig) -> None:
-        table = existing(context, declaration)
+        table = find_table(context, declaration)
         if table is None:
             return
         diff = table.diff_snapshots(config.first, config.second)
-        found = details.diff_metadata(diff)
+        metadata = details.diff_metadata(diff)
         log_observation(
-            context, declaration, diff.text().splitlines()[0], found, AssetKind.SNAPSHOTS
+            context, declaration, diff.text().splitlines()[0], metadata, AssetKind.SNAPSHOTS
         )
         context.log.info("%s", diff)
 
@@ -174,7 +174,7 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
     return job
 
 
-def upkeep_schedules(
+def maintenance_schedules(
     declaration: TableDeclaration, orphans: dg.JobDefinition, verify: dg.JobDefinition
 ) -> tuple[dg.ScheduleDefinition, ...]:
     """Return the schedules of orphan removal and verification, both switched off."""
@@ -197,7 +197,7 @@ def upkeep_schedules(
     )
 
 
-def existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> lsm.Table | None:
+def find_table(context: dg.OpExecutionContext, declaration: TableDeclaration) -> lsm.Table | None:
     """Return a table, None if there is none yet, which is logged."""
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     if table is None:
@@ -208,10 +208,12 @@ def existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> l
 def log_observation(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     declaration: TableDeclaration,
-    what: str,
-    found: Metadata,
+    description: str,
+    metadata: Metadata,
     kind: AssetKind = AssetKind.FILES,
 ) -> None:
     """Show metadata on the page of the table's files, or of another of its assets."""
     key = declaration.keys.asset(kind)
-    context.log_event(dg.AssetObservation(asset_key=key, description=what, metadata=found))
+    context.log_event(
+        dg.AssetObservation(asset_key=key, description=description, metadata=metadata)
+    )
