@@ -10,7 +10,9 @@
 
 import contextlib
 import fcntl
+import glob
 import json
+import logging
 import os
 import stat
 import tempfile
@@ -24,6 +26,11 @@ from lsm_engine.base.record import record
 from lsm_engine.io.local_directories import local_directories, local_directory
 from lsm_engine.io.storage_errors import to_storage_error
 
+log = logging.getLogger(__name__)
+
+_refused: set[str] = set()
+"""Directories that were found not to be private, so that a warning is given once."""
+_fallback_lock = threading.Lock()
 _PROCESS = "process-"
 SUFFIX = ".lookup"
 SPILL_SUFFIX = ".arrow"
@@ -80,12 +87,47 @@ class LeftFiles:
 
 def default_root() -> str:
     """Return the default directory of a user's lookup files."""
-    return _root_in(local_directory())
+    return private_root(_root_in(local_directory()))
 
 
 def default_roots() -> list[str]:
     """Return the default directories that processes of a user have made on this machine."""
-    return list(filter(os.path.isdir, dict.fromkeys(map(_root_in, local_directories()))))
+    names = dict.fromkeys(map(_root_in, local_directories()))
+    return [root for name in names for root in private_roots(name)]
+
+
+def private_root(path: str) -> str:
+    """Return a directory for private files: `path`, which need not exist, or another one beside it.
+
+    It is another one where `path` is a link, belongs to another user or is open to others. Anybody may make a
+    directory of a name that is known beforehand, so that the name of the other one is drawn at random. Processes of
+    the user share it.
+    """
+    if not os.path.lexists(path) or _is_private(path):
+        return path
+    with _fallback_lock:
+        roots = private_roots(path)
+        directory, name = os.path.split(path)
+        root = roots[0] if roots else tempfile.mkdtemp(prefix=f"{name}-", dir=directory)
+        if path not in _refused:
+            _refused.add(path)
+            log.warning("%s is not private to this user; %s is used in its place", path, root)
+    return root
+
+
+def private_roots(path: str) -> list[str]:
+    """Return the directories that `private_root` may have returned for a path, as far as they exist."""
+    return [
+        root for root in (path, *sorted(glob.glob(f"{glob.escape(path)}-*"))) if _is_private(root)
+    ]
+
+
+def _is_private(path: str) -> bool:
+    try:
+        check_private(path)
+    except OSError:  # a directory that is not private, or that is not there
+        return False
+    return True
 
 
 def _root_in(directory: str) -> str:

@@ -25,7 +25,13 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.io.clock import SystemIds
 from lsm_engine.io.local_directories import local_directories, local_directory
-from lsm_engine.io.process_directory import check_private, unlink, write_private
+from lsm_engine.io.process_directory import (
+    check_private,
+    private_root,
+    private_roots,
+    unlink,
+    write_private,
+)
 
 log = logging.getLogger(__name__)
 _CHECKSUM_BYTES = 4
@@ -54,14 +60,15 @@ def clear_manifest_cache() -> ManifestCache:
     """Remove decoded manifests from every directory that processes of a user may use; return what there was."""
     before = manifest_cache()
     for directory in dict.fromkeys(local_directories()):
-        for path, _, _ in _files(_root_in(directory)):
-            unlink(path)
+        for root in private_roots(_root_in(directory)):
+            for path, _, _ in _files(root):
+                unlink(path)
     return before
 
 
 def manifest_cache_root() -> str:
     """Return the directory of a user's decoded manifests."""
-    return _root_in(local_directory())
+    return private_root(_root_in(local_directory()))
 
 
 def _root_in(directory: str) -> str:

@@ -13,6 +13,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
+from lsm_engine.io.process_directory import default_root, default_roots
+from lsm_engine.io.shared_cache import SharedCache, manifest_cache_root
+from lsm_engine.table.find.lookup import process_cache
 
 BLOOM, CODE = b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"
 LOWEST, HIGHEST = b"hoodie_min_record_key", b"hoodie_max_record_key"
@@ -158,3 +161,51 @@ def test_directories_that_are_not_for_us(trouble, open_root):
         said = looked_up(table, root, "none")
     assert said["error"] == "StorageError"
     assert str(root) in said["text"]
+
+
+def squat_link(path: Path) -> None:
+    (path.parent / "elsewhere").mkdir(exist_ok=True)
+    path.symlink_to(path.parent / "elsewhere")
+
+
+def squat_open(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o777)  # stands for the directory of another user
+
+
+@pytest.mark.parametrize("squat", [squat_link, squat_open, Path.touch])
+def test_a_lookup_directory_that_is_taken_is_left_alone_for_a_private_one(
+    squat, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    squat(taken := tmp_path / f"lsm-lookup-{os.getuid()}")
+    process_cache().close()
+    table = create(tmp_path, bucket="1")
+    table.upsert(pa.table({"k": [1, 2], "v": [10, 20]}))
+    for _ in range(2):
+        assert table.lookup(keys(2))["v"].to_pylist() == [20]
+    (root,) = tmp_path.glob(f"{taken.name}-*")
+    assert (root.stat().st_mode & 0o777, root.stat().st_uid) == (0o700, os.getuid())
+    assert default_roots() == [str(root)]
+    assert default_root() == str(root)  # of the next process, too
+    assert not taken.is_dir() or not list(taken.iterdir())
+    assert [record.levelname for record in caplog.records if taken.name in record.message] == [
+        "WARNING"
+    ]
+    process_cache().close()
+
+
+@pytest.mark.parametrize("squat", [squat_link, squat_open, Path.touch])
+def test_a_manifest_cache_that_is_taken_is_left_alone_for_a_private_one(
+    squat, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    squat(taken := tmp_path / f"lsm-manifests-{os.getuid()}")
+    cache = SharedCache(manifest_cache_root(), 1 << 20)
+    cache.put("key", lambda sink: sink.write(b"content"))
+    assert bytes(cache.find("key")) == b"content"
+    (root,) = tmp_path.glob(f"{taken.name}-*")
+    assert manifest_cache_root() == str(root)
+    lsm.clear_manifest_cache()
+    assert not list(root.iterdir())
+    assert not taken.is_dir() or not list(taken.iterdir())
