@@ -3,7 +3,6 @@
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.postgres_server import PostgresServer, running_server
-from tests.quick import SLOW, is_quick, may_hold_quick
+from tests.quick import is_quick, may_hold_quick
 
 # Hundreds of processes import the engine and the tests: what one has compiled the others read.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -68,14 +67,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in ("spark", "dagster", "interop", "browser", "race", "stores"):
             group = "jvm" if folder in ("spark", "dagster") else folder
             item.add_marker(pytest.mark.xdist_group(group))
-
-
-@pytest.hookimpl(tryfirst=True)  # before anything is made for the test
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """On a machine that is too slow for all of them, slow tests end when CI says, and the others all run."""
-    until = float(os.environ.get("LSM_SLOW_TESTS_UNTIL", "inf"))
-    if time.time() > until and any(mark.name in SLOW for mark in item.iter_markers()):
-        pytest.skip("this machine is slow, and the time for slow tests is over (.ci/run)")
 
 
 @pytest.fixture
