@@ -52,17 +52,17 @@ def decode_table(
 
 
 def decode_joined(
-    opened: Sequence[Container], columns: Collection[str] | None = None
+    containers: Sequence[Container], columns: Collection[str] | None = None
 ) -> tuple[pa.Table, list[int]] | None:
     """Return the records of small files, one file's behind the other's, and how many each has.
 
     `columns` None: all of them. What a small file costs is mostly work per column. None where their
     schemas differ. What is raised may name another of them: decode them one by one to learn which.
     """
-    if any(container.schema != opened[0].schema for container in opened):
+    if any(container.schema != containers[0].schema for container in containers):
         return None
-    table = AvroRecords(opened[0], flat=True).decode(columns, behind=opened[1:])
-    return table, [container.row_count for container in opened]
+    table = AvroRecords(containers[0], flat=True).decode(columns, behind=containers[1:])
+    return table, [container.row_count for container in containers]
 
 
 class AvroRecords:
@@ -85,18 +85,20 @@ class AvroRecords:
 
         `behind`: files of the same schema whose records follow.
         """
-        wanted = [(name, node) for name, node in self._fields if columns is None or name in columns]
+        selected = [
+            (name, node) for name, node in self._fields if columns is None or name in columns
+        ]
         stored = np.zeros(len(self._program.column_levels), np.bool_)
-        for _, node in wanted:
+        for _, node in selected:
             _mark(node, stored)
-        made: list[list[pa.Array]] = [[] for _ in wanted]
+        chunks: list[list[pa.Array]] = [[] for _ in selected]
         unfolded = chain(unpacked(self.container, blocks), *map(unpacked, behind))
         for decoded in self._decoded(unfolded, stored):
-            for parts, (_, node) in zip(made, wanted, strict=True):
+            for parts, (_, node) in zip(chunks, selected, strict=True):
                 parts.append(_array(decoded, node))
-        types = [arrow_type_of(node) for _, node in wanted]
-        arrays = [pa.chunked_array(parts, kind) for parts, kind in zip(made, types, strict=True)]
-        return pa.Table.from_arrays(arrays, names=[name for name, _ in wanted])
+        types = [arrow_type_of(node) for _, node in selected]
+        arrays = [pa.chunked_array(parts, kind) for parts, kind in zip(chunks, types, strict=True)]
+        return pa.Table.from_arrays(arrays, names=[name for name, _ in selected])
 
     def places(self) -> Iterator[tuple[Bytes, Longs]]:
         """Yield the content of some blocks at a time, and where each of its n records begins and the last ends."""
@@ -224,7 +226,7 @@ class _Decoded:
         base, count = self.bases[column], self.used[self.levels[column]]
         return self.slots[base : base + count]
 
-    def held(self, column: int) -> Bools:
+    def has_values(self, column: int) -> Bools:
         base, count = self.bases[column], self.used[self.levels[column]]
         return self.valid[base : base + count].view(np.bool_)
 
@@ -288,7 +290,7 @@ def _array(decoded: _Decoded, node: Node) -> pa.Array:
             return _leaf(decoded, node)
         case Struct():
             members = [_array(decoded, member) for member in node.members]
-            valid = None if node.presence is None else decoded.held(node.presence)
+            valid = None if node.presence is None else decoded.has_values(node.presence)
             bitmap, nulls = validity(valid)
             kind = arrow_type_of(node)
             return pa.Array.from_buffers(kind, len(members[0]), [bitmap], nulls, children=members)
@@ -300,7 +302,7 @@ def _list(decoded: _Decoded, node: ListNode) -> pa.Array:
     ends = decoded.words(node.column)
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
-    bitmap, nulls = validity(decoded.held(node.column) if node.nullable else None)
+    bitmap, nulls = validity(decoded.has_values(node.column) if node.nullable else None)
     children = [_array(decoded, node.item)]
     kind = arrow_type_of(node)
     if node.is_map:  # keys that might be null in the entries alone crash Arrow's Parquet writer
@@ -313,7 +315,7 @@ def _list(decoded: _Decoded, node: ListNode) -> pa.Array:
 
 def _leaf(decoded: _Decoded, node: Leaf) -> pa.Array:
     words = decoded.words(node.column)
-    valid = decoded.held(node.column) if node.nullable else None
+    valid = decoded.has_values(node.column) if node.nullable else None
     kind: Any = node.kind
     if pa.types.is_boolean(kind):
         return bool_array(words.astype(np.bool_), valid)

@@ -145,7 +145,7 @@ class _Reader:
         return self.corrupt("a number does not end")
 
     def metadata(self) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        metadata: dict[str, bytes] = {}
         while count := self.long():
             if count < 0:
                 count = -count
@@ -154,8 +154,8 @@ class _Reader:
                 self.corrupt("its header counts more members than there are bytes")
             for _ in range(count):
                 name = self.take(self.long()).decode("utf-8", "replace")
-                found[name] = self.take(self.long())
-        return found
+                metadata[name] = self.take(self.long())
+        return metadata
 
     def schema(self, metadata: Mapping[str, bytes]) -> Any:
         text = metadata.get("avro.schema", b"")
@@ -191,11 +191,11 @@ def unpacked(
     The limits are for what is asked for at once.
     """
     limits = container.limits
-    left = limits.total_bytes + limits.total_bytes_per_stored_byte * len(container.data)
+    remaining = limits.total_bytes + limits.total_bytes_per_stored_byte * len(container.data)
     for block in container.blocks if blocks is None else blocks:
         stored = container.data[block.offset : block.offset + block.size]
         try:
-            data = _unpack(stored, container.codec, min(limits.block_bytes, left))
+            data = _unpack(stored, container.codec, min(limits.block_bytes, remaining))
         except _TooLarge as cause:
             raise CorruptFileError(
                 "a block unfolds into more than such a file can hold",
@@ -208,7 +208,7 @@ def unpacked(
                 file=container.file_name,
                 offset=block.offset,
             ) from cause
-        left -= len(data)
+        remaining -= len(data)
         if block.row_count or data:
             yield block, data
 
@@ -313,18 +313,18 @@ class ContainerEncoder:
         derived from the schema, not random.
         Raises UnsupportedError for codecs that are read but not written.
         """
-        made = self.begin(codec, level)
+        container = self.begin(codec, level)
         waiting: list[bytes] = []
         size = 0
         for encoded in records:
             waiting.append(encoded)
             size += len(encoded)
             if size >= BLOCK_BYTES_WRITTEN:
-                made.add(b"".join(waiting), len(waiting))
+                container.add(b"".join(waiting), len(waiting))
                 waiting, size = [], 0
         if waiting:
-            made.add(b"".join(waiting), len(waiting))
-        return made.end()
+            container.add(b"".join(waiting), len(waiting))
+        return container.end()
 
     def begin(self, codec: str, level: int | None = None) -> "GrowingContainer":
         """Return a file of no record, which grows by blocks; raises as `file` does."""

@@ -72,7 +72,7 @@ def _number(data: int, position: int, end: int) -> tuple[Any, int]:
 
 
 @compiled
-def _plain(number: Any, position: int, end: int, op: int) -> tuple[Any, int]:
+def _primitive(number: Any, position: int, end: int, op: int) -> tuple[Any, int]:
     """Return the slot of a value that begins with a number, and the position behind it."""
     if op == OP_BYTES:
         if number < 0 or number > end - position:
@@ -107,16 +107,16 @@ def _set_null(op: int, columns: int, slots: int, valid: int, used: int) -> None:
     level = load_i64(op + 40)
     row = load_i64(used + 8 * level)
     for column in range(load_i64(op + 8), load_i64(op + 32)):
-        at = columns + 24 * column
-        base, items = load_i64(at + 8), load_i64(at + 16)
-        if base >= 0 and load_i64(at) == level:
+        address = columns + 24 * column
+        base, items = load_i64(address + 8), load_i64(address + 16)
+        if base >= 0 and load_i64(address) == level:
             store_u8(valid + base + row, np.uint8(0))
             word = np.uint64(load_i64(used + 8 * items)) if items >= 0 else np.uint64(0)
             store_u64(slots + 8 * (base + row), word)
 
 
 @compiled
-def _put(column: int, word: Any, slots: int, valid: int, used: int) -> None:
+def _store(column: int, word: Any, slots: int, valid: int, used: int) -> None:
     """Write a column's slot in the current row of its level, unless it is not asked for."""
     place = load_i64(column + 8)
     if place >= 0:
@@ -146,29 +146,29 @@ def _record(
     end: int,
     program: tuple[int, int, int],
     filled: tuple[int, int, int, int],
-    left: int,
+    remaining: int,
     failure: int,
 ) -> int:
     """Decode one record; return the position behind it."""
     (ops, steps, columns), (slots, valid, room, used) = program, filled
     step, depth = 0, -8
     while step < steps:
-        at = ops + 8 * OPERANDS * step
-        op, first = load_i64(at), load_i64(at + 16)
+        operands = ops + 8 * OPERANDS * step
+        op, first = load_i64(operands), load_i64(operands + 16)
         word: Any = np.uint64(0)
         if op == OP_LIST:
             depth += 8
             if depth >= 8 * LIST_DEPTH_MAX:
                 return -TOO_DEEP
-            store_u64(left + depth, word)
+            store_u64(remaining + depth, word)
             step = first
             continue
-        if op == OP_LIST_END and load_i64(left + depth) > 0:
-            items = load_i64(left + depth) - 1
-            store_u64(left + depth, np.uint64(items))
+        if op == OP_LIST_END and load_i64(remaining + depth) > 0:
+            items = load_i64(remaining + depth) - 1
+            store_u64(remaining + depth, np.uint64(items))
             store_u64(used + 8 * first, np.uint64(load_i64(used + 8 * first) + 1))
             if items > 0:
-                step = load_i64(at + 24)
+                step = load_i64(operands + 24)
                 continue
         if op >= OP_FLOAT:
             word, position = _fixed(data, position, end, op, first)
@@ -179,25 +179,25 @@ def _record(
                     return -BAD_BRANCH
                 step += 1
                 if number == first:
-                    _set_null(at, columns, slots, valid, used)
-                    step = load_i64(at + 24)
+                    _set_null(operands, columns, slots, valid, used)
+                    step = load_i64(operands + 24)
                 continue
             if op == OP_LIST_END and position >= 0:
-                taken = load_i64(used + 8 * first)
-                free = load_i64(room + 8 * first) - taken
+                branch_used = load_i64(used + 8 * first)
+                free = load_i64(room + 8 * first) - branch_used
                 number, position = _next_items(data, position, end, number, free)
                 if number > 0:
-                    store_u64(left + depth, np.uint64(number))
-                    step = load_i64(at + 24)
+                    store_u64(remaining + depth, np.uint64(number))
+                    step = load_i64(operands + 24)
                     continue
                 store_u64(failure + 16, np.uint64(first))
                 depth -= 8
-                word = np.uint64(taken)
+                word = np.uint64(branch_used)
             elif position >= 0:
-                word, position = _plain(number, position, end, op)
+                word, position = _primitive(number, position, end, op)
         if position < 0:
             return position
-        _put(columns + 24 * load_i64(at + 8), word, slots, valid, used)
+        _store(columns + 24 * load_i64(operands + 8), word, slots, valid, used)
         step += 1
     return position
 
@@ -237,7 +237,7 @@ class _Reader:
         """Decode one record; return the position behind it."""
         data, program, used = self._data, self._program, self.used
         slots, valid = self._slots, self._valid
-        left: list[int] = []
+        remaining: list[int] = []
         step = 0
         while step < len(program):
             op, _, first, second, _, _, level, base = program[step]
@@ -268,21 +268,21 @@ class _Reader:
                 if op == OP_INT and not -(2**31) <= number < 2**31:
                     raise _Damaged(BAD_NUMBER)
             elif op == OP_LIST:
-                if len(left) == LIST_DEPTH_MAX:
+                if len(remaining) == LIST_DEPTH_MAX:
                     raise _Damaged(TOO_DEEP)
-                left.append(0)
+                remaining.append(0)
                 step = first
                 continue
             elif op == OP_LIST_END:
-                if left[-1] > 0:
+                if remaining[-1] > 0:
                     used[first] += 1
-                    left[-1] -= 1
-                if left[-1] == 0:
-                    left[-1], position = self._next_items(position, end, first)
-                if left[-1] > 0:
+                    remaining[-1] -= 1
+                if remaining[-1] == 0:
+                    remaining[-1], position = self._next_items(position, end, first)
+                if remaining[-1] > 0:
                     step = second
                     continue
-                left.pop()
+                remaining.pop()
                 word = used[first]
             else:
                 word, position = self._fixed(op, first, position, end)
@@ -340,9 +340,9 @@ class _Reader:
         return count, position
 
 
-def _run_few_blocks(data: Any, blocks: Any, ops: Any, columns: Any, *rest: Any) -> int:
+def _run_few_blocks(data: Any, blocks: Any, ops: Any, columns: Any, *arguments: Any) -> int:
     """Do what `run_blocks` does, in plain Python: some 15 microseconds for a manifest's entry."""
-    slots, valid, room, used, failure = rest
+    slots, valid, room, used, failure = arguments
     reader = _Reader(bytes(data), ops.tolist(), columns.tolist(), slots, valid, room.tolist())
     try:
         for block, (position, end, count) in enumerate(blocks.tolist()):
@@ -381,7 +381,7 @@ def run_blocks(
     failure: Longs,  # (block, -, level) where it failed
 ) -> int:
     """Decode every record of every block into slots; return DONE or what is wrong."""
-    left = np.zeros(LIST_DEPTH_MAX, np.int64)
+    remaining = np.zeros(LIST_DEPTH_MAX, np.int64)
     program = (ops.ctypes.data, len(ops), columns.ctypes.data)
     filled = (slots.ctypes.data, valid.ctypes.data, room.ctypes.data, used.ctypes.data)
     for block in range(len(blocks)):
@@ -389,7 +389,7 @@ def run_blocks(
         position, end = blocks[block, 0], blocks[block, 1]
         for _ in range(blocks[block, 2]):
             position = _record(
-                data.ctypes.data, position, end, program, filled, left.ctypes.data,
+                data.ctypes.data, position, end, program, filled, remaining.ctypes.data,
                 failure.ctypes.data,
             )  # fmt: skip
             if position < 0:

@@ -192,14 +192,14 @@ class _Compiler:
     def is_record(self, schema: Any, namespace: str) -> bool:
         """Whether a branch is a record, spelled out or named."""
         if isinstance(schema, str):
-            schema = (self.known(schema, namespace) or ("", ""))[0]
+            schema = (self.resolve(schema, namespace) or ("", ""))[0]
         while isinstance(schema, dict):
             if schema.get("type") == "record":
                 return True
             schema = schema.get("type")
         return False
 
-    def known(self, name: str, namespace: str) -> tuple[Mapping[str, Any], str] | None:
+    def resolve(self, name: str, namespace: str) -> tuple[Mapping[str, Any], str] | None:
         """Return a named type declared before, and the namespace of its members."""
         return self.named.get(_full_name(name, namespace)) or self.named.get(name)
 
@@ -221,17 +221,19 @@ class _Compiler:
         if kind == "fixed":
             return self.fixed(schema, name, level, nullable=nullable, namespace=namespace)
         if kind in _PRIMITIVES:
-            op, plain = _PRIMITIVES[kind]
+            op, arrow = _PRIMITIVES[kind]
             column = self.column(level)
             self.emit(op, column)
-            stored = _LOGICAL.get((kind, str(schema.get("logicalType"))), plain)
+            stored = _LOGICAL.get((kind, str(schema.get("logicalType"))), arrow)
             if kind == "bytes" and schema.get("logicalType") == "decimal":
                 stored = self.decimal(schema)
             return Leaf(name=name, column=column, kind=stored, nullable=nullable)
-        known = self.known(kind, namespace)
-        if known is None:
+        resolved = self.resolve(kind, namespace)
+        if resolved is None:
             self.refuse(f"field {name!r} has type {str(kind)[:80]!r}")
-        return self.node(known[0], name, level, depth + 1, nullable=nullable, namespace=known[1])
+        return self.node(
+            resolved[0], name, level, depth + 1, nullable=nullable, namespace=resolved[1]
+        )
 
     def struct(
         self,

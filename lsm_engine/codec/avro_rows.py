@@ -47,7 +47,7 @@ class AvroRows:
         self._encoder = ContainerEncoder(avro_schema(schema))
         self._codec = codec
         self._level = level
-        self._stored = pa.schema([field.with_type(_plain(field.type)) for field in schema])
+        self._stored = pa.schema([field.with_type(_storage_type(field.type)) for field in schema])
         self._values = [_values(field.type) for field in schema]
         self.header = self._encoder.file((), codec=codec, level=level)
 
@@ -60,15 +60,15 @@ class AvroRows:
         ]
         records = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         encoded = map(self._encoder.record, records)
-        whole = self._encoder.file(encoded, codec=self._codec, level=self._level)
-        return whole[len(self.header) :]
+        file_bytes = self._encoder.file(encoded, codec=self._codec, level=self._level)
+        return file_bytes[len(self.header) :]
 
 
-def _listed(column: pa.ChunkedArray, plain: pa.DataType, values: Any) -> Sequence[Any]:
+def _listed(column: pa.ChunkedArray, storage_type: pa.DataType, values: Any) -> Sequence[Any]:
     chunks = [
-        chunk if chunk.type == plain else chunk.view(plain) for chunk in column.chunks
+        chunk if chunk.type == storage_type else chunk.view(storage_type) for chunk in column.chunks
     ]  # fmt: skip
-    listed = pa.chunked_array(chunks, type=plain).to_pylist()
+    listed = pa.chunked_array(chunks, type=storage_type).to_pylist()
     return listed if values is None else [values(value) for value in listed]
 
 
@@ -92,8 +92,8 @@ def _field(field: pa.Field, parent: str) -> dict[str, Any]:
             column=field.name,
         )
     kind = _optional(field, f"{parent}_{field.name}", field.name)
-    made = {"name": field.name, "type": kind}
-    return made | {"default": None} if field.nullable else made
+    member = {"name": field.name, "type": kind}
+    return member | {"default": None} if field.nullable else member
 
 
 def _optional(field: pa.Field, path: str, column: str) -> Any:
@@ -132,20 +132,20 @@ def _type(value: pa.DataType, path: str, column: str) -> Any:
 # The values: times as their numbers, so that no year is out of a calendar's range.
 
 
-def _plain(value: pa.DataType) -> pa.DataType:
+def _storage_type(value: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(value):
         return pa.int64()
     if pa.types.is_date32(value) or pa.types.is_time32(value):
         return pa.int32()
     if pa.types.is_map(value):
         return pa.map_(
-            value.key_field.with_type(_plain(value.key_type)),
-            value.item_field.with_type(_plain(value.item_type)),
+            value.key_field.with_type(_storage_type(value.key_type)),
+            value.item_field.with_type(_storage_type(value.item_type)),
         )
     if pa.types.is_list(value):
-        return pa.list_(value.value_field.with_type(_plain(value.value_type)))
+        return pa.list_(value.value_field.with_type(_storage_type(value.value_type)))
     if pa.types.is_struct(value):
-        return pa.struct([field.with_type(_plain(field.type)) for field in value])
+        return pa.struct([field.with_type(_storage_type(field.type)) for field in value])
     return value
 
 
@@ -162,7 +162,9 @@ def _values(value: pa.DataType) -> Callable[[Any], Any] | None:
     if pa.types.is_list(value):
         element = _values(value.value_type)
         if element is not None:
-            return lambda items: items if items is None else [element(each) for each in items]
+            return lambda items: (
+                items if items is None else [element(element_value) for element_value in items]
+            )
     if pa.types.is_struct(value):
         members = {field.name: _values(field.type) for field in value}
         differing = {name: member for name, member in members.items() if member is not None}

@@ -76,9 +76,9 @@ def encode_stored(
     """Return columns as stored rows, one bytes object each: for partitions, bounds and statistics."""
     rows = encode_rows(columns, types, reserve_null_wide=reserve_null_wide, row_count=row_count)
     arity = len(types).to_bytes(4, "big")
-    whole = rows.data.tobytes()
+    all_bytes = rows.data.tobytes()
     ends = rows.offsets.tolist()
-    return [arity + whole[begin:end] for begin, end in pairwise(ends)]
+    return [arity + all_bytes[begin:end] for begin, end in pairwise(ends)]
 
 
 def encode_row(
@@ -94,7 +94,7 @@ def encode_row(
 def decode_columns(
     stored: pa.Array | pa.ChunkedArray,
     types: Sequence[DataType],
-    wanted: Sequence[int] | None = None,
+    selection: Sequence[int] | None = None,
 ) -> list[pa.Array]:
     """Return the columns of stored rows: those at positions `wanted`, in that order; None: all.
 
@@ -103,7 +103,7 @@ def decode_columns(
     row, text that is no UTF-8 and decimals with too many digits; UnsupportedError for nested values
     that are not null and for timestamps that Arrow cannot hold.
     """
-    positions = range(len(types)) if wanted is None else wanted
+    positions = range(len(types)) if selection is None else selection
     chunks = stored.chunks if isinstance(stored, pa.ChunkedArray) else [stored]
     parts = [_decode(chunk, types, positions) for chunk in chunks]
     if len(parts) == 1:
@@ -123,10 +123,10 @@ def decode_row(stored: bytes, types: Sequence[DataType]) -> tuple[object, ...]:
     classes cannot hold as the number they are stored as.
     """
     columns = decode_columns(pa.array([stored], pa.binary()), types)
-    return tuple(_plain(column) for column in columns)
+    return tuple(_python_value(column) for column in columns)
 
 
-def _plain(column: pa.Array) -> object:
+def _python_value(column: pa.Array) -> object:
     if column.type in _NANOSECONDS:
         return column.cast(pa.int64())[0].as_py()
     try:
@@ -142,7 +142,7 @@ class _Rows:
     data: Bytes
     starts: Longs
     lengths: Longs  # of the rows without arity
-    known: Bools | None  # None: every row is there
+    valid: Bools | None  # None: every row is there
     header: int
 
 
@@ -157,20 +157,20 @@ def _lay_open(stored: pa.Array, arity: int) -> _Rows:
     data, offsets = binary_values(stored)
     begins = offsets[:-1]
     lengths = np.diff(offsets) - 4
-    known = valid_rows(stored)
+    valid = valid_rows(stored)
     if bool((lengths == -4).any()):
         filled = lengths > -4
-        known = filled if known is None else known & filled
+        valid = filled if valid is None else valid & filled
     header = header_bytes(arity)
-    present = slice(None) if known is None else known
+    present = slice(None) if valid is None else valid
     short = lengths[present] < header + 8 * arity
     if bool(short.any()):
         raise _corrupt("a stored row is shorter than its fields", np.flatnonzero(short)[0])
     # 8 zero bytes behind the data let every word be read whole, and serve the rows not known.
     size = int(offsets[-1]) if len(offsets) else 0
     data = np.concatenate([data[:size], np.zeros(16 + header + 8 * arity, np.uint8)])
-    begins = begins if known is None else np.where(known, begins, size)
-    lengths = lengths if known is None else np.where(known, lengths, header + 8 * arity)
+    begins = begins if valid is None else np.where(valid, begins, size)
+    lengths = lengths if valid is None else np.where(valid, lengths, header + 8 * arity)
     arities = (words_at(data, begins) & _LOW).astype(np.uint32).byteswap()
     wrong = arities[present] != arity
     if bool(wrong.any()):
@@ -178,19 +178,19 @@ def _lay_open(stored: pa.Array, arity: int) -> _Rows:
             f"a stored row does not have {arity} fields", np.flatnonzero(wrong)[0],
             arity=int(arities[present][wrong][0]),
         )  # fmt: skip
-    return _Rows(data=data, starts=begins + 4, lengths=lengths, known=known, header=header)
+    return _Rows(data=data, starts=begins + 4, lengths=lengths, valid=valid, header=header)
 
 
 def _column(rows: _Rows, position: int, kind: DataType) -> pa.Array:
     byte = (position + 8) // 8
     is_null = (rows.data[rows.starts + byte] >> np.uint8(position % 8)) & 1
-    held: Bools = is_null == 0
-    if rows.known is not None:
-        held = held & rows.known
-    if not held.any():
-        return pa.nulls(len(held), arrow_type(kind))
+    is_valid: Bools = is_null == 0
+    if rows.valid is not None:
+        is_valid = is_valid & rows.valid
+    if not is_valid.any():
+        return pa.nulls(len(is_valid), arrow_type(kind))
     kind = scalar(kind)
-    valid = None if held.all() else held
+    valid = None if is_valid.all() else is_valid
     slots = words_at(rows.data, rows.starts + rows.header + 8 * position)
     if is_in_slot(kind):
         return _checked(slot_column(slots, kind, valid), kind)

@@ -40,9 +40,9 @@ class BloomFilter:
 
     def may_hold(self, hashes: Hashes) -> Bools:
         """Return which keys, by hash, may be among those added."""
-        found = np.empty(len(hashes), np.bool_)
-        _probe(read_only(self.bits), self.probes, hashes, found)
-        return found
+        may_hold = np.empty(len(hashes), np.bool_)
+        _probe(read_only(self.bits), self.probes, hashes, may_hold)
+        return may_hold
 
 
 def bloom_size(entries: int, fpp: float) -> int:
@@ -53,9 +53,9 @@ def bloom_size(entries: int, fpp: float) -> int:
 
 def build_bloom(hashes: Hashes, *, entries: int, fpp: float) -> BloomFilter:
     """Return the filter of keys given by hash, sized for `entries` of them."""
-    made = BloomFilter(bits=np.zeros(bloom_size(entries, fpp), np.uint8), entries=entries)
-    _add(made.bits, made.probes, hashes)
-    return made
+    bloom_filter = BloomFilter(bits=np.zeros(bloom_size(entries, fpp), np.uint8), entries=entries)
+    _add(bloom_filter.bits, bloom_filter.probes, hashes)
+    return bloom_filter
 
 
 def stored_bloom(data: bytes, *, entries: int, file_name: str) -> BloomFilter:
@@ -81,8 +81,8 @@ def read_only_longs(values: Longs) -> Longs:
     """Return a view that cannot be written: compiled code is one per (type, writeable) pair."""
     view: Any = values.view()
     view.flags.writeable = False
-    made: Longs = view
-    return made
+    words: Longs = view
+    return words
 
 
 # Each loop compiles in about 0.3 s.
@@ -102,16 +102,16 @@ def _mix(mixed: np.uint32, word: np.uint32) -> np.uint32:
 def _hash(data: Bytes, offsets: Longs, hashes: Hashes) -> None:
     for row in range(len(hashes)):
         start, stop = offsets[row], offsets[row + 1]
-        whole = start + ((stop - start) & ~3)
+        aligned_stop = start + ((stop - start) & ~3)
         mixed = np.uint32(42)
-        for index in range(start, whole, 4):
+        for index in range(start, aligned_stop, 4):
             word = np.uint32(0)
             for byte in range(4):
                 word = np.uint32(
                     word | np.uint32(np.uint32(data[index + byte]) << np.uint32(8 * byte))
                 )
             mixed = _mix(mixed, word)
-        for index in range(whole, stop):
+        for index in range(aligned_stop, stop):
             mixed = _mix(mixed, np.uint32(np.int32(np.int8(data[index]))))
         mixed = np.uint32(mixed ^ np.uint32(stop - start))
         mixed = np.uint32((mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B))
@@ -133,18 +133,18 @@ def _add(bits: Bytes, probes: int, hashes: Hashes) -> None:
     bit_count = 8 * len(bits)
     for row in range(len(hashes)):
         for probe in range(1, probes + 1):
-            at = _bit(hashes[row], probe, bit_count)
-            bits[at >> 3] |= np.uint8(1 << (at & 7))
+            bit = _bit(hashes[row], probe, bit_count)
+            bits[bit >> 3] |= np.uint8(1 << (bit & 7))
 
 
 @compiled
-def _probe(bits: Bytes, probes: int, hashes: Hashes, found: Bools) -> None:
+def _probe(bits: Bytes, probes: int, hashes: Hashes, may_hold: Bools) -> None:
     bit_count = 8 * len(bits)
     for row in range(len(hashes)):
-        held = True
+        all_set = True
         for probe in range(1, probes + 1):
-            at = _bit(hashes[row], probe, bit_count)
-            if not (bits[at >> 3] >> np.uint8(at & 7)) & 1:
-                held = False
+            bit = _bit(hashes[row], probe, bit_count)
+            if not (bits[bit >> 3] >> np.uint8(bit & 7)) & 1:
+                all_set = False
                 break
-        found[row] = held
+        may_hold[row] = all_set

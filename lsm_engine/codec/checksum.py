@@ -24,13 +24,13 @@ def check_bytes(data: Any, expected: int | None, *, file_name: str) -> None:
         raise damaged(file_name, crc32(data), expected)
 
 
-def damaged(file_name: str, found: int, expected: int) -> CorruptFileError:
+def damaged(file_name: str, actual: int, expected: int) -> CorruptFileError:
     """Return the error for a file whose checksum is another than the one kept for it."""
     return CorruptFileError(
         "the file is damaged, or is not the one that was written: its checksum differs; restore it, "
         "or run verify to see what depends on it",
         file=file_name,
-        checksum=checksum_text(found),
+        checksum=checksum_text(actual),
         expected=checksum_text(expected),
     )
 

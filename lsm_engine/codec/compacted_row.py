@@ -64,7 +64,7 @@ def encode_compacted(
     data = np.zeros(int(offsets[-1]), np.uint8)
     cursors = offsets[:-1] + header
     for index, part in enumerate(parts):
-        part.put(data, cursors)
+        part.write_values(data, cursors)
         if part.valid is not None:
             bit = index + 8
             data[offsets[:-1][~part.valid] + bit // 8] |= np.uint8(1 << (bit % 8))
@@ -89,7 +89,7 @@ def decode_compacted(
     for index, kind in enumerate(types):
         bit = index + 8
         valid = (data[starts + bit // 8] >> np.uint8(bit % 8)) & 1 == 0
-        columns.append(_taken(data, cursors, ends, scalar(kind), valid, file_name))
+        columns.append(_fixed_column(data, cursors, ends, scalar(kind), valid, file_name))
     if not np.array_equal(cursors, ends):
         raise _corrupt(file_name, "a row is longer than its values")
     return columns
@@ -126,10 +126,10 @@ class _Part:
         if self.nanos is not None:
             lengths += np.where(self.present, varint_sizes(self.nanos), 0)
 
-    def put(self, data: Bytes, cursors: Longs) -> None:
+    def write_values(self, data: Bytes, cursors: Longs) -> None:
         if self.words is None:
             pieces = read_only(self.pieces)
-            _put_pieces(data, cursors, pieces, _plain(self.starts), self.sizes, self.present)
+            _put_pieces(data, cursors, pieces, _unsigned(self.starts), self.sizes, self.present)
             return
         words = np.ascontiguousarray(self.words).copy()
         _put_fixed(data, cursors, words, self.width, self.present)
@@ -153,26 +153,26 @@ def varint_sizes(values: Longs) -> Longs:
     return sizes
 
 
-def _taken(
+def _fixed_column(
     data: Bytes, cursors: Longs, ends: Longs, kind: ScalarType, valid: Bools, file_name: str
 ) -> pa.Array:
     count = len(cursors)
     if is_in_slot(kind):
         words = np.zeros(count, np.uint64)
         fine = take_fixed(data, cursors, ends, width_of(kind), valid, words)
-        made = slot_column(words, kind, valid) if fine else None
+        column = slot_column(words, kind, valid) if fine else None
     elif is_pieces(kind) or is_wide_decimal(kind):
-        made = _taken_pieces(data, cursors, ends, kind, valid)
+        column = _taken_pieces(data, cursors, ends, kind, valid)
     else:
         words, nanos = np.zeros(count, np.uint64), np.zeros(count, np.int64)
         fine = take_fixed(data, cursors, ends, 8, valid, words) and take_varints(
             data, cursors, ends, valid, nanos
         )
         fine = fine and int(nanos.max(initial=0)) < _NANOS_PER_MILLI
-        made = timestamp_column(words.view(np.int64), nanos, kind, valid) if fine else None
-    if made is None:
+        column = timestamp_column(words.view(np.int64), nanos, kind, valid) if fine else None
+    if column is None:
         raise _corrupt(file_name, "a value lies outside its row")
-    return made
+    return column
 
 
 def _taken_pieces(
@@ -194,13 +194,13 @@ def _taken_pieces(
         return None
 
 
-def _plain(values: Longs) -> Longs:
+def _unsigned(values: Longs) -> Longs:
     """Return a contiguous array that compiled code may take as its own kind of argument."""
     return np.array(values, np.int64)
 
 
-def _corrupt(file_name: str, what: str) -> CorruptFileError:
-    return CorruptFileError(f"{what}; the lookup file is built anew", file=file_name)
+def _corrupt(file_name: str, problem: str) -> CorruptFileError:
+    return CorruptFileError(f"{problem}; the lookup file is built anew", file=file_name)
 
 
 # Each loop compiles in a quarter of a second.
@@ -248,15 +248,15 @@ def _put_pieces(
 
 
 @compiled
-def varint_at(data: Bytes, at: Any, end: Any) -> Any:
+def varint_at(data: Bytes, offset: Any, end: Any) -> Any:
     """Return a number of at most 63 bits and the place behind it; the place is -1 if it is torn."""
     value, shift = np.int64(0), np.int64(0)
-    while at < end and shift < 63:
-        byte = np.int64(data[at])
-        at += 1
+    while offset < end and shift < 63:
+        byte = np.int64(data[offset])
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7
     return np.int64(0), np.int64(-1)
 

@@ -41,13 +41,13 @@ class DeletionVector:
         self.positions = positions
 
     @staticmethod
-    def of(positions: Iterable[int] | Longs) -> "DeletionVector":
+    def from_positions(positions: Iterable[int] | Longs) -> "DeletionVector":
         """Return a vector of positions in any order; InvalidInputError for negative ones."""
-        given = positions if isinstance(positions, np.ndarray) else list(positions)
-        found = distinct(np.asarray(given, np.int64))
-        if len(found) and found[0] < 0:
-            raise InvalidInputError("rows are numbered from 0", position=int(found[0]))
-        return DeletionVector(found)
+        values = positions if isinstance(positions, np.ndarray) else list(positions)
+        unique_positions = distinct(np.asarray(values, np.int64))
+        if len(unique_positions) and unique_positions[0] < 0:
+            raise InvalidInputError("rows are numbered from 0", position=int(unique_positions[0]))
+        return DeletionVector(unique_positions)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -72,8 +72,8 @@ class DeletionVector:
             return np.zeros(len(rows), np.bool_)
         places = np.searchsorted(self.positions, rows)
         places[places == len(self.positions)] = 0
-        held: Bools = self.positions[places] == rows
-        return held
+        is_deleted: Bools = self.positions[places] == rows
+        return is_deleted
 
     def between(self, first: int, end: int) -> Longs:
         """Return which of the rows from position `first` up to `end` are deleted, counted from it."""
@@ -83,7 +83,9 @@ class DeletionVector:
 
     def union(self, rows: Longs) -> "DeletionVector":
         """Return a vector that holds some rows besides its own."""
-        return DeletionVector.of(np.concatenate([self.positions, np.asarray(rows, np.int64)]))
+        return DeletionVector.from_positions(
+            np.concatenate([self.positions, np.asarray(rows, np.int64)])
+        )
 
 
 def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> DeletionVector:
@@ -93,9 +95,9 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
     index manifest records, unknown magic numbers, wrong checksums and bitmaps, and another cardinality.
     """
 
-    def corrupt(what: str) -> CorruptFileError:
+    def corrupt(problem: str) -> CorruptFileError:
         return CorruptFileError(
-            f"a deletion vector {what}; restore the file, as rows that were deleted would come back",
+            f"a deletion vector {problem}; restore the file, as rows that were deleted would come back",
             file=file_name,
             data_file=meta.data_file_name,
             offset=meta.offset,
@@ -116,10 +118,10 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
     if checksum != checksum_of(body):
         raise corrupt("does not match its checksum")
     try:
-        found = BitMap64.deserialize(body[4:]) if is_wide else BitMap.deserialize(body[4:])
+        bitmap = BitMap64.deserialize(body[4:]) if is_wide else BitMap.deserialize(body[4:])
     except (ValueError, IndexError) as cause:
         raise corrupt("is no roaring bitmap") from cause
-    values = np.frombuffer(found.to_array(), np.uint64 if is_wide else np.uint32)
+    values = np.frombuffer(bitmap.to_array(), np.uint64 if is_wide else np.uint32)
     if is_wide and len(values) and values[-1] > np.iinfo(np.int64).max:
         raise corrupt("holds a position beyond all files")
     positions: Longs = values.astype(np.int64)
@@ -198,7 +200,7 @@ def decode_vector_file(
             file=file_name,
             version=data[:1].hex(),
         )
-    found = {}
+    vectors = {}
     for meta in metas:
         if meta.offset < 1 or meta.length < 0:
             raise CorruptFileError(
@@ -207,5 +209,5 @@ def decode_vector_file(
                 offset=meta.offset,
             )
         piece = data[meta.offset : meta.offset + stored_length(meta)]
-        found[meta.data_file_name] = decode_vector(piece, meta, file_name=file_name)
-    return found
+        vectors[meta.data_file_name] = decode_vector(piece, meta, file_name=file_name)
+    return vectors

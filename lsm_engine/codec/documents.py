@@ -55,33 +55,33 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
     Raises CorruptFileError for what is no schema, UnsupportedError for newer versions and for types
     that this version does not read.
     """
-    found = parse_object(data, file_name=file_name)
-    refuse_damaged_names(found.members, SCHEMA_MEMBERS, file_name=file_name)
-    version = found.optional_long("version") or 1  # the first writers recorded none
+    document = parse_object(data, file_name=file_name)
+    refuse_damaged_names(document.members, SCHEMA_MEMBERS, file_name=file_name)
+    version = document.optional_long("version") or 1  # the first writers recorded none
     if version > SCHEMA_VERSION:
         raise UnsupportedError(
             f"schema version {version} is newer than {SCHEMA_VERSION}, the newest this version reads",
             kind=ErrorKind.UNSUPPORTED_FORMAT,
             file=file_name,
         )
-    fields = tuple(_field(item, file_name) for item in found.objects("fields"))
-    options = found.text_map("options") or {}
+    fields = tuple(_field(item, file_name) for item in document.objects("fields"))
+    options = document.text_map("options") or {}
     if version == 1:
         options = {"bucket": "1", **options}
     if version <= 2:
         options = {"file.format": "orc", **options}
     highest = max((_highest_id(field) for field in fields), default=-1)
     schema = TableSchema(
-        id=found.long("id"),
+        id=document.long("id"),
         fields=fields,
-        highest_field_id=max(found.optional_long("highestFieldId") or 0, highest),
-        partition_keys=found.texts("partitionKeys"),
-        primary_keys=found.texts("primaryKeys"),
+        highest_field_id=max(document.optional_long("highestFieldId") or 0, highest),
+        partition_keys=document.texts("partitionKeys"),
+        primary_keys=document.texts("primaryKeys"),
         options=foreign_options(options),
-        comment=found.optional_text("comment"),
-        time_millis=found.optional_long("timeMillis") or 0,
+        comment=document.optional_text("comment"),
+        time_millis=document.optional_long("timeMillis") or 0,
         version=version,
-        read_from=(found.long("id"), checksum_of(data)),
+        read_from=(document.long("id"), checksum_of(data)),
     )
     _check_names(schema, file_name)
     return schema
@@ -153,14 +153,14 @@ def _check_names(schema: TableSchema, file_name: str) -> None:
 # --- snapshots -----------------------------------------------------------------------------------
 
 
-def _kind(found: JsonObject, member: str) -> CommitKind:
-    text = found.text(member)
+def _kind(document: JsonObject, member: str) -> CommitKind:
+    text = document.text(member)
     kinds = {kind.value: kind for kind in CommitKind}
     if text not in kinds:
         raise UnsupportedError(
             f"commit kind {text!r} is unknown to this version",
             kind=ErrorKind.UNSUPPORTED_FORMAT,
-            file=found.file_name,
+            file=document.file_name,
         )
     return kinds[text]
 
@@ -204,13 +204,17 @@ def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
     decoded once. Raises CorruptFileError, and UnsupportedError for newer versions and unknown kinds
     of commit.
     """
-    found = parse_object(data, file_name=file_name)
-    if not TAG_ONLY_MEMBERS.isdisjoint(found.members):
+    document = parse_object(data, file_name=file_name)
+    if not TAG_ONLY_MEMBERS.isdisjoint(document.members):
         raise CorruptFileError(
-            "the file holds a tag and no snapshot; restore it", file=file_name, id=found.long("id")
+            "the file holds a tag and no snapshot; restore it",
+            file=file_name,
+            id=document.long("id"),
         )
-    refuse_damaged_names(found.members, _SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
-    return _snapshot(found)
+    refuse_damaged_names(
+        document.members, _SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name
+    )
+    return _snapshot(document)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -218,17 +222,19 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return readable(object_text(_snapshot_members(snapshot)), decode_snapshot)
 
 
-def _snapshot(found: JsonObject) -> Snapshot:
-    version = found.optional_long("version")
+def _snapshot(document: JsonObject) -> Snapshot:
+    version = document.optional_long("version")
     if version is not None and version > SNAPSHOT_VERSION:
         raise UnsupportedError(
             f"snapshot version {version} is newer than {SNAPSHOT_VERSION}, the newest this version "
             "reads",
             kind=ErrorKind.UNSUPPORTED_FORMAT,
-            file=found.file_name,
+            file=document.file_name,
         )
-    snapshot = Snapshot(**{attribute: read(found, member) for member, attribute, read in _MEMBERS})
-    return with_checksums(snapshot, file_name=found.file_name)
+    snapshot = Snapshot(
+        **{attribute: read(document, member) for member, attribute, read in _MEMBERS}
+    )
+    return with_checksums(snapshot, file_name=document.file_name)
 
 
 def _snapshot_members(snapshot: Snapshot) -> dict[str, Any]:
@@ -262,20 +268,22 @@ def decode_tag(
     `is_of` is asked where the file names another tag, with it and its branch ("": main): whether it is that one's,
     and not renamed.
     """
-    found = parse_object(data, file_name=file_name)
-    refuse_damaged_names(found.members, _SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
-    if TAG_ONLY_MEMBERS.isdisjoint(found.members) and f'"{CHECKSUM}"'.encode() in data:
+    document = parse_object(data, file_name=file_name)
+    refuse_damaged_names(
+        document.members, _SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name
+    )
+    if TAG_ONLY_MEMBERS.isdisjoint(document.members) and f'"{CHECKSUM}"'.encode() in data:
         raise CorruptFileError(
             "the file holds a snapshot and no tag; restore it, or delete the tag", file=file_name
         )
-    named = found.optional_name(OWN_NAME)
-    if named not in (None, name) and is_of(named, found.optional_name(OWN_BRANCH) or ""):
-        raise _of_another("tag", named, file_name)
+    own_name = document.optional_name(OWN_NAME)
+    if own_name not in (None, name) and is_of(own_name, document.optional_name(OWN_BRANCH) or ""):
+        raise _of_another("tag", own_name, file_name)
     return Tag(
         name=name,
-        snapshot=_snapshot(found),
-        created=_created(found),
-        retained_millis=_retained_millis(found),
+        snapshot=_snapshot(document),
+        created=_created(document),
+        retained_millis=_retained_millis(document),
     )
 
 
@@ -294,8 +302,8 @@ def encode_tag(tag: Tag, branch: str = "") -> bytes:
     return readable(object_text(members, raw=raw), partial(decode_tag, name=tag.name))
 
 
-def _created(found: JsonObject) -> tuple[int, ...] | None:
-    value = found.members.get("tagCreateTime")
+def _created(document: JsonObject) -> tuple[int, ...] | None:
+    value = document.members.get("tagCreateTime")
     if value is None:
         return None
     if isinstance(value, list) and 3 <= len(value) <= 7 and all(type(v) is int for v in value):
@@ -305,13 +313,13 @@ def _created(found: JsonObject) -> tuple[int, ...] | None:
         return (*(int(part or 0) for part in parts), int((fraction or "").ljust(9, "0")))
     raise CorruptFileError(
         "member 'tagCreateTime' is no point in time; delete the tag and create it anew",
-        file=found.file_name,
+        file=document.file_name,
         value=repr(value)[:80],
     )
 
 
-def _retained_millis(found: JsonObject) -> int | None:
-    value = found.members.get("tagTimeRetained")
+def _retained_millis(document: JsonObject) -> int | None:
+    value = document.members.get("tagTimeRetained")
     if value is None:
         return None
     if type(value) is int and 0 <= value < 1 << 50:
@@ -326,7 +334,7 @@ def _retained_millis(found: JsonObject) -> int | None:
         return int(seconds * 1000)
     raise CorruptFileError(
         "member 'tagTimeRetained' is no duration; delete the tag and create it anew",
-        file=found.file_name,
+        file=document.file_name,
         value=repr(value)[:80],
     )
 
@@ -336,12 +344,12 @@ def _retained_millis(found: JsonObject) -> int | None:
 
 def decode_consumer(data: bytes, *, name: str, file_name: str) -> int:
     """Return the id of the snapshot that a consumer reads next."""
-    found = parse_object(data, file_name=file_name)
-    refuse_damaged_names(found.members, CONSUMER_MEMBERS, file_name=file_name)
-    named = found.optional_text(OWN_NAME)
-    if named not in (None, name):
-        raise _of_another("consumer", named, file_name)
-    return found.long("nextSnapshot")
+    document = parse_object(data, file_name=file_name)
+    refuse_damaged_names(document.members, CONSUMER_MEMBERS, file_name=file_name)
+    own_name = document.optional_text(OWN_NAME)
+    if own_name not in (None, name):
+        raise _of_another("consumer", own_name, file_name)
+    return document.long("nextSnapshot")
 
 
 def encode_consumer(next_snapshot: int, *, name: str) -> bytes:
@@ -355,9 +363,9 @@ def named_in(data: bytes, *, file_name: str) -> str | None:
     return parse_object(data, file_name=file_name).optional_name(OWN_NAME)
 
 
-def _of_another(kind: str, named: str | None, file_name: str) -> CorruptFileError:
+def _of_another(kind: str, own_name: str | None, file_name: str) -> CorruptFileError:
     return CorruptFileError(
-        f"the file is that of {kind} {named!r}; restore it, or delete the {kind}", file=file_name
+        f"the file is that of {kind} {own_name!r}; restore it, or delete the {kind}", file=file_name
     )
 
 

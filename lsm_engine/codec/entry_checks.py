@@ -25,47 +25,52 @@ def decode_small_manifests(files: Mapping[str, bytes]) -> list[pa.Table] | None:
 
     None where they must be decoded one by one. What is raised may name another of them.
     """
-    opened = [read_container(data, file_name=name) for name, data in files.items()]
-    found = joined_manifests(opened, MANIFEST_COLUMNS)
-    if found is None:
+    containers = [read_container(data, file_name=name) for name, data in files.items()]
+    entries = joined_manifests(containers, MANIFEST_COLUMNS)
+    if entries is None:
         return None
-    table, counts = found
+    table, counts = entries
     ends = accumulate(counts)
     return [table.slice(end - count, count) for count, end in zip(counts, ends, strict=True)]
 
 
 def joined_manifests(
-    opened: Sequence[Container], columns: Collection[str]
+    containers: Sequence[Container], columns: Collection[str]
 ) -> tuple[pa.Table, list[int]] | None:
     """Return some columns of small manifests, one's entries behind the other's, and how many each has.
 
     None, and what is raised, as of `decode_small_manifests`.
     """
-    found = decode_joined(opened, {*columns, "_VERSION"})
-    if found is None:
+    entries = decode_joined(containers, {*columns, "_VERSION"})
+    if entries is None:
         return None
-    name, chosen = opened[0].file_name, [one for one in MANIFEST_COLUMNS if one in columns]
-    table = known_columns(found[0], MANIFEST_COLUMNS, chosen, file_name=name, version=ENTRY_VERSION)
-    return checked_entries(table, name), found[1]
+    name, chosen = (
+        containers[0].file_name,
+        [column for column in MANIFEST_COLUMNS if column in columns],
+    )
+    table = known_columns(
+        entries[0], MANIFEST_COLUMNS, chosen, file_name=name, version=ENTRY_VERSION
+    )
+    return checked_entries(table, name), entries[1]
 
 
 def checked_entries(table: pa.Table, file_name: str) -> pa.Table:
     """Return entries; raises CorruptFileError for values that no entry has."""
-    held = set(table.column_names)
+    column_names = set(table.column_names)
     checks: list[tuple[str, object]] = []
-    if "_KIND" in held:
+    if "_KIND" in column_names:
         checks.append(("an entry neither adds nor deletes", outside(table["_KIND"], 0, 1)))
-    if "_BUCKET" in held:
+    if "_BUCKET" in column_names:
         bucket = table["_BUCKET"]
         is_none = pc.and_(pc.less(bucket, 0), pc.not_equal(bucket, POSTPONE_BUCKET_COUNT))
         checks.append(("_BUCKET is that of no bucket", is_none))
-    if "_FILE._FILE_NAME" in held:
+    if "_FILE._FILE_NAME" in column_names:
         unsafe = pc.match_substring_regex(table["_FILE._FILE_NAME"], UNSAFE_NAME)
         checks.append(("a file name leads out of its directory", unsafe))
     for name in ("_FILE._FILE_SIZE", "_FILE._ROW_COUNT", "_FILE._LEVEL", "_FILE._DELETE_ROW_COUNT"):
-        if name in held:
+        if name in column_names:
             checks += [(f"{name} is negative", pc.less(table[name], 0))]
-    if {"_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER"} <= held:
+    if {"_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER"} <= column_names:
         low, high = table["_FILE._MIN_SEQUENCE_NUMBER"], table["_FILE._MAX_SEQUENCE_NUMBER"]
         checks.append(("sequence numbers run backwards", pc.greater(low, high)))
     require(table, checks, file_name)

@@ -117,13 +117,13 @@ class HashFile:
         if entries:
             bits = bytes(view[:size])
             self.bloom = stored_bloom(bits, entries=entries, file_name=file_name)
-        at = len(view) - _END.size - count * _LENGTH.size
+        offset = len(view) - _END.size - count * _LENGTH.size
         self.tables = {
             fields[0]: HashTable(
                 count=fields[1], slots=fields[2], slot_bytes=fields[3],
                 table=fields[4], values=fields[5],
             )
-            for fields in (_LENGTH.unpack_from(view, at + i * _LENGTH.size) for i in range(count))
+            for fields in (_LENGTH.unpack_from(view, offset + i * _LENGTH.size) for i in range(count))
         }  # fmt: skip
 
     def corrupt(self) -> CorruptFileError:
@@ -136,19 +136,19 @@ class HashFile:
         """Return where the values of keys, by row number, begin in the file; -1 where absent."""
         key_data, key_offsets = keys
         lengths = key_offsets[rows + 1] - key_offsets[rows]
-        found = np.full(len(rows), -1, np.int64)
+        row_places = np.full(len(rows), -1, np.int64)
         for length in np.unique(lengths).tolist():
             table = self.tables.get(length)
             if table is None:
                 continue
-            some = np.flatnonzero(lengths == length)
-            places = np.empty(len(some), np.int64)
+            matching = np.flatnonzero(lengths == length)
+            places = np.empty(len(matching), np.int64)
             _find(
                 read_only(self.data), table.table, table.slots, table.slot_bytes, length,
-                hashes[rows[some]], read_only(key_data), key_offsets[rows[some]], places,
+                hashes[rows[matching]], read_only(key_data), key_offsets[rows[matching]], places,
             )  # fmt: skip
-            found[some] = np.where(places > 0, places + table.values, -1)
-        return found
+            row_places[matching] = np.where(places > 0, places + table.values, -1)
+        return row_places
 
     def values(self, places: Longs) -> tuple[Longs, Longs]:
         """Return where values begin and end, from what `find` gave."""
@@ -162,9 +162,9 @@ class HashFile:
 
 
 @compiled
-def _same(data: Bytes, at: Any, keys: Bytes, start: Any, length: int) -> bool:
+def _same(data: Bytes, offset: Any, keys: Bytes, start: Any, length: int) -> bool:
     for byte in range(length):  # noqa: SIM110 -- compiled
-        if data[at + byte] != keys[start + byte]:
+        if data[offset + byte] != keys[start + byte]:
             return False
     return True
 

@@ -19,9 +19,9 @@ def time_text(millis: int, precision: int) -> str:
     """Return milliseconds of a day as hh:mm:ss, with decimals to the last that is not zero, at most
     `precision` and at least one; none for precision 0.
     """
-    seconds, rest = divmod(millis, 1000)
+    seconds, remainder = divmod(millis, 1000)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    decimals = f"{rest:03d}".rstrip("0") or "0"
+    decimals = f"{remainder:03d}".rstrip("0") or "0"
     return f"{text}.{decimals[:precision]}" if precision else text
 
 

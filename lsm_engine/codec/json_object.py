@@ -127,9 +127,9 @@ class JsonObject:
             raise self._refusal(name, "there")
         return value
 
-    def _refusal(self, name: str, wanted: str) -> CorruptFileError:
+    def _refusal(self, name: str, expected: str) -> CorruptFileError:
         return CorruptFileError(
-            f"member {name!r} is not {wanted}; restore the file",
+            f"member {name!r} is not {expected}; restore the file",
             file=self.file_name,
             member=name,
             value=repr(self.members.get(name))[:80],
@@ -177,8 +177,8 @@ def _check_itself(data: bytes, members: dict[str, Any], file_name: str) -> None:
 
     Other clients that write a document anew leave the member out: then nothing is known.
     """
-    found = members.pop(CHECKSUM, None)
-    if found is None:
+    stored = members.pop(CHECKSUM, None)
+    if stored is None:
         refuse_damaged_names(members, (CHECKSUM,), file_name=file_name)
         for name, value in members.items():
             if name != "comment" and isinstance(value, str) and _A_CHECKSUM.fullmatch(value):
@@ -194,7 +194,7 @@ def _check_itself(data: bytes, members: dict[str, Any], file_name: str) -> None:
             "the document is damaged: its checksum differs; restore the file, or if it was edited on "
             f"purpose take member {CHECKSUM!r} out of it",
             file=file_name,
-            expected=str(found)[:40],
+            expected=str(stored)[:40],
         )
 
 

@@ -115,14 +115,14 @@ def _signed(width: int) -> _Reader:
 
 def _floating(little: str, big: str, width: int) -> _Reader:
     sign = 1 << (8 * width - 1)
-    every = (1 << (8 * width)) - 1
+    mask = (1 << (8 * width)) - 1
     # Java and NumPy agree on this one of the many patterns of NaN; its sign bit is clear.
     nan = int.from_bytes(struct.pack(big, float("nan")), "big") & ~sign
 
     def read(stored: bytes, slot: int) -> bytes:
         (value,) = struct.unpack_from(little, stored, slot)
         bits = nan if value != value else int.from_bytes(struct.pack(big, value + 0.0), "big")
-        return (bits ^ every if bits & sign else bits | sign).to_bytes(width, "big")
+        return (bits ^ mask if bits & sign else bits | sign).to_bytes(width, "big")
 
     return read
 
@@ -144,17 +144,17 @@ def _terminated_piece(stored: bytes, slot: int) -> bytes:
 
 def _behind(stored: bytes, slot: int) -> bytes:
     length, offset = struct.unpack_from("<II", stored, slot)
-    found = stored[4 + offset : 4 + offset + length]
-    if len(found) != length:
+    value_bytes = stored[4 + offset : 4 + offset + length]
+    if len(value_bytes) != length:
         raise _corrupt("a stored key value lies outside its row", stored)
-    return found
+    return value_bytes
 
 
 def _wide_decimal(stored: bytes, slot: int) -> bytes:
-    found = _behind(stored, slot)
-    if not 1 <= len(found) <= 16:
+    value_bytes = _behind(stored, slot)
+    if not 1 <= len(value_bytes) <= 16:
         raise _corrupt("a stored decimal has no byte or more than 16", stored)
-    value = int.from_bytes(found, "big", signed=True)
+    value = int.from_bytes(value_bytes, "big", signed=True)
     return (value + (1 << 127)).to_bytes(16, "big")
 
 

@@ -77,10 +77,11 @@ WITHOUT_STATS = tuple(
 
 def entries_of(table: pa.Table) -> list[ManifestEntry]:
     """Return the rows of a decoded manifest as entries; columns that are not there are null."""
-    nothing = [None] * table.num_rows
-    held = set(table.column_names)
+    nulls = [None] * table.num_rows
+    column_names = set(table.column_names)
     values = {
-        name: _values(table.column(name)) if name in held else nothing for name in MANIFEST_COLUMNS
+        name: _values(table.column(name)) if name in column_names else nulls
+        for name in MANIFEST_COLUMNS
     }
     return [
         ManifestEntry(
@@ -113,11 +114,11 @@ def _tuples(lists: pa.Array) -> Iterable[tuple[Any, ...] | None]:
     # Several times faster than a Python list per row by way of scalars.
     items = lists.values.to_pylist()
     ends = lists.offsets.to_pylist()
-    made = (tuple(items[begin:end]) for begin, end in pairwise(ends))
+    tuples = (tuple(items[begin:end]) for begin, end in pairwise(ends))
     if not lists.null_count:
-        return made
+        return tuples
     valid = lists.is_valid().to_pylist()
-    return (value if held else None for value, held in zip(made, valid, strict=True))
+    return (value if is_valid else None for value, is_valid in zip(tuples, valid, strict=True))
 
 
 def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
@@ -127,7 +128,9 @@ def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
     columns = [values[name] for name in names]
     key_stats = _stats_of(values, "_FILE._KEY_STATS")
     value_stats = _stats_of(values, "_FILE._VALUE_STATS")
-    for row, keys, others in zip(zip(*columns, strict=True), key_stats, value_stats, strict=True):
+    for row, keys, value_columns in zip(
+        zip(*columns, strict=True), key_stats, value_stats, strict=True
+    ):
         (
             name, size, rows, min_key, max_key, min_sequence, max_sequence, schema_id, level,
             extra_files, created, deletes, index, source, stats_columns, external, first_row,
@@ -140,7 +143,7 @@ def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
             min_key=min_key,
             max_key=max_key,
             key_stats=keys,
-            value_stats=others,
+            value_stats=value_columns,
             min_sequence_number=min_sequence,
             max_sequence_number=max_sequence,
             schema_id=schema_id,
@@ -197,16 +200,16 @@ def decode_manifest_list(data: bytes, *, file_name: str) -> list[ManifestFileMet
     return _metas_of(decode_manifest_list_table(data, file_name=file_name))
 
 
-def decode_manifest_lists(opened: Sequence[Container]) -> list[list[ManifestFileMeta]]:
+def decode_manifest_lists(containers: Sequence[Container]) -> list[list[ManifestFileMeta]]:
     """Return the manifests of small lists: many cost little more than one.
 
     Of lists whose schemas differ, nothing. What is raised may name another of them.
     """
-    joined = decode_joined(opened)
+    joined = decode_joined(containers)
     if joined is None:
         return []
-    name, known = opened[0].file_name, MANIFEST_LIST_COLUMNS
-    table = known_columns(joined[0], known, [*known], file_name=name, version=ENTRY_VERSION)
+    name, columns = containers[0].file_name, MANIFEST_LIST_COLUMNS
+    table = known_columns(joined[0], columns, [*columns], file_name=name, version=ENTRY_VERSION)
     _check_list(table, name)
     metas = iter(_metas_of(table))
     return [list(islice(metas, count)) for count in joined[1]]

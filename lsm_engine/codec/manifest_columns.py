@@ -111,7 +111,7 @@ INDEX_MANIFEST_COLUMNS: Mapping[str, KnownColumn] = {
 
 def decode_known(
     data: bytes,
-    known: Mapping[str, KnownColumn],
+    known_columns_by_name: Mapping[str, KnownColumn],
     *,
     file_name: str,
     version: int,
@@ -122,34 +122,37 @@ def decode_known(
     Columns that the writer left out are null. Raises CorruptFileError where a required column is
     missing or null or a column has another type, UnsupportedError for another format version.
     """
-    chosen = [name for name in known if columns is None or name in columns]
-    found = decode_table(data, file_name=file_name, columns={*chosen, "_VERSION"})
-    return known_columns(found, known, chosen, file_name=file_name, version=version)
+    chosen = [name for name in known_columns_by_name if columns is None or name in columns]
+    decoded = decode_table(data, file_name=file_name, columns={*chosen, "_VERSION"})
+    return known_columns(
+        decoded, known_columns_by_name, chosen, file_name=file_name, version=version
+    )
 
 
 def known_columns(
-    found: pa.Table,
-    known: Mapping[str, KnownColumn],
+    decoded: pa.Table,
+    columns_by_name: Mapping[str, KnownColumn],
     chosen: Sequence[str],
     *,
     file_name: str,
     version: int,
 ) -> pa.Table:
     """Return some of the known columns of what was decoded; raises as `decode_known` does."""
-    _check_version(found, version, file_name)
-    held = dict(zip(found.column_names, found.columns, strict=True))
+    _check_version(decoded, version, file_name)
+    decoded_columns = dict(zip(decoded.column_names, decoded.columns, strict=True))
     arrays = [
-        _column(held.get(name), known[name], name, found.num_rows, file_name) for name in chosen
+        _column(decoded_columns.get(name), columns_by_name[name], name, decoded.num_rows, file_name)
+        for name in chosen
     ]
     return pa.Table.from_arrays(arrays, names=chosen)
 
 
-def _check_version(found: pa.Table, version: int, file_name: str) -> None:
-    if "_VERSION" not in found.column_names:
+def _check_version(decoded: pa.Table, version: int, file_name: str) -> None:
+    if "_VERSION" not in decoded.column_names:
         raise CorruptFileError(
             "the file is no such metadata file: it has no version", file=file_name
         )
-    versions = pc.unique(found.column("_VERSION")).to_pylist()
+    versions = pc.unique(decoded.column("_VERSION")).to_pylist()
     if any(value != version for value in versions):
         raise UnsupportedError(
             f"format version {versions} is not {version}, the one this version reads",

@@ -44,11 +44,11 @@ class ManifestCopier:
 
         `stands`: bool[n], of each of its entries. Raises as `decode_manifest` does.
         """
-        at = 0
+        offset = 0
         for content, bounds in _places(data, file_name):
             count = len(bounds) - 1
-            rows = np.flatnonzero(stands[at : at + count])
-            at += count
+            rows = np.flatnonzero(stands[offset : offset + count])
+            offset += count
             starts = bounds[rows]
             copied, ends = gather_pieces(content, starts, bounds[rows + 1] - starts)
             yield from self._added(copied, ends)
@@ -65,9 +65,9 @@ class ManifestCopier:
             first = last
             is_full = self._count == self._entries_max or growing.size >= self._target
             if is_full or growing.content_bytes > _content_max(growing.size):
-                yield from self.rest()
+                yield from self.remainder()
 
-    def rest(self) -> Iterator[tuple[EncodedContainer, int]]:
+    def remainder(self) -> Iterator[tuple[EncodedContainer, int]]:
         """Yield the manifest that is not full yet, if there is one."""
         growing, count = self._growing, self._count
         self._growing, self._count = None, 0
@@ -87,6 +87,8 @@ def _places(data: bytes, file_name: str) -> Iterator[tuple[Bytes, Longs]]:
     if container.schema == _OWN_SCHEMA:
         yield from AvroRecords(container, flat=True).places()
         return
-    encoded = [entry_bytes(one) for one in entries_of(decode_manifest(data, file_name=file_name))]
+    encoded = [
+        entry_bytes(entry) for entry in entries_of(decode_manifest(data, file_name=file_name))
+    ]
     bounds = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     yield np.frombuffer(b"".join(encoded), np.uint8), bounds

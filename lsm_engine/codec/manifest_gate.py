@@ -25,7 +25,7 @@ GATE_COLUMNS = (
 _ROW_TRACKING = "row tracking (row-tracking.enabled)"
 _DATA_EVOLUTION = "data evolution (data-evolution.enabled)"
 _EXTERNAL_PATHS = "files outside the table (data-file.external-paths)"
-_EXTENSIONS = tuple(f".{each.value}" for each in FileFormat)
+_EXTENSIONS = tuple(f".{file_format.value}" for file_format in FileFormat)
 _OTHER_CONTAINERS = {b"ORC": "orc", b"PAR1": "parquet"}
 """How files of other formats than Avro begin, as `manifest.format` names them."""
 
@@ -48,9 +48,9 @@ def refuse_row_id_entries(entries: pa.Table, *, file_name: str, table: str) -> N
         ("_FILE._WRITE_COLS", _DATA_EVOLUTION),
         ("_FILE._EXTERNAL_PATH", _EXTERNAL_PATHS),
     ):
-        held = entries.column(column)
-        if held.null_count < len(held):
-            raise _refusal(feature, _first(names, pc.is_valid(held)), table, manifest=file_name)
+        values = entries.column(column)
+        if values.null_count < len(values):
+            raise _refusal(feature, _first(names, pc.is_valid(values)), table, manifest=file_name)
 
 
 def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
@@ -64,13 +64,13 @@ def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> 
             table,
             manifest=file_name,
         )
-    known = pc.ends_with(names, pattern=_EXTENSIONS[0])
+    has_extension = pc.ends_with(names, pattern=_EXTENSIONS[0])
     for extension in _EXTENSIONS[1:]:
-        known = pc.or_(known, pc.ends_with(names, pattern=extension))
-    if entries.num_rows and not pc.all(known).as_py():
+        has_extension = pc.or_(has_extension, pc.ends_with(names, pattern=extension))
+    if entries.num_rows and not pc.all(has_extension).as_py():
         raise _refusal(
             "data files in another format than parquet, orc and avro",
-            _first(names, pc.invert(known)),
+            _first(names, pc.invert(has_extension)),
             table,
             manifest=file_name,
         )

@@ -31,21 +31,23 @@ def rows_of(entries: Sequence[ManifestEntry], *, with_stats: bool = False) -> pa
         members |= _stats_members("_FILE._KEY_STATS", [file.key_stats for file in files])
         members |= _stats_members("_FILE._VALUE_STATS", [file.value_stats for file in files])
     columns = []
-    for name, known in MANIFEST_COLUMNS.items():
+    for name, column_type in MANIFEST_COLUMNS.items():
         if name in members:
-            columns.append(pa.array(members[name], known.kind))
+            columns.append(pa.array(members[name], column_type.kind))
         elif name in _MEMBERS:
-            columns.append(pa.array([getattr(file, _MEMBERS[name]) for file in files], known.kind))
+            columns.append(
+                pa.array([getattr(file, _MEMBERS[name]) for file in files], column_type.kind)
+            )
         else:
-            columns.append(pa.nulls(len(entries), known.kind))
+            columns.append(pa.nulls(len(entries), column_type.kind))
     return pa.Table.from_arrays(columns, names=list(MANIFEST_COLUMNS))
 
 
 def _stats_members(prefix: str, stats: Sequence[SimpleStats]) -> dict[str, list[Any]]:
     return {
-        f"{prefix}._MIN_VALUES": [one.min_values for one in stats],
-        f"{prefix}._MAX_VALUES": [one.max_values for one in stats],
-        f"{prefix}._NULL_COUNTS": [one.null_counts for one in stats],
+        f"{prefix}._MIN_VALUES": [stat.min_values for stat in stats],
+        f"{prefix}._MAX_VALUES": [stat.max_values for stat in stats],
+        f"{prefix}._NULL_COUNTS": [stat.null_counts for stat in stats],
     }
 
 

@@ -27,30 +27,32 @@ _SHORT = 4
 
 
 def refuse_damaged_names(
-    members: Mapping[str, Any], known: Collection[str], *, file_name: str
+    members: Mapping[str, Any], expected_names: Collection[str], *, file_name: str
 ) -> None:
     """Raise CorruptFileError for an unknown member whose name resembles a known one that is missing."""
-    unknown = members.keys() - known
+    unknown = members.keys() - expected_names
     if not unknown:
         return
-    missing = sorted(set(known) - members.keys())
+    missing = sorted(set(expected_names) - members.keys())
     for name in sorted(unknown):
-        for wanted in missing:
-            if _resembles(name, wanted):
+        for missing_name in missing:
+            if _resembles(name, missing_name):
                 raise CorruptFileError(
-                    f"member {name!r} seems to be {wanted!r} with damage to its name; restore the file",
+                    f"member {name!r} seems to be {missing_name!r} with damage to its name; restore the file",
                     file=file_name,
                     member=name,
                 )
 
 
-def _resembles(name: str, wanted: str) -> bool:
+def _resembles(name: str, missing_name: str) -> bool:
     """Whether a few flipped bits, other case or swapped characters lead from one name to the other."""
-    if name.lower() == wanted.lower():
+    if name.lower() == missing_name.lower():
         return True
-    if len(name) != len(wanted):
+    if len(name) != len(missing_name):
         return False
-    differing = sum(one != other for one, other in zip(name, wanted, strict=True))
-    if len(wanted) <= _SHORT:
+    differing = sum(
+        character != expected for character, expected in zip(name, missing_name, strict=True)
+    )
+    if len(missing_name) <= _SHORT:
         return differing == 1
-    return differing <= 2 or sorted(name) == sorted(wanted)
+    return differing <= 2 or sorted(name) == sorted(missing_name)

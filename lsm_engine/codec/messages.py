@@ -32,17 +32,17 @@ def decode_message(data: bytes, kind: type[T]) -> T:
 
     Raises CorruptFileError where the text is no such record.
     """
-    found = parse_object(data, file_name=kind.__name__)
+    document = parse_object(data, file_name=kind.__name__)
     try:
-        made = _made(dict(found.members), kind)
+        message = _from_json(dict(document.members), kind)
     except (TypeError, ValueError, KeyError, AssertionError, RecursionError) as cause:
         if isinstance(cause, CorruptFileError):
             raise
         raise CorruptFileError(
             f"the text is no {kind.__name__}: {str(cause)[:120]}", message_kind=kind.__name__
         ) from cause
-    assert isinstance(made, kind)
-    return made
+    assert isinstance(message, kind)
+    return message
 
 
 def _members(kind: type) -> tuple[str, ...] | None:
@@ -55,12 +55,12 @@ _members_of = cast(
 )  # mypy: type is Hashable
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return what the JSON writer, which asks for what it does not know, writes in place of a value."""
     names = _members_of(type(value))  # first, as nearly all are records
     if names is not None:
         return {
-            name: _plain(member) if isinstance(member, dict) else member
+            name: _to_json(member) if isinstance(member, dict) else member
             for name in names
             if (member := getattr(value, name)) is not None
         }
@@ -70,29 +70,29 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
         return {
-            _plain(key) if isinstance(key, bytes | Enum) else key: item
+            _to_json(key) if isinstance(key, bytes | Enum) else key: item
             for key, item in value.items()
         }
     raise TypeError(f"{value!r} cannot be part of a message")
 
 
 _WRITER = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), check_circular=False, default=_plain
+    ensure_ascii=False, separators=(",", ":"), check_circular=False, default=_to_json
 )
 
 
-def _made(value: Any, kind: Any) -> Any:
+def _from_json(value: Any, kind: Any) -> Any:
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        others = [option for option in get_args(kind) if option is not NoneType]
-        return None if value is None else _made(value, others[0])
+        options = [option for option in get_args(kind) if option is not NoneType]
+        return None if value is None else _from_json(value, options[0])
     if origin is tuple:
         item = get_args(kind)[0]
-        return tuple(_made(part, item) for part in _expected(value, list))
+        return tuple(_from_json(part, item) for part in _expected(value, list))
     if origin is not None and issubclass(origin, Mapping):
         name, item = get_args(kind)
         members = _expected(value, dict).items()
-        return {_made(key, name): _made(part, item) for key, part in members}
+        return {_from_json(key, name): _from_json(part, item) for key, part in members}
     if is_dataclass(kind):
         return _record(_expected(value, dict), kind)
     if issubclass(kind, Enum):
@@ -107,16 +107,16 @@ def _made(value: Any, kind: Any) -> Any:
 
 def _record(members: dict[str, Any], kind: Any) -> Any:
     hints = get_type_hints(kind)
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for member in fields(kind):
         if member.name in members:
-            given[member.name] = _made(members[member.name], hints[member.name])
+            values[member.name] = _from_json(members[member.name], hints[member.name])
         elif member.default is MISSING and member.default_factory is MISSING:
             # None is left out when written; a member without default may still be None.
-            given[member.name] = _made(None, hints[member.name])
+            values[member.name] = _from_json(None, hints[member.name])
         elif NoneType in get_args(hints[member.name]):
-            given[member.name] = None
-    return kind(**given)
+            values[member.name] = None
+    return kind(**values)
 
 
 def _expected(value: Any, kind: type) -> Any:

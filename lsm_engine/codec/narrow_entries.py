@@ -18,7 +18,7 @@ def narrowed(entries: pa.Table) -> pa.Table:
 
     Columns without a value are left out.
     """
-    made = {}
+    columns = {}
     for name, column in zip(entries.column_names, entries.columns, strict=True):
         if column.null_count == len(column):
             continue
@@ -30,8 +30,8 @@ def narrowed(entries: pa.Table) -> pa.Table:
             ends = pc.min_max(column)
             least, most = ends["min"].as_py(), ends["max"].as_py()
             column = column.cast(_narrowest(least, most))
-        made[name] = column
-    return pa.table(made)
+        columns[name] = column
+    return pa.table(columns)
 
 
 def _narrowest(least: int, most: int) -> pa.DataType:
@@ -49,11 +49,11 @@ def widened(entries: pa.Table, columns: Collection[str]) -> pa.Table:
 
     Empty lists of extra files have become null, which means the same.
     """
-    held = set(entries.column_names)
-    made = {}
-    for name, known in MANIFEST_COLUMNS.items():
-        if name in held:
-            made[name] = entries.column(name).cast(known.kind)
+    column_names = set(entries.column_names)
+    wide_columns = {}
+    for name, column_type in MANIFEST_COLUMNS.items():
+        if name in column_names:
+            wide_columns[name] = entries.column(name).cast(column_type.kind)
         elif name in columns:
-            made[name] = pa.nulls(entries.num_rows, known.kind)
-    return pa.table(made)
+            wide_columns[name] = pa.nulls(entries.num_rows, column_type.kind)
+    return pa.table(wide_columns)

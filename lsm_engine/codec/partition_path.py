@@ -64,7 +64,7 @@ def partition_path(
 
 def escape(text: str) -> str:
     """Return text with what a directory name must not hold as %XX."""
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _texts(column: pa.Array, kind: ScalarType, *, legacy: bool) -> list[str | None]:

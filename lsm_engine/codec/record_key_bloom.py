@@ -155,14 +155,14 @@ def decode_record_key_bloom(
         size = _decoded_size(stored)
         text = np.frombuffer(stored, np.uint8)
         bits, hashes = _head(stored, 0)
-        at, count = 0, 1
+        offset, count = 0, 1
         if kind is BloomFilterType.DYNAMIC_V0:
             _, _, count = _ROWS.unpack(_decoded(stored, _HEAD.size, _ROWS.size))
-            at = _HEAD.size + _ROWS.size
+            offset = _HEAD.size + _ROWS.size
         row_size = _HEAD.size + -(-bits // 8)
-        if count < 1 or size != at + count * row_size:
+        if count < 1 or size != offset + count * row_size:
             raise ValueError("the size is not that of its rows")
-        starts = range(at, size, row_size)
+        starts = range(offset, size, row_size)
         if any(_head(stored, start) != (bits, hashes) for start in starts):
             raise ValueError("rows of several shapes")
     except (struct.error, ValueError, binascii.Error) as cause:
@@ -175,27 +175,27 @@ def decode_record_key_bloom(
     return RecordKeyBloom(
         bit_count=bits,
         hash_count=hashes,
-        rows=tuple((text[4 * whole :], before) for whole, before in rows),
+        rows=tuple((text[4 * groups :], before) for groups, before in rows),
     )
 
 
 def _decoded_size(stored: bytes) -> int:
     """Return how many bytes a base64 text holds; ValueError if it is none. Filters are long."""
-    whole = max(0, len(stored) - 4) & ~3
-    if not _is_base64(np.frombuffer(stored, np.uint8, whole)):
+    aligned_size = max(0, len(stored) - 4) & ~3
+    if not _is_base64(np.frombuffer(stored, np.uint8, aligned_size)):
         raise ValueError("not base64")
-    return whole // 4 * 3 + len(base64.b64decode(stored[whole:], validate=True))
+    return aligned_size // 4 * 3 + len(base64.b64decode(stored[aligned_size:], validate=True))
 
 
-def _decoded(stored: bytes, at: int, count: int) -> bytes:
+def _decoded(stored: bytes, offset: int, count: int) -> bytes:
     """Return some of the bytes that a base64 text holds."""
-    whole, before = divmod(at, 3)
-    text = stored[4 * whole : 4 * (whole + -(-(before + count) // 3))]
+    groups, before = divmod(offset, 3)
+    text = stored[4 * groups : 4 * (groups + -(-(before + count) // 3))]
     return base64.b64decode(text, validate=True)[before : before + count]
 
 
-def _head(stored: bytes, at: int) -> tuple[int, int]:
-    version, hashes, kind, bits = _HEAD.unpack(_decoded(stored, at, _HEAD.size))
+def _head(stored: bytes, offset: int) -> tuple[int, int]:
+    version, hashes, kind, bits = _HEAD.unpack(_decoded(stored, offset, _HEAD.size))
     if version != _VERSION or kind != _MURMUR or not 0 < hashes <= _HASHES_MAX or bits <= 0:
         raise ValueError("an unknown version or hash")
     return bits, hashes
@@ -222,5 +222,5 @@ def _is_base64(text: Bytes) -> bool:
 def _add(rows: Bytes, row_of: Longs, places: npt.NDArray[np.int32]) -> None:
     for step in range(places.shape[0]):
         for key in range(places.shape[1]):
-            at = places[step, key]
-            rows[row_of[key], at >> 3] |= np.uint8(1 << (at & 7))
+            bit = places[step, key]
+            rows[row_of[key], bit >> 3] |= np.uint8(1 << (bit & 7))

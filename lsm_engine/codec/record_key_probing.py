@@ -31,30 +31,34 @@ class RecordKeyBloom:
     hash_count: int
     rows: tuple[tuple[Bytes, int], ...]
 
-    def left(self, keys: "RecordKeys", asked: Longs) -> Longs:
+    def remaining(self, keys: "RecordKeys", candidates: Longs) -> Longs:
         """Return which of some keys, by ascending numbers, may be there.
 
         None is left only if none is there by all its bits; else the first eight of each decide.
         """
-        asks_most = 4 * len(asked) > len(keys)
-        left = []
+        asks_most = 4 * len(candidates) > len(keys)
+        parts = []
         for text, before in self.rows:
             placed = keys.placed(self.bit_count, before)
-            order, firsts = placed.in_order if asks_most else (asked, placed.firsts_of(asked))
+            order, firsts = (
+                placed.in_order if asks_most else (candidates, placed.firsts_of(candidates))
+            )
             hash_count = min(self.hash_count, _FIRST_HASHES)
-            some = np.empty(len(order), np.int32)
-            some = some[: _probe(text, hash_count, placed.places, firsts, order, some)]
-            some.sort()
-            if asks_most and len(asked) < len(keys):
-                at = np.minimum(np.searchsorted(asked, some), max(len(asked) - 1, 0))
-                some = some[asked[at] == some]
+            hits = np.empty(len(order), np.int32)
+            hits = hits[: _probe(text, hash_count, placed.places, firsts, order, hits)]
+            hits.sort()
+            if asks_most and len(candidates) < len(keys):
+                places_in_candidates = np.minimum(
+                    np.searchsorted(candidates, hits), max(len(candidates) - 1, 0)
+                )
+                hits = hits[candidates[places_in_candidates] == hits]
             if self.hash_count > _FIRST_HASHES:
                 shape = np.array([self.bit_count, self.hash_count, before], np.int64)
                 data = address_of(keys.data)
-                count = _confirm(text, shape, keys.first, data, keys.offsets, some)
-                some = some[:count]
-            left.append(some)
-        return np.unique(np.concatenate(left)).astype(np.int64)
+                count = _confirm(text, shape, keys.first, data, keys.offsets, hits)
+                hits = hits[:count]
+            parts.append(hits)
+        return np.unique(np.concatenate(parts)).astype(np.int64)
 
 
 class RecordKeys:
@@ -130,15 +134,15 @@ _SIX_BITS = read_only(_six_bits())
 @compiled
 def _murmur(data: int, start: Any, stop: Any, seed: np.uint32) -> np.uint32:
     mult = np.uint32(0x5BD1E995)
-    whole = start + ((stop - start) & ~3)
+    aligned_stop = start + ((stop - start) & ~3)
     mixed = np.uint32(seed ^ np.uint32(stop - start))
-    for index in range(start, whole, 4):
+    for index in range(start, aligned_stop, 4):
         word = np.uint32(np.uint32(load_u32(data + index)) * mult)
         word = np.uint32(np.uint32(word ^ (word >> np.uint32(24))) * mult)
         mixed = np.uint32(np.uint32(mixed * mult) ^ word)
-    left = stop - whole
-    if left > 0:
-        for byte in range(left):
+    tail_size = stop - aligned_stop
+    if tail_size > 0:
+        for byte in range(tail_size):
             # The last byte unshifted, those before it further up.
             piece = np.uint32(np.int32(load_i8(data + stop - 1 - byte)))
             mixed = np.uint32(mixed ^ np.uint32(piece << np.uint32(8 * byte)))
@@ -160,8 +164,8 @@ def _chain(data: int, offsets: Longs, chains: Chains) -> None:
 def _place(hashed: Any, bit_count: int, before: int) -> Any:
     """Return where a hash's bit is in a base64 text: the number of its letter, times 8, and the shift."""
     bit = np.int64(np.uint32(abs(np.int64(hashed)))) % bit_count
-    at = 8 * (before + (bit >> 3)) + 7 - (bit & 7)
-    return np.uint32(((at // 6) << 3) | (5 - at % 6))
+    bit_offset = 8 * (before + (bit >> 3)) + 7 - (bit & 7)
+    return np.uint32(((bit_offset // 6) << 3) | (5 - bit_offset % 6))
 
 
 @compiled
@@ -184,40 +188,40 @@ def _probe(
     places: Places,
     firsts: Places,
     order: Longs,
-    left: Numbers,
+    survivors: Numbers,
 ) -> Any:
     # Bit by bit for all keys, without a branch that depends on one: a wrong guess costs more than a bit.
     count = np.int64(0)
     for row in range(len(order)):
-        left[count] = row
+        survivors[count] = row
         count += _bit(text, firsts[0, row])
     for step in range(1, hash_count):
-        some, count = count, np.int64(0)
-        for number in range(some):
-            left[count] = row = left[number]
+        previous_count, count = count, np.int64(0)
+        for number in range(previous_count):
+            survivors[count] = row = survivors[number]
             place = firsts[step, row] if step < len(firsts) else places[step, order[row]]
             count += _bit(text, place)
     for number in range(count):
-        left[number] = order[left[number]]
+        survivors[number] = order[survivors[number]]
     return count
 
 
 @compiled
 def _confirm(
-    text: Bytes, shape: Longs, first: Chains, data: int, offsets: Longs, left: Numbers
+    text: Bytes, shape: Longs, first: Chains, data: int, offsets: Longs, survivors: Numbers
 ) -> Any:
     bit_count, hash_count, before = shape[0], shape[1], shape[2]
-    known = first.shape[0]
+    chain_count = first.shape[0]
     count = np.int64(0)
-    for number in range(len(left)):
-        left[count] = key = left[number]
-        held = np.int64(1)
-        seed = np.uint32(first[known - 1, key])
+    for number in range(len(survivors)):
+        survivors[count] = key = survivors[number]
+        all_set = np.int64(1)
+        seed = np.uint32(first[chain_count - 1, key])
         # One key is enough for the file to be read, and reading says it of the others for less.
-        for _ in range(known, hash_count if count == 0 else known):
+        for _ in range(chain_count, hash_count if count == 0 else chain_count):
             seed = _murmur(data, offsets[key], offsets[key + 1], seed)
-            held = _bit(text, _place(np.int32(seed), bit_count, before))
-            if not held:
+            all_set = _bit(text, _place(np.int32(seed), bit_count, before))
+            if not all_set:
                 break
-        count += held
+        count += all_set
     return count

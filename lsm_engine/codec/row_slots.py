@@ -122,8 +122,8 @@ def timestamp_column(
     target = arrow_type(kind)
     per_milli, nanos_per_tick = (1000, 1000) if target.unit == "us" else (_NANOS_PER_MILLI, 1)
     limit = (2**63 - 1) // per_milli - 1
-    held = millis if valid is None else millis[valid]
-    if len(held) and (int(held.max()) > limit or int(held.min()) < -limit):
+    valid_millis = millis if valid is None else millis[valid]
+    if len(valid_millis) and (int(valid_millis.max()) > limit or int(valid_millis.min()) < -limit):
         raise UnsupportedError(
             f"a stored {type_text(kind)} lies outside what Arrow's {target} holds",
             kind=ErrorKind.UNSUPPORTED_TYPE,
@@ -145,8 +145,8 @@ def big_endian_decimals(array: pa.Array) -> tuple[Words, Longs]:
     differs = octets != sign
     first = np.where(differs.any(axis=1), differs.argmax(axis=1), 15)
     # The first byte that is kept must show the sign.
-    kept = octets[np.arange(len(octets)), first]
-    first = np.where((first > 0) & ((kept >= 0x80) != (sign[:, 0] >= 0x80)), first - 1, first)
+    leading = octets[np.arange(len(octets)), first]
+    first = np.where((first > 0) & ((leading >= 0x80) != (sign[:, 0] >= 0x80)), first - 1, first)
     columns = np.minimum(first[:, None] + np.arange(16), 16)
     padded = np.concatenate([octets, np.zeros((len(octets), 1), np.uint8)], axis=1)
     shifted = np.ascontiguousarray(np.take_along_axis(padded, columns, axis=1))

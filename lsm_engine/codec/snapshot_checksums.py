@@ -38,8 +38,8 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
     if text is None and lists is None:
         return snapshot
     if (match := _OF.search(text or "")) and match[1] != _mark(snapshot):
-        others = {key: properties[key] for key in properties if not key.startswith(_OURS)}
-        return replace(snapshot, properties=others or None)
+        other_properties = {key: properties[key] for key in properties if not key.startswith(_OURS)}
+        return replace(snapshot, properties=other_properties or None)
     return replace(
         snapshot,
         properties={key: properties[key] for key in properties if key not in (PROPERTY, LISTS)}
@@ -51,27 +51,27 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
 
 def _parsed(snapshot: Snapshot, text: str, file_name: str) -> Mapping[str, int]:
     form, *parts = _OF.sub("", text).split(" ")
-    found = [_PART.fullmatch(part) for part in parts]
+    matches = [_PART.fullmatch(part) for part in parts]
     names = _names(snapshot)
-    if form != FORM or not all(one and one[1] in names for one in found):
+    if form != FORM or not all(match and match[1] in names for match in matches):
         raise CorruptFileError(
             f"property {PROPERTY!r} holds no checksums of this snapshot's files; restore the file",
             file=file_name,
             value=text[:120],
         )
-    return {names[one[1]]: int(one[2], 16) for one in found if one}
+    return {names[match[1]]: int(match[2], 16) for match in matches if match}
 
 
 def stored_properties(snapshot: Snapshot) -> Mapping[str, str] | None:
     """Return the properties that a snapshot's file has: its own, its copy of lists, and its checksums."""
-    known = [
+    checksums = [
         f"{role}={checksum_text(checksum)}"
         for role, name in _names(snapshot).items()
         if (checksum := snapshot.checksum_of(name)) is not None
     ]
-    text = " ".join([FORM, f"of={_mark(snapshot)}", *known]) if known else None
-    kept = {LISTS: snapshot.manifest_lists, PROPERTY: text}
-    added = {name: text for name, text in kept.items() if text is not None}
+    text = " ".join([FORM, f"of={_mark(snapshot)}", *checksums]) if checksums else None
+    recorded = {LISTS: snapshot.manifest_lists, PROPERTY: text}
+    added = {name: text for name, text in recorded.items() if text is not None}
     return {**(snapshot.properties or {}), **added} if added else snapshot.properties
 
 

@@ -73,10 +73,10 @@ class SstWriter:
         bloom_at, bloom_size, bloom_entries = 0, 0, 0
         if bloom is not None:
             bloom_at, bloom_size, bloom_entries = self._position, len(bloom.bits), bloom.entries
-            self._put(bloom.bits.tobytes())
+            self._append(bloom.bits.tobytes())
         index = self._put_block(self._index())
         footer = (bloom_at, bloom_size, bloom_entries, index.offset, index.size, MAGIC)
-        self._put(_FOOTER.pack(*footer))
+        self._append(_FOOTER.pack(*footer))
 
     def _flush(self, entries: Entries, *, final: bool) -> None:
         bodies, starts, stops = _laid_out(entries, self._block_size)
@@ -115,10 +115,10 @@ class SstWriter:
             if len(packed) < len(body) - len(body) // 8:
                 kind, stored = _ZSTD, packed
         handle = Handle(offset=self._position, size=len(stored))
-        self._put(stored + _TRAILER.pack(kind, _checksum(stored, kind)))
+        self._append(stored + _TRAILER.pack(kind, _checksum(stored, kind)))
         return handle
 
-    def _put(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         self._write(data)
         self._position += len(data)
 
@@ -153,11 +153,11 @@ class SstFile:
         kind, checksum = _TRAILER.unpack_from(self._data, handle.offset + handle.size)
         if _checksum(stored, kind) != checksum:
             raise self.corrupt("a block does not match its checksum", offset=handle.offset)
-        return Block.of(self._unpacked(stored, kind), self)
+        return Block.parse(self._unpacked(stored, kind), self)
 
-    def corrupt(self, what: str, **facts: Any) -> CorruptFileError:
+    def corrupt(self, problem: str, **facts: Any) -> CorruptFileError:
         """Return the error that names this file."""
-        return CorruptFileError(f"{what}; the file is built anew", file=self.file_name, **facts)
+        return CorruptFileError(f"{problem}; the file is built anew", file=self.file_name, **facts)
 
     def _handles(self, index: "Block") -> Iterator[Handle]:
         for start, end in zip(index.value_starts.tolist(), index.value_ends.tolist(), strict=True):
@@ -210,18 +210,18 @@ class Block:
         return len(self.key_starts)
 
     @staticmethod
-    def of(body: Bytes, file: SstFile) -> "Block":
+    def parse(body: Bytes, file: SstFile) -> "Block":
         """Take a block's body apart."""
         starts, end = _entry_starts(body, file)
-        made = [np.zeros(len(starts), np.int64) for _ in range(4)]
-        if not _parse(read_only(body), read_only_longs(starts), end, *made):
+        arrays = [np.zeros(len(starts), np.int64) for _ in range(4)]
+        if not _parse(read_only(body), read_only_longs(starts), end, *arrays):
             raise file.corrupt("an entry lies outside its block")
         return Block(
             body=body,
-            key_starts=made[0],
-            key_ends=made[1],
-            value_starts=made[2],
-            value_ends=made[3],
+            key_starts=arrays[0],
+            key_ends=arrays[1],
+            value_starts=arrays[2],
+            value_ends=arrays[3],
         )
 
 
@@ -378,12 +378,12 @@ def _parse(
     for row in range(len(starts)):
         if starts[row] < 0 or starts[row] > end:
             return False
-        size, at = varint_at(body, starts[row], end)
-        if at < 0 or size > end - at:
+        size, offset = varint_at(body, starts[row], end)
+        if offset < 0 or size > end - offset:
             return False
-        key_starts[row], key_ends[row] = at, at + size
-        size, at = varint_at(body, at + size, end)
-        if at < 0 or size > end - at:
+        key_starts[row], key_ends[row] = offset, offset + size
+        size, offset = varint_at(body, offset + size, end)
+        if offset < 0 or size > end - offset:
             return False
-        value_starts[row], value_ends[row] = at, at + size
+        value_starts[row], value_ends[row] = offset, offset + size
     return True

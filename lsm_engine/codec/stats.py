@@ -95,8 +95,10 @@ def stats_of_each(
     file_count: int,
 ) -> list[SimpleStats]:
     """Return the statistics of each file, of all files at once; no bound where none is safe."""
-    kept = [_kept(*each) for each in zip(types, modes, columns, strict=True)]
-    pairs = [pa.concat_arrays([column.least, column.greatest]) for column in kept]
+    extremes = [
+        _limited_extremes(*arguments) for arguments in zip(types, modes, columns, strict=True)
+    ]
+    pairs = [pa.concat_arrays([column.least, column.greatest]) for column in extremes]
     stored = encode_stored(pairs, types, row_count=2 * file_count)
     least, greatest = stored[:file_count], stored[file_count:]
     too_long = [
@@ -105,23 +107,25 @@ def stats_of_each(
         if len(low) + len(high) > STATS_BYTES_MAX
     ]
     if too_long:
-        nothing = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
+        null_row = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
         for at in too_long:
-            least[at] = greatest[at] = nothing[0]
-    counts = [tuple(column.null_counts[index] for column in kept) for index in range(file_count)]
+            least[at] = greatest[at] = null_row[0]
+    counts = [
+        tuple(column.null_counts[index] for column in extremes) for index in range(file_count)
+    ]
     return [
         SimpleStats(min_values=low, max_values=high, null_counts=nulls)
         for low, high, nulls in zip(least, greatest, counts, strict=True)
     ]
 
 
-def _kept(kind: DataType, mode: StatsMode, column: ColumnExtremes) -> ColumnExtremes:
+def _limited_extremes(kind: DataType, mode: StatsMode, column: ColumnExtremes) -> ColumnExtremes:
     """Return what the format and a mode keep of a column."""
     count = len(column.null_counts)
     counts = column.null_counts if _is_counted(kind, mode) else [None] * count
     if not _keeps_bounds(kind, mode):
-        nothing = pa.nulls(count, arrow_type(kind))
-        return ColumnExtremes(least=nothing, greatest=nothing, null_counts=counts)
+        nulls = pa.nulls(count, arrow_type(kind))
+        return ColumnExtremes(least=nulls, greatest=nulls, null_counts=counts)
     least, greatest = column.least, column.greatest
     if pa.types.is_floating(least.type):
         # -0.0 and 0.0 are equal but have two orders; take the wider range.
@@ -131,9 +135,9 @@ def _kept(kind: DataType, mode: StatsMode, column: ColumnExtremes) -> ColumnExtr
         least = pc.utf8_slice_codeunits(least, 0, mode.length)
         greatest = pa.array(uppers, greatest.type)
     if least.null_count or greatest.null_count:
-        known = pc.and_(least.is_valid(), greatest.is_valid())
+        has_both = pc.and_(least.is_valid(), greatest.is_valid())
         unknown = pa.scalar(None, least.type)
-        least, greatest = (pc.if_else(known, each, unknown) for each in (least, greatest))
+        least, greatest = (pc.if_else(has_both, bounds, unknown) for bounds in (least, greatest))
     return ColumnExtremes(least=least, greatest=greatest, null_counts=counts)
 
 
@@ -172,24 +176,24 @@ class _ColumnStats:
         self.null_count += column.null_count
         if not self._keeps_bounds or column.null_count == len(column):
             return
-        wanted = arrow_type(self.kind)
-        if pa.types.is_floating(wanted) and pc.any(pc.is_nan(column)).as_py():
+        target_type = arrow_type(self.kind)
+        if pa.types.is_floating(target_type) and pc.any(pc.is_nan(column)).as_py():
             # Engines disagree on where NaN sorts, so no bound holds for all of them.
             self._keeps_bounds = False
             return
-        if column.type != wanted:
-            column = column.cast(wanted)
-        found = pc.min_max(column)
-        pair = pa.array([found["min"], found["max"]], wanted)
+        if column.type != target_type:
+            column = column.cast(target_type)
+        min_max = pc.min_max(column)
+        pair = pa.array([min_max["min"], min_max["max"]], target_type)
         if self._extremes is not None:
             both = pc.min_max(pa.concat_arrays([self._extremes, pair]))
-            pair = pa.array([both["min"], both["max"]], wanted)
+            pair = pa.array([both["min"], both["max"]], target_type)
         self._extremes = pair
 
     def extremes(self) -> ColumnExtremes:
         """Return minimum and maximum; null if they are not known."""
-        known = self._extremes if self._keeps_bounds else None
-        pair = pa.nulls(2, arrow_type(self.kind)) if known is None else known
+        extremes = self._extremes if self._keeps_bounds else None
+        pair = pa.nulls(2, arrow_type(self.kind)) if extremes is None else extremes
         return ColumnExtremes(
             least=pair.slice(0, 1), greatest=pair.slice(1), null_counts=[self.null_count]
         )

@@ -25,16 +25,16 @@ class TableStatistics:
 
 def decode_statistics(data: bytes, *, file_name: str) -> TableStatistics:
     """Return the statistics in a file; raises CorruptFileError, naming it, for anything else."""
-    found = parse_object(data, file_name=file_name)
-    columns = found.object_map("colStats")
+    document = parse_object(data, file_name=file_name)
+    columns = document.object_map("colStats")
     return TableStatistics(
-        snapshot_id=found.long("snapshotId"),
-        schema_id=found.long("schemaId"),
-        merged_record_count=found.optional_count("mergedRecordCount"),
-        merged_record_size=found.optional_count("mergedRecordSize"),
+        snapshot_id=document.long("snapshotId"),
+        schema_id=document.long("schemaId"),
+        merged_record_count=document.optional_count("mergedRecordCount"),
+        merged_record_size=document.optional_count("mergedRecordSize"),
         column_stats=None
         if columns is None
-        else json.dumps(found.members["colStats"], ensure_ascii=False, default=str),
+        else json.dumps(document.members["colStats"], ensure_ascii=False, default=str),
         null_counts={
             name: column.optional_count("nullCount") for name, column in (columns or {}).items()
         },

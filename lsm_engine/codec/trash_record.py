@@ -27,27 +27,28 @@ def encode_trash(record: TrashRecord) -> bytes:
 
 def decode_trash(data: bytes, *, name: str, file_name: str) -> TrashRecord:
     """Return a record; raises CorruptFileError, and UnsupportedError for a newer version."""
-    found = parse_object(data, file_name=file_name)
-    if found.long("version") > VERSION:
+    document = parse_object(data, file_name=file_name)
+    if document.long("version") > VERSION:
         raise UnsupportedError("the trash record is newer than this version", file=file_name)
-    names, tags = found.texts("tagNames"), found.texts("tags")
+    names, tags = document.texts("tagNames"), document.texts("tags")
     if len(names) != len(tags):
         raise CorruptFileError("a trash record names other tags than it holds", file=file_name)
     return TrashRecord(
         name=name,
-        created_millis=found.long("createdMillis"),
-        reason=found.text("reason"),
-        branch=found.text("branch"),
+        created_millis=document.long("createdMillis"),
+        reason=document.text("reason"),
+        branch=document.text("branch"),
         snapshots=tuple(
-            decode_snapshot(text.encode(), file_name=file_name) for text in found.texts("snapshots")
+            decode_snapshot(text.encode(), file_name=file_name)
+            for text in document.texts("snapshots")
         ),
         changelogs=tuple(
             decode_snapshot(text.encode(), file_name=file_name)
-            for text in found.texts("changelogs")
+            for text in document.texts("changelogs")
         ),
         tags=tuple(
             decode_tag(text.encode(), name=name, file_name=file_name)
             for name, text in zip(names, tags, strict=True)
         ),
-        paths=found.texts("paths"),
+        paths=document.texts("paths"),
     )

@@ -42,7 +42,7 @@ def append_groups(
     groups: list[tuple[DataFileMeta, ...]] = []
     for stretch in _stretches(arranged, sizes, in_order=in_order, must_rewrite=must_rewrite):
         for group in _filled(stretch, sizes):
-            chosen = tuple(group) if full else _due(group, sizes, in_order=in_order)
+            chosen = tuple(group) if full else _is_worth_it(group, sizes, in_order=in_order)
             if len(chosen) > 1 or (full and any(file.file_name in must_rewrite for file in chosen)):
                 groups.append(tuple(sorted(chosen, key=_age)))
     return groups
@@ -69,12 +69,12 @@ def row_range_groups(
         stretches[-1].append(group)
         size, end = size + added, row_ids_of(group[0]).stop
     least = 2 if full else sizes.min_file_count
-    found = []
+    groups = []
     for stretch in stretches:
-        heavy, rest = ([], stretch) if full else _split_off(stretch)
-        parts = [*heavy, tuple(file for group in rest for file in group)]
-        found += [part for part in parts if len(part) >= least]
-    return found
+        heavy, light = ([], stretch) if full else _split_off(stretch)
+        parts = [*heavy, tuple(file for group in light for file in group)]
+        groups += [part for part in parts if len(part) >= least]
+    return groups
 
 
 def _size(group: Iterable[DataFileMeta]) -> int:
@@ -139,7 +139,7 @@ def _filled(
         yield group
 
 
-def _due(
+def _is_worth_it(
     group: Sequence[DataFileMeta], sizes: AppendSizes, *, in_order: bool
 ) -> tuple[DataFileMeta, ...]:
     total = sum(file.file_size for file in group)
@@ -153,5 +153,5 @@ def _due(
             start = index + 1
         elif not in_order:
             break
-    rest = tuple(group[start:])
-    return rest if len(rest) >= sizes.min_file_count else ()
+    tail = tuple(group[start:])
+    return tail if len(tail) >= sizes.min_file_count else ()

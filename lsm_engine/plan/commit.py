@@ -69,7 +69,7 @@ class SnapshotFiles:
     changelog_manifest_list_size: int | None = None
     index_manifest: str | None = None
     checksums: Mapping[str, int] = field(default_factory=dict)  # of these and the schema, by name
-    named: tuple[
+    named_manifests: tuple[
         ManifestFileMeta, ...
     ] = ()  # manifests that the snapshot names, for readers from afar
     lists: Mapping[str, bytes] = field(default_factory=dict)  # what lists hold, for them too
@@ -92,14 +92,14 @@ def plan_commit(
     `change` is what was chosen on `base` (never on an older one). `counts_differ`: writers may give a
     new partition different numbers of buckets, as its size asks. `tracks_rows`: new rows get ids.
     """
-    assert step.kind is CommitKind.OVERWRITE or not change.gone, step.kind
+    assert step.kind is CommitKind.OVERWRITE or not change.deleted, step.kind
     if base is not None and base.id >= LONG_MAX:
         raise UnsupportedError(
             "the table has no snapshot id left: its newest is the largest there can be; roll back to "
             "an older snapshot, or copy the rows to a new table",
             snapshot_id=base.id,
         )
-    deletes = (_entry_like(entry, EntryKind.DELETE) for entry in change.gone)
+    deletes = (_entry_like(entry, EntryKind.DELETE) for entry in change.deleted)
     delta = (*deletes, *(_entry_like(entry, EntryKind.ADD) for entry in change.back), *step.delta)
     next_row_id = None if base is None else base.next_row_id
     if tracks_rows:
@@ -116,7 +116,7 @@ def plan_commit(
         base=base,
         change=change,
         delta=delta,
-        overwritten=frozenset((entry.partition, entry.bucket) for entry in change.gone),
+        overwritten=frozenset((entry.partition, entry.bucket) for entry in change.deleted),
         scope=_scope(step, base, planned_on, None if counts_differ else since, delta),
         delta_record_count=delta_rows,
         total_record_count=None if before is None else before + delta_rows,
@@ -168,7 +168,7 @@ def snapshot_of(
         changelog_record_count=plan.changelog_record_count if step.changelog else None,
         watermark=max(marks) if marks else None,
         statistics=None if base is None or drops_statistics else base.statistics,
-        properties=with_manifests(with_base(step.properties, base), files.named),
+        properties=with_manifests(with_base(step.properties, base), files.named_manifests),
         manifest_lists=packed_lists(
             files.lists.get(files.base_manifest_list), files.lists.get(files.delta_manifest_list)
         ),
@@ -182,12 +182,12 @@ def snapshot_of(
 def _checksums(
     state: Snapshot | None, files: SnapshotFiles, inherited_index: str | None
 ) -> Mapping[str, int] | None:
-    found = dict(files.checksums)
+    checksums = dict(files.checksums)
     if state is not None and inherited_index is not None:
         checksum = state.checksum_of(inherited_index)
         if checksum is not None:
-            found[inherited_index] = checksum
-    return found or None
+            checksums[inherited_index] = checksum
+    return checksums or None
 
 
 def index_entries_after(
@@ -199,7 +199,7 @@ def index_entries_after(
     brings indexes of dynamic buckets, those of its whole partition go: a bucket without a file may
     still have one, and would keep keys that another bucket has now.
     """
-    gone = {
+    deleted = {
         change.index_file.file_name
         for change in plan.step.index_changes
         if change.kind is EntryKind.DELETE
@@ -209,15 +209,15 @@ def index_entries_after(
         for change in plan.step.index_changes
         if plan.step.kind is CommitKind.OVERWRITE and change.index_file.index_type == HASH
     )
-    kept = (
+    remaining = (
         entry
         for entry in existing
-        if entry.index_file.file_name not in gone
+        if entry.index_file.file_name not in deleted
         and (entry.partition, entry.bucket) not in plan.overwritten
         and not (entry.partition in assigned and entry.index_file.index_type == HASH)
     )
     new = (change for change in plan.step.index_changes if change.kind is EntryKind.ADD)
-    return (*kept, *new)
+    return (*remaining, *new)
 
 
 def rewrites_index(plan: CommitPlan) -> bool:
@@ -273,8 +273,8 @@ def _bucket_count_may_differ(planned_on: Snapshot | None, since: Sequence[Snapsh
     if since is None or planned_on is None:
         return True
     return any(
-        other.commit_kind is CommitKind.OVERWRITE or other.schema_id != planned_on.schema_id
-        for other in since
+        snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.schema_id != planned_on.schema_id
+        for snapshot in since
     )
 
 

@@ -54,22 +54,22 @@ def steps_of(
 
 
 def _data_step(committable: Committable, kind: CommitKind, uuid: str) -> CommitStep:
-    gone: list[ManifestEntry] = []
+    deleted: list[ManifestEntry] = []
     new: list[ManifestEntry] = []
     changelog: list[ManifestEntry] = []
     index: list[IndexManifestEntry] = []
     for message in committable.messages:
         data = message.data
-        gone += _entries(EntryKind.DELETE, message, data.deleted_files)
+        deleted += _entries(EntryKind.DELETE, message, data.deleted_files)
         new += _entries(EntryKind.ADD, message, data.new_files)
         index += _index_entries(message, data.deleted_index_files, data.new_index_files)
         if kind is not CommitKind.OVERWRITE:
             changelog += _entries(EntryKind.ADD, message, data.changelog_files)
-    return _step(committable, kind, uuid, (*gone, *new), changelog, index)
+    return _step(committable, kind, uuid, (*deleted, *new), changelog, index)
 
 
 def _compact_step(committable: Committable, uuid: str) -> CommitStep:
-    gone: list[ManifestEntry] = []
+    deleted: list[ManifestEntry] = []
     new: list[ManifestEntry] = []
     changelog: list[ManifestEntry] = []
     index: list[IndexManifestEntry] = []
@@ -78,11 +78,11 @@ def _compact_step(committable: Committable, uuid: str) -> CommitStep:
         # A file that keeps its level must not be named: DELETE and ADD of one identity in one
         # commit is read as "gone" by clients that do not look at the order of entries.
         unmoved = set(compact.before) & set(compact.after)
-        gone += _entries(EntryKind.DELETE, message, compact.before, besides=unmoved)
+        deleted += _entries(EntryKind.DELETE, message, compact.before, besides=unmoved)
         new += _entries(EntryKind.ADD, message, compact.after, besides=unmoved)
         index += _index_entries(message, compact.deleted_index_files, compact.new_index_files)
         changelog += _entries(EntryKind.ADD, message, compact.changelog_files)
-    return _step(committable, CommitKind.COMPACT, uuid, (*gone, *new), changelog, index)
+    return _step(committable, CommitKind.COMPACT, uuid, (*deleted, *new), changelog, index)
 
 
 def _step(
@@ -131,12 +131,12 @@ def _entries(
 
 
 def _index_entries(
-    message: CommitMessage, gone: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
+    message: CommitMessage, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
 ) -> list[IndexManifestEntry]:
     return [
         IndexManifestEntry(
             kind=kind, partition=message.partition, bucket=message.bucket, index_file=file
         )
-        for kind, files in ((EntryKind.DELETE, gone), (EntryKind.ADD, new))
+        for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, new))
         for file in files
     ]

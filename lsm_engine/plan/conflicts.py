@@ -34,18 +34,23 @@ class Conflict:
     partition: bytes
     bucket: int
     file_name: str
-    others: tuple[str, ...] = ()
+    other_commits: tuple[str, ...] = ()
 
     def since(self, snapshots: Sequence[Snapshot]) -> "Conflict":
         """Return the same conflict, naming the commits made since the work began."""
         # What breaks most plans is a compaction or an overwrite: name those first.
         ranked = sorted(snapshots, key=lambda snapshot: snapshot.commit_kind is CommitKind.APPEND)
-        others = tuple(f"{other.commit_kind.value} {other.id}" for other in ranked[:5])
-        return replace(self, others=others)
+        other_commits = tuple(
+            f"{ranked_snapshot.commit_kind.value} {ranked_snapshot.id}"
+            for ranked_snapshot in ranked[:5]
+        )
+        return replace(self, other_commits=other_commits)
 
     def error(self) -> CommitConflictError:
         """Return the error to raise: nothing is visible, reload and try again."""
-        meanwhile = f" (committed since: {', '.join(self.others)})" if self.others else ""
+        meanwhile = (
+            f" (committed since: {', '.join(self.other_commits)})" if self.other_commits else ""
+        )
         return CommitConflictError(
             f"{self.message}{meanwhile}; reload the table and try again",
             reason=self.reason.value,
@@ -67,18 +72,18 @@ def find_conflict(
     buckets do no harm. `key_order` None (tables without a key) leaves key ranges unchecked. `since`
     holds the snapshots committed after the work was planned; they only make the message readable.
     """
-    known: dict[FileIdentity, ManifestEntry] = {}
+    entries_by_identity: dict[FileIdentity, ManifestEntry] = {}
     for entry in live:
         assert entry.kind is EntryKind.ADD, entry
-        known[entry.identity] = entry
-    after = dict(known)
-    found = (
+        entries_by_identity[entry.identity] = entry
+    after = dict(entries_by_identity)
+    conflict = (
         _delete_all(delta, after)
-        or _add_all(delta, after, known)
+        or _add_all(delta, after, entries_by_identity)
         or _bucket_counts(delta, after)
         or (_overlap(delta, after, key_order) if key_order is not None else None)
     )
-    return None if found is None else found.since(since)
+    return None if conflict is None else conflict.since(since)
 
 
 def _delete_all(
@@ -175,11 +180,11 @@ def _overlap(
         )
         for (_, end, first), (start, _, second) in pairwise(ranges):
             if start <= end:
-                mine, other = (first, second) if first.identity in ours else (second, first)
+                mine, theirs = (first, second) if first.identity in ours else (second, first)
                 return _conflict(
                     ConflictReason.LEVEL_OVERLAP,
                     mine,
-                    f"keys of file {mine.file.file_name!r} and of {other.file.file_name!r} would "
+                    f"keys of file {mine.file.file_name!r} and of {theirs.file.file_name!r} would "
                     f"overlap at level {mine.file.level} of bucket {mine.bucket}",
                 )
     return None

@@ -27,20 +27,22 @@ def findings(facts: TableFacts, *, stale_millis: int = STALE_MILLIS) -> tuple[Fi
     """
     if facts.is_refused:
         return (
-            _of(facts, "options", Severity.NOTE, facts.problem or "",
+            _finding(facts, "options", Severity.NOTE, facts.problem or "",
                 "this version does not read the table, and it was not examined: leave it to the client that wrote it"),
         )  # fmt: skip
     if facts.problem is not None:
-        return (_of(facts, "damage", Severity.ERROR, facts.problem, "it cannot be read at all"),)
-    found = [one for rule in _RULES for one in rule(facts, stale_millis)]
-    return tuple(sorted(found, key=lambda one: -one.severity))
+        return (
+            _finding(facts, "damage", Severity.ERROR, facts.problem, "it cannot be read at all"),
+        )
+    findings = [finding for rule in _RULES for finding in rule(facts, stale_millis)]
+    return tuple(sorted(findings, key=lambda item: -item.severity))
 
 
-def _of(
+def _finding(
     facts: TableFacts,
     kind: str,
     severity: Severity,
-    what: str,
+    problem: str,
     cost: str = "",
     command: Sequence[str] = (),
     loses: str | None = None,
@@ -49,7 +51,7 @@ def _of(
         table=facts.table,
         kind=kind,
         severity=severity,
-        what=what,
+        what=problem,
         cost=cost,
         command=tuple(command),
         loses=loses,
@@ -62,19 +64,19 @@ def _of(
 def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
     """Restore what can be; let go of the rest of the newest state; then of the history that needs it."""
     table = facts.table
-    data = [one for one in facts.damage if one.is_data]
-    rebuilt = [one for one in data if one.rebuildable]
-    lost = [one for one in data if not one.rebuildable]
-    live = [one for one in lost if one.in_newest]
-    older = [one for one in live if one.has_older_rows]
+    data = [damaged_file for damaged_file in facts.damage if damaged_file.is_data]
+    rebuilt = [damaged_file for damaged_file in data if damaged_file.rebuildable]
+    lost = [damaged_file for damaged_file in data if not damaged_file.rebuildable]
+    live = [damaged_file for damaged_file in lost if damaged_file.in_newest]
+    older = [damaged_file for damaged_file in live if damaged_file.has_older_rows]
     if rebuilt:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, _listed(rebuilt, "data file"),
             f"{_rows(rebuilt)} cannot be read; the table can give them back",
             ("repair", table, "restore", "--act", "--yes"),
         )  # fmt: skip
     if older:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, _listed(older, "data file"),
             f"{_rows(older)} cannot be read, and reads of their keys fail; the table has older rows of them",
             ("repair", table, "restore", "--act", "--yes"),
@@ -82,7 +84,7 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
             "keys that have one",
         )  # fmt: skip
     elif live:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, _listed(live, "data file"),
             f"{_rows(live)} cannot be read, and reads of their keys fail{_with_schema(facts)}",
             ("repair", table, "damaged-files", "--act", "--yes"),
@@ -90,25 +92,25 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
         )  # fmt: skip
     elif lost:
         yield from _damaged_history(facts, lost)
-    documents = [one for one in facts.damage if not one.is_data]
+    documents = [damaged_file for damaged_file in facts.damage if not damaged_file.is_data]
     yield from _damaged_readers(facts, documents)
     yield from _damaged_documents(facts, documents)
     yield from _damaged_records(facts)
     if facts.hidden is not None and not any(document.in_newest for document in documents):
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.WARNING,
             "EARLIEST passes snapshots {} to {}, which retention keeps".format(*facts.hidden),
             "they are not read, and nothing expires: an expiry died, or EARLIEST is damaged",
             ("repair", table, "earliest", "--act", "--yes"),
         )  # fmt: skip
     for branch in facts.damaged_branches:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, f"branch {branch!r} has files that are damaged or gone",
             "the branch cannot be read whole, and nothing expires while it is there",
             ("branch", "delete", table, branch, "--yes"), f"branch {branch!r}",
         )  # fmt: skip
     if facts.rollback_to is not None:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, f"a rollback to snapshot {facts.rollback_to} is not done",
             "its ids are not free again; if it died, do it again",
             ("rollback", table, "--to-snapshot", str(facts.rollback_to), "--yes"),
@@ -121,9 +123,9 @@ def _other_problems(facts: TableFacts) -> Iterator[Finding]:
     for text in facts.other_problems:
         branch = text.removeprefix("branch '").partition("'")[0]
         is_lost = text.startswith("branch '") and text.endswith("repair latest")
-        where = f"/branch/branch-{branch}" if "/" in facts.table else f"@{branch}"
-        command = ("repair", f"{facts.table}{where}", "latest", "--act", "--yes")
-        yield _of(
+        path_suffix = f"/branch/branch-{branch}" if "/" in facts.table else f"@{branch}"
+        command = ("repair", f"{facts.table}{path_suffix}", "latest", "--act", "--yes")
+        yield _finding(
             facts, "damage", Severity.ERROR, text, "answers may be wrong", command if is_lost else (),
             "what was committed with it" if is_lost else None,
         )  # fmt: skip
@@ -131,48 +133,55 @@ def _other_problems(facts: TableFacts) -> Iterator[Finding]:
 
 def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator[Finding]:
     table = facts.table
-    newest = max((one.newest_root for one in lost if one.newest_root is not None), default=None)
+    newest = max(
+        (damaged_file.newest_root for damaged_file in lost if damaged_file.newest_root is not None),
+        default=None,
+    )
     if newest is not None and newest == facts.newest_id:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, _listed(lost, "data file"),
             f"the changes of snapshot {newest} cannot be read, its rows can; it goes once a newer one is there",
             ("repair", table, "manifests", "--act"),
         )  # fmt: skip
     elif newest is not None and facts.newest_id is not None:
-        yield _of(
+        yield _finding(
             facts, "damage", Severity.ERROR, _listed(lost, "data file"),
             f"snapshots up to {newest} cannot be read whole; the newest state can",
             _expire(table, retain=max(1, facts.newest_id - newest)),
             f"time travel to snapshots up to {newest}",
         )  # fmt: skip
-    for tag in dict.fromkeys(tag for one in lost for tag in one.tags):
-        yield _of(
+    for tag in dict.fromkeys(tag for damaged_file in lost for tag in damaged_file.tags):
+        yield _finding(
             facts, "damage", Severity.ERROR, f"tag {tag!r} needs a data file that is damaged or gone",
             "the tag cannot be read whole", ("tag", "delete", table, tag), f"tag {tag!r}",
         )  # fmt: skip
 
 
 def _with_schema(facts: TableFacts) -> str:
-    lost = [one.path for one in facts.damage if one.is_schema]
+    lost = [damaged_file.path for damaged_file in facts.damage if damaged_file.is_schema]
     return f"; {lost[0]} from a backup would give them back" if lost else ""
 
 
 def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
     """First tags, which a rollback takes; then the newest state, and the history once that can be read."""
-    for one in damaged:
-        for tag in one.tags:
-            yield _of(
-                facts, "damage", Severity.ERROR, f"tag {tag!r}: {one.problem}",
+    for damaged_file in damaged:
+        for tag in damaged_file.tags:
+            yield _finding(
+                facts, "damage", Severity.ERROR, f"tag {tag!r}: {damaged_file.problem}",
                 "the tag cannot be read, and nothing expires while it is there",
                 ("tag", "delete", facts.table, tag), f"tag {tag!r}",
             )  # fmt: skip
-    newest = [one for one in damaged if one.in_newest]
-    old = [one for one in damaged if not one.in_newest and one.newest_root is not None]
+    newest = [damaged_file for damaged_file in damaged if damaged_file.in_newest]
+    old = [
+        damaged_file
+        for damaged_file in damaged
+        if not damaged_file.in_newest and damaged_file.newest_root is not None
+    ]
     if newest or facts.is_lost:
         yield _newest_again(facts, newest)
     elif old:
-        last = max(one.newest_root or 0 for one in old)
-        yield _of(
+        last = max(damaged_file.newest_root or 0 for damaged_file in old)
+        yield _finding(
             facts, "damage", Severity.ERROR, _listed(old, "file"),
             f"snapshots up to {last} cannot be read, or not be followed one by one",
             ("repair", facts.table, "earliest", "--act", "--yes"), f"snapshots up to {last}",
@@ -181,11 +190,16 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
 
 def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
     """Go back to what can be read: without the files of snapshots, or by a commit of an older state; else let go."""
-    table, torn = facts.table, [one for one in damaged if one.is_snapshot]
-    newest = max((one.newest_root or 0 for one in damaged), default=facts.stray_latest)
-    what = _listed(torn or damaged, "file") if damaged else "the newest snapshot is lost"
+    table, torn = (
+        facts.table,
+        [damaged_file for damaged_file in damaged if damaged_file.is_snapshot],
+    )
+    newest = max(
+        (damaged_file.newest_root or 0 for damaged_file in damaged), default=facts.stray_latest
+    )
+    description = _listed(torn or damaged, "file") if damaged else "the newest snapshot is lost"
     if facts.stray_latest is not None:
-        what = f"LATEST names snapshot {facts.stray_latest}, which is not there"
+        description = f"LATEST names snapshot {facts.stray_latest}, which is not there"
     cost = "the newest state cannot be read: bring the files back from a backup"
     command: tuple[str, ...] = ()
     lost = None
@@ -193,8 +207,8 @@ def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
         cost = "nobody can read or write the table: bring the files back from a backup, or go on without"
         command = ("repair", table, "latest", "--act", "--yes")
         lost = f"what was committed after {facts.comes_back_to}"
-    elif not facts.is_lost and all(one.is_miscounted for one in damaged):
-        what = f"{damaged[0].path}: {damaged[0].problem}"
+    elif not facts.is_lost and all(damaged_file.is_miscounted for damaged_file in damaged):
+        description = f"{damaged[0].path}: {damaged[0].problem}"
         cost = "it may be the list of another snapshot: bring it back from a backup, or count what it holds"
         command = ("repair", table, "manifests", "--act", "--yes")
         lost = "what the right list names, if this is another's"
@@ -210,25 +224,31 @@ def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
         lost = "all rows, with snapshots, tags and branches"
     if command and command[0] == "rollback":
         cost += ", or go back to what can be read"
-    return _of(facts, "damage", Severity.ERROR, what, cost, command, lost)
+    return _finding(facts, "damage", Severity.ERROR, description, cost, command, lost)
 
 
 def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
     """What lies beside the snapshots, tags and consumers: changelogs, the trash, records of our own."""
     damaged = [
-        one for one in facts.damage
-        if one.newest_changelog is not None
-        or not (one.newest_root is not None or one.tags or one.consumer or one.is_schema)
+        damaged_file for damaged_file in facts.damage
+        if damaged_file.newest_changelog is not None
+        or not (damaged_file.newest_root is not None or damaged_file.tags or damaged_file.consumer or damaged_file.is_schema)
     ]  # fmt: skip
-    for one in facts.damage:
-        if one.is_schema and one.newest_root is None:
-            yield _of(facts, "damage", Severity.ERROR, one.problem, "bring it back from a backup")
+    for damaged_file in facts.damage:
+        if damaged_file.is_schema and damaged_file.newest_root is None:
+            yield _finding(
+                facts, "damage", Severity.ERROR, damaged_file.problem, "bring it back from a backup"
+            )
     if not damaged:
         return
-    last = max(one.newest_changelog or 0 for one in damaged)
+    last = max(damaged_file.newest_changelog or 0 for damaged_file in damaged)
     lost = [f"changelogs up to {last}"] if last else []
-    lost += ["the undo of an act of maintenance"] if any(one.is_trash for one in damaged) else []
-    yield _of(
+    lost += (
+        ["the undo of an act of maintenance"]
+        if any(damaged_file.is_trash for damaged_file in damaged)
+        else []
+    )
+    yield _finding(
         facts, "damage", Severity.ERROR, _listed(damaged, "file"),
         "what is recorded there cannot be read, and nothing expires while it is there",
         ("repair", facts.table, "records", "--act", "--yes"), ", ".join(lost) or None,
@@ -237,22 +257,22 @@ def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
 
 def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
     """What others go by: places of consumers, and the LATEST hint."""
-    for one in damaged:
-        if one.consumer is not None:
-            yield _of(
-                facts, "consumers", Severity.ERROR, one.problem,
+    for damaged_file in damaged:
+        if damaged_file.consumer is not None:
+            yield _finding(
+                facts, "consumers", Severity.ERROR, damaged_file.problem,
                 "nobody knows where this reader stands, and nothing expires while the file is there",
-                ("consumer", "reset", facts.table, one.consumer), f"the place of consumer {one.consumer!r}",
+                ("consumer", "reset", facts.table, damaged_file.consumer), f"the place of consumer {damaged_file.consumer!r}",
             )  # fmt: skip
 
 
 def _rows(damaged: Iterable[DamageFacts]) -> str:
-    return counted(sum(one.row_count for one in damaged), "row")
+    return counted(sum(damaged_file.row_count for damaged_file in damaged), "row")
 
 
 def _listed(damaged: Sequence[DamageFacts], noun: str) -> str:
-    more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-    return f"{counted(len(damaged), noun)} damaged or gone: {damaged[0].path}{more}"
+    suffix = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    return f"{counted(len(damaged), noun)} damaged or gone: {damaged[0].path}{suffix}"
 
 
 # --- debt ----------------------------------------------------------------------------------------
@@ -262,7 +282,7 @@ def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
     debt, small = facts.debt, facts.small
     if debt is not None:
         by = "; write-only: its writers never compact" if facts.is_write_only else ""
-        yield _of(
+        yield _finding(
             facts, "debt", Severity.ERROR if debt.waiting else Severity.WARNING,
             f"compaction is due in {counted(debt.buckets, 'bucket')} with {counted(debt.runs, 'sorted run')}{by}",
             ("writers wait, and every" if debt.waiting else "every")
@@ -270,13 +290,13 @@ def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
             ("compact", facts.table),
         )  # fmt: skip
     if facts.unassigned_rows:
-        yield _of(
+        yield _finding(
             facts, "debt", Severity.WARNING,
             f"{counted(facts.unassigned_rows, 'row')} wait for a bucket (bucket = -2)",
             "nobody can read them", ("compact", facts.table),
         )  # fmt: skip
     if small is not None:
-        yield _of(
+        yield _finding(
             facts, "small-files", Severity.WARNING,
             f"{counted(small.runs, 'small file')} in {counted(small.buckets, 'bucket')}",
             f"every read opens them all, for {format_bytes(small.size_bytes)}",
@@ -295,7 +315,7 @@ def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
         return
     empty = sum(bucket.total - len(bucket.sizes) for bucket in facts.buckets)
     wide = fits > now
-    yield _of(
+    yield _finding(
         facts, "buckets", Severity.WARNING if wide else Severity.NOTE,
         f"{counted(now, 'bucket')} for at most {format_bytes(largest)} a partition"
         + (f"; {empty:,} are empty" if empty else ""),
@@ -318,35 +338,35 @@ def _retention(facts: TableFacts, stale_millis: int) -> Iterator[Finding]:
     table = facts.table
     if facts.expirable > EXPIRABLE_MAX:
         size = facts.expirable_bytes
-        yield _of(
+        yield _finding(
             facts, "retention", Severity.WARNING,
             f"{counted(facts.expirable, 'snapshot')} of {facts.snapshot_count:,} have outlived their retention",
             f"{format_bytes(size)} that no read needs stay" if size else "files that no read needs stay",
             _expire(table),
         )  # fmt: skip
     if facts.overdue_tags:
-        yield _of(
+        yield _finding(
             facts, "retention", Severity.WARNING,
             f"{counted(len(facts.overdue_tags), 'tag')} past their lifetime: {', '.join(facts.overdue_tags[:5])}",
             "their files stay", ("tag", "expire", table, "--yes"),
         )  # fmt: skip
     for tag in facts.tags:
         if not tag.is_bounded and tag.age_millis > stale_millis:
-            yield _of(
+            yield _finding(
                 facts, "retention", Severity.WARNING,
                 f"tag {tag.name!r} is {format_age(tag.age_millis)} old and has no end",
                 _pinned(tag), ("tag", "delete", table, tag.name), f"tag {tag.name!r}",
             )  # fmt: skip
     for branch in facts.branches:
         if branch.age_millis > stale_millis:
-            yield _of(
+            yield _finding(
                 facts, "retention", Severity.WARNING,
                 f"branch {branch.name!r} has not moved for {format_age(branch.age_millis)}",
                 _pinned(branch), ("branch", "delete", table, branch.name, "--yes"), f"branch {branch.name!r}",
             )  # fmt: skip
     for consumer in facts.consumers:
         if consumer.age_millis > stale_millis:
-            yield _of(
+            yield _finding(
                 facts, "consumers", Severity.WARNING,
                 f"consumer {consumer.name!r} stands at snapshot {consumer.at_snapshot} since "
                 f"{format_age(consumer.age_millis)}",
@@ -363,13 +383,13 @@ def _pinned(pin: PinFacts) -> str:
 
 def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
     if facts.orphan_count:
-        yield _of(
+        yield _finding(
             facts, "orphans", Severity.WARNING,
             f"{counted(facts.orphan_count, 'file')} that nothing names, older than a day",
             f"{format_bytes(facts.orphan_bytes)} on disk", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
     if facts.unfinished_uploads:
-        yield _of(
+        yield _finding(
             facts, "orphans", Severity.WARNING,
             f"{counted(facts.unfinished_uploads, 'upload')} that nobody completed, begun over a day ago",
             "no listing shows their parts, which are billed", ("orphans", facts.table, "--yes"),
@@ -381,12 +401,14 @@ def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
 
 def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
     for key, reason in facts.refused_options:
-        yield _of(
+        yield _finding(
             facts, "options", Severity.NOTE, f"option {key!r}: {reason}",
             "this version reads the table as if it were not set, and does not write it: write with the client that set it",
         )  # fmt: skip
-    for what, cost, change in facts.at_odds:
-        yield _of(facts, "options", Severity.WARNING, what, cost, ("alter", facts.table, *change))
+    for contradiction, cost, change in facts.at_odds:
+        yield _finding(
+            facts, "options", Severity.WARNING, contradiction, cost, ("alter", facts.table, *change)
+        )
 
 
 _RULES: tuple[Rule, ...] = (_damage, _debt, _buckets, _retention, _orphans, _options)

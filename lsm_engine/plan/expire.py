@@ -46,8 +46,8 @@ class MetadataNames:
         """Return what any of them names, in time that follows their sum."""
         sets: dict[str, set[str]] = {field.name: set() for field in fields(MetadataNames)}
         for names in several:
-            for kind, known in sets.items():
-                known |= getattr(names, kind)
+            for kind, file_names in sets.items():
+                file_names |= getattr(names, kind)
         return MetadataNames(**{kind: frozenset(known) for kind, known in sets.items()})
 
     def __or__(self, other: "MetadataNames") -> "MetadataNames":
@@ -116,7 +116,7 @@ def snapshots_to_replay(choice: ExpiryChoice) -> tuple[Snapshot, ...]:
 
     That is every expired snapshot but the first, and the first kept one.
     """
-    return (*choice.expired, *choice.kept[:1])[1:]
+    return (*choice.expired, *choice.retained[:1])[1:]
 
 
 def dead_candidates(deltas: Iterable[ManifestEntry]) -> dict[PhysicalFile, DeadFile]:
@@ -148,7 +148,7 @@ def plan_expiry(
     *,
     changelogs: Iterable[ManifestEntry],
     names: MetadataNames,
-    kept: Iterable[KeptRoot],
+    retained: Iterable[KeptRoot],
     outlived: Sequence[Snapshot] = (),
 ) -> ExpirePlan:
     """Plan the removal of `choice.expired`.
@@ -158,15 +158,15 @@ def plan_expiry(
     long-lived changelog, those of `outlived` included. Tags do not pin changelog files: nothing reads
     a changelog through a tag.
     """
-    assert choice.kept or not choice.expired, "the newest snapshot never expires"
-    left = _unreferenced(candidates, changelogs, kept)
+    assert choice.retained or not choice.expired, "the newest snapshot never expires"
+    unreferenced = _unreferenced(candidates, changelogs, retained)
     return ExpirePlan(
         expired=choice.expired,
-        data_files=left.data_files if choice.expired else (),
-        changelog_files=left.changelog_files,
-        metadata=names - left.names if choice.expired else MetadataNames(),
+        data_files=unreferenced.data_files if choice.expired else (),
+        changelog_files=unreferenced.changelog_files,
+        metadata=names - unreferenced.names if choice.expired else MetadataNames(),
         reason=choice.reason,
-        kept_by=left.kept_by,
+        kept_by=unreferenced.kept_by,
         outlived=tuple(outlived),
     )
 
@@ -174,7 +174,7 @@ def plan_expiry(
 def plan_tag_removal(
     state: Iterable[ManifestEntry],
     names: MetadataNames,
-    kept: Iterable[KeptRoot],
+    retained: Iterable[KeptRoot],
     *,
     reason: str,
     tags: Sequence[Tag] = (),
@@ -184,12 +184,12 @@ def plan_tag_removal(
     `kept` must hold every other tag and every snapshot; of the snapshots the first one's whole state
     and the deltas of the rest. The tag files go first, so that nobody finds a tag without files.
     """
-    left = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), kept)
+    unreferenced = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), retained)
     return ExpirePlan(
-        data_files=left.data_files,
-        metadata=names - left.names,
+        data_files=unreferenced.data_files,
+        metadata=names - unreferenced.names,
         reason=reason,
-        kept_by=left.kept_by,
+        kept_by=unreferenced.kept_by,
         tags=tuple(tags),
     )
 
@@ -200,7 +200,7 @@ def plan_changelog_expiry(
     changelogs: Iterable[ManifestEntry],
     *,
     names: MetadataNames,
-    kept: Iterable[KeptRoot],
+    retained: Iterable[KeptRoot],
     reason: str,
 ) -> ExpirePlan:
     """Plan the removal of changelogs that had outlived their snapshots.
@@ -208,13 +208,15 @@ def plan_changelog_expiry(
     `data`: data files that only they still kept readable, `changelogs`: entries of their changelog
     lists. `kept` must hold every root that is kept, the other changelogs included.
     """
-    left = _unreferenced({physical(entry): _dead(entry) for entry in data}, changelogs, kept)
+    unreferenced = _unreferenced(
+        {physical(entry): _dead(entry) for entry in data}, changelogs, retained
+    )
     return ExpirePlan(
-        data_files=left.data_files,
-        changelog_files=left.changelog_files,
-        metadata=names - left.names,
+        data_files=unreferenced.data_files,
+        changelog_files=unreferenced.changelog_files,
+        metadata=names - unreferenced.names,
         reason=reason,
-        kept_by=left.kept_by,
+        kept_by=unreferenced.kept_by,
         expired_changelogs=tuple(expired),
     )
 
@@ -232,22 +234,22 @@ class _Unreferenced:
 def _unreferenced(
     candidates: dict[PhysicalFile, DeadFile],
     changelogs: Iterable[ManifestEntry],
-    kept: Iterable[KeptRoot],
+    retained: Iterable[KeptRoot],
 ) -> _Unreferenced:
-    left = dict(candidates)
+    unreferenced = dict(candidates)
     feed = {physical(entry): _dead(entry) for entry in changelogs}
     kept_by: list[tuple[str, int]] = []
 
     def kept_names() -> Iterator[MetadataNames]:
-        for root in kept:
-            saved = _take_kept(root, left, feed)
+        for root in retained:
+            saved = _take_kept(root, unreferenced, feed)
             if saved:
                 kept_by.append((root.name, saved))
             yield root.names
 
     names = MetadataNames.union(kept_names())
     return _Unreferenced(
-        data_files=tuple(left[key] for key in sorted(left)),
+        data_files=tuple(unreferenced[key] for key in sorted(unreferenced)),
         changelog_files=tuple(feed[key] for key in sorted(feed)),
         kept_by=tuple(kept_by),
         names=names,
@@ -255,21 +257,21 @@ def _unreferenced(
 
 
 def _take_kept(
-    root: KeptRoot, left: dict[PhysicalFile, DeadFile], feed: dict[PhysicalFile, DeadFile]
+    root: KeptRoot, unreferenced: dict[PhysicalFile, DeadFile], feed: dict[PhysicalFile, DeadFile]
 ) -> int:
     """Take what a root names out of data and changelog files that would go; return how many."""
-    before = len(left) + len(feed)
+    before = len(unreferenced) + len(feed)
     for entry in root.entries:
         if entry.kind is EntryKind.ADD:
-            left.pop(physical(entry), None)
+            unreferenced.pop(physical(entry), None)
     if feed:
         for entry in root.changelog:
             feed.pop(physical(entry), None)
     if root.file_names:
-        for files in (left, feed):
+        for files in (unreferenced, feed):
             for key in [key for key in files if key[2] in root.file_names]:
                 del files[key]
-    return before - len(left) - len(feed)
+    return before - len(unreferenced) - len(feed)
 
 
 def physical(entry: ManifestEntry) -> PhysicalFile:

@@ -21,8 +21,8 @@ class PruneCounts:
     @property
     def kept(self) -> int:
         """What is left to read."""
-        gone = self.by_partition + self.by_bucket + self.by_key_range + self.by_stats
-        return self.total - gone - self.by_level
+        pruned = self.by_partition + self.by_bucket + self.by_key_range + self.by_stats
+        return self.total - pruned - self.by_level
 
     def text(self, noun: str) -> str:
         """Return the counts as one line: "12 of 40 data files (20 by partition, 8 by bucket)"."""
@@ -76,9 +76,9 @@ class ScanExplanation:
             f"{counted(len(self.splits), 'split')} ({raw} raw, {len(self.splits) - raw} merged)",
         ]
         if self.fallback is not None:
-            at = self.fallback.snapshot_id
+            branch_snapshot = self.fallback.snapshot_id
             lines += [
-                f"  falls back on {'an empty branch' if at is None else f'a branch, snapshot {at}'}",
+                f"  falls back on {'an empty branch' if branch_snapshot is None else f'a branch, snapshot {branch_snapshot}'}",
                 f"    reads {self.fallback.manifests.text('manifest')}",
                 f"    reads {self.fallback.files.text('data file')}",
             ]
@@ -90,9 +90,9 @@ class ScanExplanation:
 
 def _split_line(split: Split) -> str:
     levels = sorted({file.level for file in split.files})
-    where = ", ".join(f"L{level}" for level in levels)
+    levels_text = ", ".join(f"L{level}" for level in levels)
     return (
-        f"  {f'branch {split.branch} ' if split.branch else ''}bucket {split.bucket} {where}: {split.reason} "
+        f"  {f'branch {split.branch} ' if split.branch else ''}bucket {split.bucket} {levels_text}: {split.reason} "
         f"({counted(split.row_count, 'row')}, {format_bytes(split.size_bytes)})"
     )
 
@@ -100,8 +100,8 @@ def _split_line(split: Split) -> str:
 def prune_counts(total: int, kept_after: Sequence[tuple[str, int]]) -> PruneCounts:
     """Build counts from what was left after each step, in order: [("by_partition", 40), …]."""
     counts: dict[str, int] = {}
-    left = total
-    for step, kept in kept_after:
-        counts[step] = counts.get(step, 0) + left - kept
-        left = kept
+    remaining = total
+    for step, step_remaining in kept_after:
+        counts[step] = counts.get(step, 0) + remaining - step_remaining
+        remaining = step_remaining
     return PruneCounts(total=total, **counts)

@@ -52,9 +52,9 @@ class FileExplanation:
     @property
     def pinned_by(self) -> tuple[str, ...]:
         """What has to go before the file goes, in words."""
-        held = [f"snapshots {ranges(self.snapshots)}"] if self.snapshots else []
-        held += [f"tag {name!r}" for name in self.tags]
-        return (*held, *(f"branch {name!r}" for name in self.branches))
+        holders = [f"snapshots {ranges(self.snapshots)}"] if self.snapshots else []
+        holders += [f"tag {name!r}" for name in self.tags]
+        return (*holders, *(f"branch {name!r}" for name in self.branches))
 
     @property
     def verdict(self) -> str:

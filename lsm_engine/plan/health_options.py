@@ -13,7 +13,7 @@ OptionsAtOdds = tuple[str, str, tuple[str, ...]]
 @record
 class _Conflict:
     holds: Callable[[TableOptions], bool]
-    what: str
+    contradiction: str
     cost: str
     change: tuple[str, ...]
 
@@ -21,9 +21,9 @@ class _Conflict:
 def at_odds(options: TableOptions, *, is_partitioned: bool) -> tuple[OptionsAtOdds, ...]:
     """Return the contradictions among a table's options."""
     return tuple(
-        (one.what, one.cost, one.change)
-        for one in (*_ALWAYS, *(() if is_partitioned else _UNPARTITIONED))
-        if one.holds(options)
+        (rule.contradiction, rule.cost, rule.change)
+        for rule in (*_ALWAYS, *(() if is_partitioned else _UNPARTITIONED))
+        if rule.holds(options)
     )
 
 
@@ -51,25 +51,25 @@ def _lifetime_unused(options: TableOptions) -> bool:
 _ALWAYS = (
     _Conflict(
         holds=_retained_crossed,
-        what="'snapshot.num-retained.min' is above 'snapshot.num-retained.max'",
+        contradiction="'snapshot.num-retained.min' is above 'snapshot.num-retained.max'",
         cost="nothing ever expires",
         change=("--unset", core_options.SNAPSHOT_NUM_RETAINED_MAX.key),
     ),
     _Conflict(
         holds=_stop_below_trigger,
-        what="'num-sorted-run.stop-trigger' is below 'num-sorted-run.compaction-trigger'",
+        contradiction="'num-sorted-run.stop-trigger' is below 'num-sorted-run.compaction-trigger'",
         cost="writers would wait for a compaction that is not due; other clients do",
         change=("--unset", core_options.NUM_SORTED_RUN_STOP_TRIGGER.key),
     ),
     _Conflict(
         holds=_tags_without_end,
-        what="'tag.automatic-creation' makes tags, and no option lets them end",
+        contradiction="'tag.automatic-creation' makes tags, and no option lets them end",
         cost="every period keeps its files for ever",
         change=("--set", f"{core_options.TAG_NUM_RETAINED_MAX.key}=90"),
     ),
     _Conflict(
         holds=_lifetime_unused,
-        what="tags have 'tag.default-time-retained', and 'tag.time-expire-enabled' is off",
+        contradiction="tags have 'tag.default-time-retained', and 'tag.time-expire-enabled' is off",
         cost="tags outlive their lifetime",
         change=("--unset", core_options.TAG_TIME_EXPIRE_ENABLED.key),
     ),
@@ -77,7 +77,7 @@ _ALWAYS = (
 _UNPARTITIONED = (
     _Conflict(
         holds=lambda options: core_options.PARTITION_EXPIRATION_TIME.key in options.texts,
-        what="'partition.expiration-time' is set, and the table has no partitions",
+        contradiction="'partition.expiration-time' is set, and the table has no partitions",
         cost="no row expires",
         change=("--unset", core_options.PARTITION_EXPIRATION_TIME.key),
     ),

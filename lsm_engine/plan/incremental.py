@@ -79,8 +79,8 @@ def change_source(
         wants_delta = producer.policy.reads_delta
         mode = ChangeMode.DELTA if wants_delta else ChangeMode.CHANGELOG
     if mode is ChangeMode.CHANGELOG:
-        known = snapshot.changelog_manifest_list is not None
-        return ChangeSource.CHANGELOG if known else ChangeSource.NOTHING
+        has_changelog = snapshot.changelog_manifest_list is not None
+        return ChangeSource.CHANGELOG if has_changelog else ChangeSource.NOTHING
     appends = snapshot.commit_kind is CommitKind.APPEND
     return ChangeSource.DELTA if appends else ChangeSource.NOTHING
 
@@ -166,7 +166,10 @@ def _may(split: ChangeSplit, *, retracts: bool) -> bool:
     if split.states:
         return True
     counts = [(file.delete_row_count, file.row_count) for file in split.all_files]
-    return any(gone is None or (gone if retracts else gone < all_) for gone, all_ in counts)
+    return any(
+        deleted_rows is None or (deleted_rows if retracts else deleted_rows < all_)
+        for deleted_rows, all_ in counts
+    )
 
 
 def changelog_splits(snapshot_id: int, entries: Iterable[ManifestEntry]) -> list[ChangeSplit]:
@@ -225,8 +228,8 @@ def state_splits(
     was, is_now = dict(_added(before)), dict(_added(after))
     splits = []
     for key in sorted({*was, *is_now}):
-        old = _State.of(was.get(key, []), before_vectors.get(key, {}))
-        new = _State.of(is_now.get(key, []), after_vectors.get(key, {}))
+        old = _State.from_files(was.get(key, []), before_vectors.get(key, {}))
+        new = _State.from_files(is_now.get(key, []), after_vectors.get(key, {}))
         states = []
         for section in _sections([*{**old.files, **new.files}.values()], key_order):
             names = {file.file_name for run in section for file in run}
@@ -253,7 +256,7 @@ class _State:
     places: Mapping[str, VectorPlace]
 
     @staticmethod
-    def of(files: Iterable[DataFileMeta], places: Mapping[str, VectorPlace]) -> "_State":
+    def from_files(files: Iterable[DataFileMeta], places: Mapping[str, VectorPlace]) -> "_State":
         return _State(files={file.file_name: file for file in files}, places=places)
 
     def facts(self, names: set[str]) -> dict[str, VectorPlace | None]:
@@ -261,10 +264,10 @@ class _State:
         return {name: self.places.get(name) for name in names & self.files.keys()}
 
     def part(self, names: set[str], key_order: KeyOrder) -> StatePart:
-        here = sorted(names & self.files.keys())
+        own_names = sorted(names & self.files.keys())
         return StatePart(
-            sections=_sections([self.files[name] for name in here], key_order),
-            vectors=tuple(self.places[name] for name in here if name in self.places),
+            sections=_sections([self.files[name] for name in own_names], key_order),
+            vectors=tuple(self.places[name] for name in own_names if name in self.places),
         )
 
 

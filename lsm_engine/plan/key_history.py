@@ -48,8 +48,10 @@ class KeyExplanation:
     def text(self) -> str:
         """Render for people: the rule, each version, the outcome."""
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
-        at = "an empty table" if self.snapshot_id is None else f"snapshot {self.snapshot_id}"
-        lines = [f"{self.table}, {at}, key {key}", f"  {self.rule}"]
+        state_name = (
+            "an empty table" if self.snapshot_id is None else f"snapshot {self.snapshot_id}"
+        )
+        lines = [f"{self.table}, {state_name}, key {key}", f"  {self.rule}"]
         names = [name for name in self.versions.schema.names if name not in FACTS.names]
         values = [name for name in names if name not in self.key]
         for version in self.versions.to_pylist():
@@ -62,8 +64,8 @@ class KeyExplanation:
 
 def _version_lines(version: Mapping[str, Any], values: list[str]) -> list[str]:
     shown = ", ".join(f"{name}={version[name]!r}" for name in values if version[name] is not None)
-    known = version["_snapshot_id"]
-    by = "an expired snapshot" if known is None else f"snapshot {known}"
+    snapshot_id = version["_snapshot_id"]
+    by = "an expired snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
     return [
         f"  {version['_position'] + 1}. {version['_row_kind']} {shown}",
         f"     sequence {version['_sequence_number']}, written by {by}; "

@@ -44,7 +44,7 @@ class MovedKeys:
     target: Longs
     root: Longs
     bucket: Longs
-    left: Longs
+    left_partition: Longs
     left_bucket: Longs
 
 
@@ -106,16 +106,16 @@ def moves(
 
 def _newest_moves(rows: SortedRows) -> MovedKeys:
     before = np.roll(np.where(rows.adds, rows.own, -1), 1)
-    left = np.where(rows.heads, rows.known_partition, before)
-    same_partition = left == np.where(rows.adds, rows.own, left)
-    found = same_partition & (left >= 0)
+    left_partition = np.where(rows.heads, rows.known_partition, before)
+    same_partition = left_partition == np.where(rows.adds, rows.own, left_partition)
+    stays = same_partition & (left_partition >= 0)
     # A row that finds its key where the row before it has put it has the bucket of that one.
-    begins = rows.heads | ~found
+    begins = rows.heads | ~stays
     return MovedKeys(
-        target=np.where(rows.adds, rows.own, left),
+        target=np.where(rows.adds, rows.own, left_partition),
         root=np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0)),
-        bucket=np.where(rows.heads & found, rows.known_bucket, -1),
-        left=np.where(rows.adds & ~same_partition, left, -1),
+        bucket=np.where(rows.heads & stays, rows.known_bucket, -1),
+        left_partition=np.where(rows.adds & ~same_partition, left_partition, -1),
         left_bucket=np.where(rows.heads, rows.known_bucket, -1),
     )
 
@@ -149,7 +149,9 @@ def _all_stay(rows: SortedRows, *, deletes: bool) -> MovedKeys:
 
 def _without_leaving(*, target: Longs, root: Longs, bucket: Longs) -> MovedKeys:
     nobody = np.full(len(target), -1, np.int64)
-    return MovedKeys(target=target, root=root, bucket=bucket, left=nobody, left_bucket=nobody)
+    return MovedKeys(
+        target=target, root=root, bucket=bucket, left_partition=nobody, left_bucket=nobody
+    )
 
 
 def fill_buckets(
@@ -162,15 +164,15 @@ def fill_buckets(
     """
     room = np.maximum(target_rows - counts, 0)
     missing = new - int(room.sum())
-    more = min(max(0, -(-missing // target_rows)), max(0, bucket_limit - len(counts)))
-    counts = np.concatenate([counts, np.zeros(more, np.int64)])
-    room = np.concatenate([room, np.full(more, target_rows, np.int64)])
+    added_buckets = min(max(0, -(-missing // target_rows)), max(0, bucket_limit - len(counts)))
+    counts = np.concatenate([counts, np.zeros(added_buckets, np.int64)])
+    room = np.concatenate([room, np.full(added_buckets, target_rows, np.int64)])
     ends = np.minimum(np.cumsum(room), new)
-    taken = np.diff(ends, prepend=0)
-    buckets = np.repeat(np.arange(len(counts), dtype=np.int64), taken)
-    left = new - len(buckets)
-    if left and not len(counts):
+    bucket_rows = np.diff(ends, prepend=0)
+    buckets = np.repeat(np.arange(len(counts), dtype=np.int64), bucket_rows)
+    remaining = new - len(buckets)
+    if remaining and not len(counts):
         return None
-    if left:
-        buckets = np.concatenate([buckets, np.arange(left, dtype=np.int64) % len(counts)])
+    if remaining:
+        buckets = np.concatenate([buckets, np.arange(remaining, dtype=np.int64) % len(counts)])
     return buckets, counts + np.bincount(buckets, minlength=len(counts))

@@ -41,13 +41,13 @@ def file_shares(
 
 def _cut(files: Sequence[ManifestEntry], most: int) -> list[list[ManifestEntry]]:
     parts: list[list[ManifestEntry]] = [[]]
-    held = 0
+    size = 0
     for entry in files:
-        if parts[-1] and held + entry.file.row_count > most:
+        if parts[-1] and size + entry.file.row_count > most:
             parts.append([])
-            held = 0
+            size = 0
         parts[-1].append(entry)
-        held += entry.file.row_count
+        size += entry.file.row_count
     return parts
 
 

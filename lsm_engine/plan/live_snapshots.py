@@ -29,11 +29,11 @@ def with_base(
     """Return properties that name the base, and another client near below; None for none at all."""
     if base is None:
         return properties or None
-    named = {**(properties or {}), BASE: base.delta_manifest_list}
-    other = base.id if is_of_another_client(base) else _other_client(base)
-    if other is not None and base.id - other < _NEAR:
-        named[OTHER_CLIENT] = str(other)
-    return named
+    own_properties = {**(properties or {}), BASE: base.delta_manifest_list}
+    foreign_id = base.id if is_of_another_client(base) else _other_client(base)
+    if foreign_id is not None and base.id - foreign_id < _NEAR:
+        own_properties[OTHER_CLIENT] = str(foreign_id)
+    return own_properties
 
 
 def is_of_another_client(snapshot: Snapshot) -> bool:
@@ -154,8 +154,8 @@ def without_ghosts(
         live, passed = list(snapshots), []
     while len(live) > 1 and is_cut_off(live[-1], live[-2], latest=latest):
         live.pop()
-    for one in reversed(passed):
-        if not follows(live[0], one):
+    for passed_snapshot in reversed(passed):
+        if not follows(live[0], passed_snapshot):
             break
-        live.insert(0, one)
+        live.insert(0, passed_snapshot)
     return live

@@ -45,7 +45,7 @@ class ManifestMerge:
     reason: str
 
     @property
-    def kept(self) -> tuple[ManifestFileMeta, ...]:
+    def remaining(self) -> tuple[ManifestFileMeta, ...]:
         """Manifests that go on."""
         return tuple(part.meta for part in self.parts if isinstance(part, Keep))
 
@@ -96,12 +96,12 @@ def _join(
             break
         gathered += meta.file_size
         count += 1
-    due = gathered >= target_size_bytes or len(small) >= min_count
-    if count < 2 or not due:
+    is_due = gathered >= target_size_bytes or len(small) >= min_count
+    if count < 2 or not is_due:
         return [Keep(meta=meta) for meta in small]
     older = len(small) - count
-    kept: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in small[:older]]
-    return [*kept, MergeGroup(metas=tuple(small[older:]))]
+    steps: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in small[:older]]
+    return [*steps, MergeGroup(metas=tuple(small[older:]))]
 
 
 def changed_manifests(
@@ -112,9 +112,11 @@ def changed_manifests(
     It is due once they weigh at least `full_threshold_bytes`. The caller reads them and says to
     `plan_full_merge` where the DELETE entries are that are left after folding.
     """
-    changed = tuple(meta for meta in metas if meta.deleted_file_count > 0)
-    due = bool(changed) and sum(meta.file_size for meta in changed) >= full_threshold_bytes
-    return changed if due else ()
+    with_deletes = tuple(meta for meta in metas if meta.deleted_file_count > 0)
+    is_due = (
+        bool(with_deletes) and sum(meta.file_size for meta in with_deletes) >= full_threshold_bytes
+    )
+    return with_deletes if is_due else ()
 
 
 def plan_full_merge(
@@ -133,12 +135,12 @@ def plan_full_merge(
     rows that wait for a bucket count in the order of their entries: such manifests are never kept.
     """
     partitions = sorted({partition for partition, _, _ in deletes})
-    held = may_hold(metas, partitions) if partitions else [False] * len(metas)
+    holds_partition = may_hold(metas, partitions) if partitions else [False] * len(metas)
     buckets = sorted({bucket for _, bucket, _ in deletes})
     levels = sorted({level for _, _, level in deletes})
-    kept: list[ManifestFileMeta] = []
+    unchanged: list[ManifestFileMeta] = []
     rewritten: list[ManifestFileMeta] = []
-    for meta, partition_held in zip(metas, held, strict=True):
+    for meta, partition_held in zip(metas, holds_partition, strict=True):
         touched = (
             partition_held
             and _may_meet(buckets, meta.min_bucket, meta.max_bucket)
@@ -147,10 +149,10 @@ def plan_full_merge(
         small = _is_small(meta, target_size_bytes)
         waits = meta.min_bucket is not None and meta.min_bucket < 0
         changes = meta.deleted_file_count > 0 or touched or small or waits
-        into = rewritten if changes else kept
+        into = rewritten if changes else unchanged
         if meta.added_file_count + meta.deleted_file_count > 0:
             into.append(meta)
-    parts: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in kept]
+    parts: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in unchanged]
     if rewritten:
         parts.append(MergeGroup(metas=tuple(rewritten), is_complete=True))
     reason = f"full: {len(rewritten)} of {len(metas)} manifests hold deletes or deleted files"

@@ -75,8 +75,8 @@ def lists_to_fetch(snapshot: Snapshot) -> list[str]:
 
 def named_manifests(snapshot: Snapshot) -> list[str]:
     """Return the names of manifests that a snapshot may have."""
-    found = (snapshot.properties or {}).get(MANIFESTS, "").split()
-    return [name for name in found[:_COUNT_MAX] if _NAME.fullmatch(name)]
+    words = (snapshot.properties or {}).get(MANIFESTS, "").split()
+    return [name for name in words[:_COUNT_MAX] if _NAME.fullmatch(name)]
 
 
 def new_manifests(snapshot: Snapshot) -> list[str]:
@@ -89,8 +89,8 @@ def note_of_files(snapshot: Snapshot) -> str:
     """Return which state it is, and its files to be fetched, as a note beside LATEST; the first ones, if too many."""
     files = filter(_NAME.fullmatch, [*lists_to_fetch(snapshot), *named_manifests(snapshot)])
     names = [snapshot.delta_manifest_list, *files]
-    whole = _STATE + " ".join(name.removeprefix(_PREFIX) for name in names)
-    return whole if len(whole) <= _NOTE_MAX else whole[:_NOTE_MAX].rpartition(" ")[0]
+    note = _STATE + " ".join(name.removeprefix(_PREFIX) for name in names)
+    return note if len(note) <= _NOTE_MAX else note[:_NOTE_MAX].rpartition(" ")[0]
 
 
 def noted_state(note: str) -> str | None:
@@ -101,5 +101,5 @@ def noted_state(note: str) -> str | None:
 
 def noted_files(note: str) -> list[str]:
     """Return the names in a note; what can be no name of ours is left out."""
-    found = (_PREFIX + word for word in note.split()[: _COUNT_MAX + 2])
-    return [name for name in found if _NAME.fullmatch(name)]
+    names = (_PREFIX + word for word in note.split()[: _COUNT_MAX + 2])
+    return [name for name in names if _NAME.fullmatch(name)]

@@ -13,7 +13,7 @@ _UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")
 _TURNS_TEXT_ROUND = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def checked_name(what: str, name: str, *, numeric: bool = False) -> str:
+def checked_name(kind: str, name: str, *, numeric: bool = False) -> str:
     """Return `name` if a `what` ("tag", "branch", "consumer") may be called so.
 
     Raises InvalidInputError for blank names, path separators, control characters, marks that turn
@@ -23,7 +23,7 @@ def checked_name(what: str, name: str, *, numeric: bool = False) -> str:
     wrong = _wrong(name, numeric=numeric)
     if wrong is not None:
         raise InvalidInputError(
-            f"the {what} name {wrong}; choose another", kind=ErrorKind.INVALID_NAME, name=name[:80]
+            f"the {kind} name {wrong}; choose another", kind=ErrorKind.INVALID_NAME, name=name[:80]
         )
     return name
 

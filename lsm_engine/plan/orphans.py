@@ -95,7 +95,9 @@ def plan_orphans(
         else:
             orphans[file.path] = file.size
     begun = tuple(uploads)
-    dead = [one for one in begun if store_now_millis - one.begun_millis > older_than_millis]
+    dead = [
+        upload for upload in begun if store_now_millis - upload.begun_millis > older_than_millis
+    ]
     return OrphanPlan(
         orphans=tuple(sorted(orphans.items())),
         listed_count=listed_count,

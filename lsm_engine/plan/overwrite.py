@@ -60,8 +60,8 @@ def overwritten(live: Sequence[ManifestEntry], scope: OverwriteScope) -> tuple[M
 
 def require_in_scope(messages: Sequence[CommitMessage], scope: OverwriteScope) -> None:
     """Raise InvalidInputError if new rows lie outside of the partitions that are overwritten."""
-    given = [message.partition for message in messages if message.data.new_files]
-    outside = set(given) - in_scope(given, scope)
+    written_partitions = [message.partition for message in messages if message.data.new_files]
+    outside = set(written_partitions) - in_scope(written_partitions, scope)
     if outside:
         raise InvalidInputError(
             "rows lie outside of the partition that is overwritten; filter them, or name no partition",

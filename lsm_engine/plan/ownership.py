@@ -52,27 +52,27 @@ class PublishOutcome(Enum):
 
 
 def resolve_publish(
-    attempted: Snapshot, *, found: Snapshot | None, latest_id: int | None
+    attempted: Snapshot, *, stored: Snapshot | None, latest_id: int | None
 ) -> PublishOutcome:
     """Return how an attempt to publish `attempted` ended.
 
     `found` is the snapshot that now has the id, read after the attempt; `latest_id` the newest id
     there is, read after `found`.
     """
-    if found is not None:
-        assert found.id == attempted.id, (found.id, attempted.id)
-        return PublishOutcome.LANDED if same_state(found, attempted) else PublishOutcome.LOST
+    if stored is not None:
+        assert stored.id == attempted.id, (stored.id, attempted.id)
+        return PublishOutcome.LANDED if same_state(stored, attempted) else PublishOutcome.LOST
     if latest_id is not None and latest_id >= attempted.id:
         return PublishOutcome.UNKNOWN
     return PublishOutcome.ABSENT
 
 
-def same_state(one: Snapshot | None, other: Snapshot | None) -> bool:
+def same_state(first: Snapshot | None, second: Snapshot | None) -> bool:
     """Whether two snapshots are the same commit: an id alone may be used again after a rollback."""
-    if one is None or other is None:
-        return one is other
-    return (one.id, one.delta_manifest_list, one.uuid) == (
-        other.id,
-        other.delta_manifest_list,
-        other.uuid,
+    if first is None or second is None:
+        return first is second
+    return (first.id, first.delta_manifest_list, first.uuid) == (
+        second.id,
+        second.delta_manifest_list,
+        second.uuid,
     )

@@ -49,7 +49,7 @@ class PartitionClock:
         if self.pattern is None:
             return values[self.columns[0]]
         parts: list[str] = []
-        at = 0
+        offset = 0
         for match in _COLUMN.finditer(self.pattern):
             if match[1] not in values:
                 raise InvalidOptionError(
@@ -59,15 +59,15 @@ class PartitionClock:
             value = values[match[1]]
             if value is None:
                 return None
-            parts += [self.pattern[at : match.start()], value]
-            at = match.end()
-        return "".join([*parts, self.pattern[at:]])
+            parts += [self.pattern[offset : match.start()], value]
+            offset = match.end()
+        return "".join([*parts, self.pattern[offset:]])
 
 
 def _expression(format_: str) -> str:
     """Return a regular expression with a group for each field of a date format."""
     parts = []
-    seen = set()
+    fields = set()
     for token in _TOKEN.finditer(format_):
         if token["quoted"] is not None:
             parts.append(re.escape(token["quoted"] or "'"))
@@ -75,13 +75,13 @@ def _expression(format_: str) -> str:
             parts.append(re.escape(token["other"]))
         else:
             field = _FIELDS.get(token["letters"][0])
-            if field is None or field in seen:
+            if field is None or field in fields:
                 raise _odd(format_)
-            seen.add(field)
+            fields.add(field)
             width = len(token["letters"])
             count = f"{{{width}}}" if width > 1 else "{1,2}"
             parts.append(f"(?P<{field}>[0-9]{count})")
-    if "year" not in seen:
+    if "year" not in fields:
         raise _odd(format_)  # all would lie in 1970, and go
     return "".join(parts)
 

@@ -34,5 +34,5 @@ def buckets_for(waiting: Iterable[DataFileMeta], options: TableOptions) -> int:
     if not chosen_by_size(options):
         return options[core_options.POSTPONE_DEFAULT_BUCKET_NUM]
     target = options[core_options.POSTPONE_TARGET_SIZE_PER_BUCKET]
-    wanted = -(-sum(file.file_size for file in waiting) // max(1, target))
-    return min(_BUCKETS_MAX, 1 << max(0, wanted - 1).bit_length())
+    bucket_count = -(-sum(file.file_size for file in waiting) // max(1, target))
+    return min(_BUCKETS_MAX, 1 << max(0, bucket_count - 1).bit_length())

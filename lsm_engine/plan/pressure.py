@@ -44,7 +44,7 @@ def pressures(
     live: Iterable[ManifestEntry], *, run_trigger: int, stop_trigger: int
 ) -> tuple[BucketPressure, ...]:
     """Return the pressure of every bucket with live files, the most urgent first."""
-    found = [
+    pressures = [
         pressure_of(
             *bucket,
             [entry.file for entry in entries],
@@ -54,7 +54,15 @@ def pressures(
         for bucket, entries in by_bucket(live).items()
     ]
     return tuple(
-        sorted(found, key=lambda one: (-one.run_count, -one.debt_bytes, one.partition, one.bucket))
+        sorted(
+            pressures,
+            key=lambda bucket_pressure: (
+                -bucket_pressure.run_count,
+                -bucket_pressure.debt_bytes,
+                bucket_pressure.partition,
+                bucket_pressure.bucket,
+            ),
+        )
     )
 
 
@@ -101,5 +109,5 @@ def _reason(
     if run_count >= run_trigger:
         return f"due: {runs}, trigger {run_trigger}; {debt}"
     missing = run_trigger - run_count
-    more = f"{missing} more run{'s' if missing != 1 else ''}"
-    return f"{more} until due: {runs}, trigger {run_trigger}; {debt}"
+    missing_text = f"{missing} more run{'s' if missing != 1 else ''}"
+    return f"{missing_text} until due: {runs}, trigger {run_trigger}; {debt}"

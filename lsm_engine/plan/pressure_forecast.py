@@ -87,32 +87,32 @@ def forecasts(
 ) -> tuple[BucketForecast, ...]:
     """Return the forecast of each bucket, those whose writers would wait soonest first."""
     none = Arrivals(file_count=0, size_bytes=0)
-    found = [
+    forecasts = [
         _forecast(pressure, arrivals.get((pressure.partition, pressure.bucket), none), span_millis)
         for pressure in pressures
     ]
     never = 1 << 62
     return tuple(
         sorted(
-            found,
-            key=lambda one: (
-                never if one.stops_in_millis is None else one.stops_in_millis,
-                -one.pressure.debt_bytes,
-                one.pressure.partition,
-                one.pressure.bucket,
+            forecasts,
+            key=lambda forecast: (
+                never if forecast.stops_in_millis is None else forecast.stops_in_millis,
+                -forecast.pressure.debt_bytes,
+                forecast.pressure.partition,
+                forecast.pressure.bucket,
             ),
         )
     )
 
 
-def _forecast(pressure: BucketPressure, seen: Arrivals, span_millis: int) -> BucketForecast:
+def _forecast(pressure: BucketPressure, arrivals: Arrivals, span_millis: int) -> BucketForecast:
     hours = span_millis / _HOUR
-    pace = seen.file_count / hours if hours else 0.0
+    pace = arrivals.file_count / hours if hours else 0.0
     return BucketForecast(
         pressure=pressure,
         span_millis=span_millis,
         runs_per_hour=pace,
-        bytes_per_hour=seen.size_bytes / hours if hours else 0.0,
+        bytes_per_hour=arrivals.size_bytes / hours if hours else 0.0,
         due_in_millis=_until(pressure.run_trigger - pressure.run_count, pace),
         stops_in_millis=_until(pressure.stop_trigger + 1 - pressure.run_count, pace),
     )

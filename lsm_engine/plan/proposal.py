@@ -48,7 +48,7 @@ class LiveChange:
     `drops_statistics`: what ANALYZE wrote about the base is not handed on.
     """
 
-    gone: tuple[ManifestEntry, ...] = ()
+    deleted: tuple[ManifestEntry, ...] = ()
     back: tuple[ManifestEntry, ...] = ()
     state: Snapshot | None = None
     rewrites_manifests: bool = False
@@ -117,7 +117,7 @@ def overwriting(
     choose: Callable[[Snapshot | None], Iterable[ManifestEntry]],
 ) -> ChooseOnBase:
     """Return what takes live entries away that `choose` picks on each base."""
-    return lambda base: LiveChange(gone=tuple(choose(base)))
+    return lambda base: LiveChange(deleted=tuple(choose(base)))
 
 
 class CommitOutcome(Enum):

@@ -64,7 +64,7 @@ class ExpiryChoice:
     """Snapshots to expire and snapshots to keep, each oldest first, and why the limit lies there."""
 
     expired: tuple[Snapshot, ...]
-    kept: tuple[Snapshot, ...]
+    retained: tuple[Snapshot, ...]
     reason: str
 
 
@@ -82,13 +82,13 @@ def kept_of_passed(
     """
     if not passed:
         return None
-    whole = choose_expired(
+    full_choice = choose_expired(
         snapshots,
         replace(retention, expire_limit=NO_LIMIT),
         now_millis=now_millis,
         consumer_next_ids=consumer_next_ids,
     )
-    return whole.kept[0] if whole.kept[0].id <= passed[-1].id else None
+    return full_choice.retained[0] if full_choice.retained[0].id <= passed[-1].id else None
 
 
 def choose_expired(
@@ -107,7 +107,7 @@ def choose_expired(
     ids = [snapshot.id for snapshot in snapshots]
     assert ids == sorted(set(ids)), ids
     if not snapshots:
-        return ExpiryChoice(expired=(), kept=(), reason="there are no snapshots")
+        return ExpiryChoice(expired=(), retained=(), reason="there are no snapshots")
     latest = ids[-1]
     by_count = latest - retention.retained_max + 1
     cuts = [
@@ -121,7 +121,7 @@ def choose_expired(
     ]
     end, reason = min(cuts)
     oldest_kept_time = now_millis - retention.time_retained_millis
-    gone = 0
+    expired_count = 0
     made_by = latest_possible_times([snapshot.time_millis for snapshot in snapshots])
     for index, (snapshot, successor) in enumerate(pairwise(snapshots), 1):
         if snapshot.id >= end:
@@ -132,9 +132,11 @@ def choose_expired(
                 f"{format_millis(retention.time_retained_millis)}"
             )
             break
-        gone += 1
+        expired_count += 1
     return ExpiryChoice(
-        expired=tuple(snapshots[:gone]), kept=tuple(snapshots[gone:]), reason=reason
+        expired=tuple(snapshots[:expired_count]),
+        retained=tuple(snapshots[expired_count:]),
+        reason=reason,
     )
 
 
@@ -157,11 +159,11 @@ def choose_expired_changelogs(
     choice = choose_expired(
         [*own, *snapshots], retention, now_millis=now_millis, consumer_next_ids=consumer_next_ids
     )
-    going = {one.id for one in choice.expired}
-    gone = [one for one in own[:-1] if one.id in going]
+    going = {snapshot.id for snapshot in choice.expired}
+    expired = [own_changelog for own_changelog in own[:-1] if own_changelog.id in going]
     stays = bool(own) and own[-1].id in going
     return ExpiryChoice(
-        expired=tuple(gone),
-        kept=tuple(own[len(gone) :]),
+        expired=tuple(expired),
+        retained=tuple(own[len(expired) :]),
         reason="the newest changelog always stays" if stays else choice.reason,
     )

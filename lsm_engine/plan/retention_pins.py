@@ -83,15 +83,16 @@ class RetentionSimulation:
 
 
 def pins_of(
-    history: Mapping[PhysicalFile, DeadFile], held: Sequence[tuple[str, Iterable[PhysicalFile]]]
+    history: Mapping[PhysicalFile, DeadFile],
+    held_files: Sequence[tuple[str, Iterable[PhysicalFile]]],
 ) -> tuple[RootPin, ...]:
     """Return what each root keeps of `history`: the files that the newest snapshot does not read.
 
     `held`: the name of each root, and the files that it names (those outside of history count not).
     """
-    kept = [(name, history.keys() & set(files)) for name, files in held]
+    pinned = [(name, history.keys() & set(files)) for name, files in held_files]
     holders: dict[PhysicalFile, int] = {}
-    for _, files in kept:
+    for _, files in pinned:
         for file in files:
             holders[file] = holders.get(file, 0) + 1
     pins = [
@@ -102,7 +103,7 @@ def pins_of(
             only_file_count=sum(holders[file] == 1 for file in files),
             only_size_bytes=sum(history[file].file_size for file in files if holders[file] == 1),
         )
-        for name, files in kept
+        for name, files in pinned
         if files
     ]
     return tuple(sorted(pins, key=lambda pin: (-pin.only_size_bytes, -pin.size_bytes, pin.name)))

@@ -55,18 +55,18 @@ def seal_of(
     )
 
 
-def leads_to(seal: Snapshot, found: Snapshot | None) -> bool:
+def leads_to(seal: Snapshot, snapshot: Snapshot | None) -> bool:
     """Whether `found` is the target of a seal: the same state under the same id."""
     return (
-        found is not None
-        and rollback_target(seal) == found.id
-        and seal.delta_manifest_list == found.delta_manifest_list
+        snapshot is not None
+        and rollback_target(seal) == snapshot.id
+        and seal.delta_manifest_list == snapshot.delta_manifest_list
     )
 
 
-def takes_first(seal: Snapshot, found: Snapshot) -> bool:
+def takes_first(seal: Snapshot, snapshot: Snapshot) -> bool:
     """Whether `found` is what goes first, and not what a writer has made on the target since."""
-    return (seal.properties or {}).get(FIRST) == found.delta_manifest_list
+    return (seal.properties or {}).get(FIRST) == snapshot.delta_manifest_list
 
 
 @record
@@ -77,7 +77,7 @@ class Sealed:
     """
 
     line: tuple[Snapshot, ...]
-    taken: tuple[Snapshot, ...] = ()
+    rolled_back: tuple[Snapshot, ...] = ()
     seal: Snapshot | None = None
 
 
@@ -87,7 +87,13 @@ def unsealed(snapshots: Sequence[Snapshot]) -> Sealed:
     to = None if newest is None else rollback_target(newest)
     if newest is None or to is None:
         return Sealed(line=tuple(snapshots))
-    at = len(snapshots) - 1
-    while at > 0 and snapshots[at - 1].id > to and follows(snapshots[at], snapshots[at - 1]):
-        at -= 1
-    return Sealed(line=tuple(snapshots[:at]), taken=tuple(snapshots[at:-1]), seal=newest)
+    index = len(snapshots) - 1
+    while (
+        index > 0
+        and snapshots[index - 1].id > to
+        and follows(snapshots[index], snapshots[index - 1])
+    ):
+        index -= 1
+    return Sealed(
+        line=tuple(snapshots[:index]), rolled_back=tuple(snapshots[index:-1]), seal=newest
+    )

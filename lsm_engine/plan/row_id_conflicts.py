@@ -27,8 +27,8 @@ def find_row_id_conflict(
     ]
     if not placed:
         return None
-    gone = {entry.identity for entry in plan.delta if entry.kind is EntryKind.DELETE}
-    buckets = by_bucket(entry for entry in live if entry.identity not in gone)
+    deleted = {entry.identity for entry in plan.delta if entry.kind is EntryKind.DELETE}
+    buckets = by_bucket(entry for entry in live if entry.identity not in deleted)
     for entry in placed:
         wrong = _wrong(entry, buckets.get((entry.partition, entry.bucket), ()), planned_on_id)
         if wrong is not None:
@@ -42,15 +42,19 @@ def find_row_id_conflict(
     return None
 
 
-def _wrong(entry: ManifestEntry, others: Iterable[ManifestEntry], planned_on_id: int) -> str | None:
+def _wrong(
+    entry: ManifestEntry, base_entries: Iterable[ManifestEntry], planned_on_id: int
+) -> str | None:
     ids = row_ids_of(entry.file)
     meeting = []
-    for other in others:
-        theirs = row_ids_of(other.file)
+    for base_entry in base_entries:
+        theirs = row_ids_of(base_entry.file)
         if theirs.start < ids.stop and ids.start < theirs.stop:
             if theirs != ids:
-                return f"shares some of its rows with file {other.file.file_name!r}, and not all"
-            meeting.append(other.file)
+                return (
+                    f"shares some of its rows with file {base_entry.file.file_name!r}, and not all"
+                )
+            meeting.append(base_entry.file)
     if entry.file.file_source is not FileSource.APPEND:
         return None
     if not meeting:

@@ -26,7 +26,7 @@ def with_row_ids(
     snapshot; what a compaction writes keeps the numbers of its input.
     """
     next_id = 0 if base is None else base.next_row_id or 0
-    given: list[ManifestEntry] = []
+    numbered: list[ManifestEntry] = []
     for entry in delta:
         file = entry.file
         if entry.kind is EntryKind.ADD and file.file_source is FileSource.APPEND:
@@ -38,8 +38,8 @@ def with_row_ids(
                 file = replace(file, first_row_id=next_id)
                 next_id += file.row_count
             entry = replace(entry, file=file)
-        given.append(entry)
-    return tuple(given), next_id
+        numbered.append(entry)
+    return tuple(numbered), next_id
 
 
 def stores_row_ids(file: DataFileMeta) -> bool:

@@ -75,8 +75,8 @@ class Split:
     @property
     def row_count(self) -> int:
         """Rows before merging; for a raw split, the rows there are if `is_counted`."""
-        gone = sum(place.vector.cardinality or 0 for place in self.vectors)
-        return sum(file.row_count for file in self.files) - gone
+        deleted_rows = sum(place.vector.cardinality or 0 for place in self.vectors)
+        return sum(file.row_count for file in self.files) - deleted_rows
 
     @property
     def is_counted(self) -> bool:
@@ -131,9 +131,9 @@ def plan_splits(
     for _, entries in sorted(by_bucket(live).items()):
         lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
         files = [entry.file for entry in entries if entry.file.level >= lowest]
-        found = _sections(files, key_order, mode)
-        raw = [section for section in found if _is_raw(section, mode)]
-        merged = [section for section in found if not _is_raw(section, mode)]
+        sections = _sections(files, key_order, mode)
+        raw = [section for section in sections if _is_raw(section, mode)]
+        merged = [section for section in sections if not _is_raw(section, mode)]
         kept_raw = _matching(raw, value_match, any)
         if mode is ReadMode.ROW_ID:  # each file alone can rule all of their rows out
             kept_merged = _matching(merged, value_match, all)
@@ -141,11 +141,11 @@ def plan_splits(
             kept_merged = _matching(merged, value_match if merge_keeps_rows else None, any)
         skipped += sum(map(_file_count, (*raw, *merged)))
         skipped -= sum(map(_file_count, (*kept_raw, *kept_merged)))
-        for is_raw, kept in ((True, kept_raw), (False, kept_merged)):
+        for is_raw, section_group in ((True, kept_raw), (False, kept_merged)):
             places = (vectors or {}).get((entries[0].partition, entries[0].bucket), {})
             splits += (
                 _split(entries[0], packed, snapshot_id, mode, places, raw=is_raw)
-                for packed in _pack(kept, packing)
+                for packed in _pack(section_group, packing)
             )
     return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
 
@@ -164,13 +164,13 @@ def read_files(
     live: Iterable[ManifestEntry], mode: ReadMode, reach: Reach
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     """Return the live files that a read sees, and those on levels that it does not reach."""
-    seen: list[ManifestEntry] = []
+    matched: list[ManifestEntry] = []
     unseen: list[ManifestEntry] = []
     for _, entries in sorted(by_bucket(live).items()):
         lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
         for entry in entries:
-            (seen if entry.file.level >= lowest else unseen).append(entry)
-    return seen, unseen
+            (matched if entry.file.level >= lowest else unseen).append(entry)
+    return matched, unseen
 
 
 def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder, mode: ReadMode) -> list[Section]:
@@ -203,22 +203,24 @@ def _file_count(section: Section) -> int:
 
 
 def _matching(
-    found: Sequence[Section],
+    sections: Sequence[Section],
     value_match: Callable[[DataFileMeta], bool] | None,
     decide: Callable[[Iterable[bool]], bool],
 ) -> list[Section]:
     if value_match is None:
-        return list(found)
+        return list(sections)
     return [
-        section for section in found if decide(value_match(file) for run in section for file in run)
+        section
+        for section in sections
+        if decide(value_match(file) for run in section for file in run)
     ]
 
 
-def _pack(found: Sequence[Section], packing: Packing) -> list[list[Section]]:
+def _pack(sections: Sequence[Section], packing: Packing) -> list[list[Section]]:
     """Fill splits in key order; a section is never cut."""
     packed: list[list[Section]] = []
     weight = 0
-    for section in found:
+    for section in sections:
         added = packing.weight(section)
         if not packed or weight + added > packing.target_size_bytes:
             packed.append([])
@@ -261,9 +263,9 @@ def _reason(
     files = sum(map(_file_count, packed))
     count = f"{files} file{'s' if files > 1 else ''}"
     if vectors:
-        gone = sum(place.vector.cardinality or 0 for place in vectors)
-        some = all(place.vector.cardinality is not None for place in vectors)
-        count += f" less {gone if some else 'some'} deleted rows"
+        deleted_rows = sum(place.vector.cardinality or 0 for place in vectors)
+        all_counted = all(place.vector.cardinality is not None for place in vectors)
+        count += f" less {deleted_rows if all_counted else 'some'} deleted rows"
     match mode:
         case ReadMode.NO_KEY:
             return f"raw: {count} of a table without a key"

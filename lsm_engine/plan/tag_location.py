@@ -70,8 +70,8 @@ def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True
             )
         starts[index] = lower_bound(keys, span.lowest)
         stops[index] = upper_bound(keys, span.highest)
-    left = int((stops - starts).sum())
-    share = left / everything if everything else 0.0
+    pair_count = int((stops - starts).sum())
+    share = pair_count / everything if everything else 0.0
     if share > USELESS_SHARE and files > 1:
         return Candidates(
             starts=np.zeros(files, np.int64),
@@ -83,5 +83,5 @@ def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True
         starts=starts,
         stops=stops,
         pruned=True,
-        text=f"ranges leave {left} of {everything} pairs of keys and files",
+        text=f"ranges leave {pair_count} of {everything} pairs of keys and files",
     )

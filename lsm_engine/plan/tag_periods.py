@@ -27,7 +27,7 @@ class TagPeriods:
     spelling: str
 
     @classmethod
-    def of(
+    def from_options(
         cls, period: str, *, length_millis: int | None, formatter: str, delay_millis: int
     ) -> "TagPeriods":
         """Return the periods that the options `tag.creation-period` and its kin describe.
@@ -47,8 +47,8 @@ class TagPeriods:
             spelling = _HOURS["with_dashes"]  # other clients have one name for these
         else:
             spellings = _DAYS if period == "daily" else _HOURS
-            plain = spellings["without_dashes"].replace(" ", "")
-            spelling = spellings.get(formatter, plain)
+            unspaced = spellings["without_dashes"].replace(" ", "")
+            spelling = spellings.get(formatter, unspaced)
         return cls(length_millis=length, delay_millis=delay_millis, spelling=spelling)
 
     @property
@@ -73,7 +73,9 @@ class TagPeriods:
         since = (moment.replace(tzinfo=UTC) - timedelta(milliseconds=self.delay_millis)) - _EPOCH
         return _EPOCH + (since // self.length - 1) * self.length
 
-    def due(self, moment: datetime, last: datetime | None, *, complete: bool) -> list[datetime]:
+    def closed_periods(
+        self, moment: datetime, last: datetime | None, *, complete: bool
+    ) -> list[datetime]:
         """Return the periods to tag at a moment, oldest first. `last`: the newest that has a tag.
 
         Without `complete` one at most: the last that was over.
@@ -91,11 +93,13 @@ class TagPeriods:
 
 def automatic_tags(tags: Iterable[Tag], periods: TagPeriods) -> Mapping[datetime, Tag]:
     """Return the tags that made themselves, by the beginning of their period, oldest first."""
-    found = {start: tag for tag in tags if (start := periods.start_of(tag.name)) is not None}
-    return dict(sorted(found.items()))
+    tags_by_start = {
+        start: tag for tag in tags if (start := periods.start_of(tag.name)) is not None
+    }
+    return dict(sorted(tags_by_start.items()))
 
 
-def surplus(names: Iterable[str], kept: int | None) -> list[str]:
+def surplus(names: Iterable[str], max_count: int | None) -> list[str]:
     """Return which of some automatic tags, oldest first, are too many. `kept` None: no limit."""
-    known = list(names)
-    return [] if kept is None else known[: max(0, len(known) - kept)]
+    all_names = list(names)
+    return [] if max_count is None else all_names[: max(0, len(all_names) - max_count)]

@@ -33,9 +33,9 @@ def created_at(tag: Tag) -> datetime | None:
     return datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
 
 
-def same_tag(existing: Tag, wanted: Snapshot) -> bool:
+def same_tag(existing: Tag, snapshot: Snapshot) -> bool:
     """Whether a tag of the wanted name already points at the wanted snapshot (a replay)."""
-    mine, theirs = existing.snapshot, wanted
+    mine, theirs = existing.snapshot, snapshot
     return (mine.id, mine.delta_manifest_list) == (theirs.id, theirs.delta_manifest_list)
 
 

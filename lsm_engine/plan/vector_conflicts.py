@@ -45,10 +45,12 @@ def find_vector_conflict(
 def _replaced_file_gone(
     plan: CommitPlan, base_index: Sequence[IndexManifestEntry]
 ) -> Conflict | None:
-    there = {(entry.partition, entry.bucket, entry.index_file.file_name) for entry in base_index}
+    live_indexes = {
+        (entry.partition, entry.bucket, entry.index_file.file_name) for entry in base_index
+    }
     for change in plan.step.index_changes:
         identity = (change.partition, change.bucket, change.index_file.file_name)
-        if change.kind is EntryKind.DELETE and identity not in there:
+        if change.kind is EntryKind.DELETE and identity not in live_indexes:
             return _conflict(
                 change.partition,
                 change.bucket,
@@ -61,13 +63,13 @@ def _replaced_file_gone(
 
 def _second_file(plan: CommitPlan, base_index: Sequence[IndexManifestEntry]) -> Conflict | None:
     """Two vectors of one data file: rows were deleted from it on both sides."""
-    gone = {
+    deleted = {
         change.index_file.file_name
         for change in plan.step.index_changes
         if change.kind is EntryKind.DELETE
     }
-    kept = [entry for entry in base_index if entry.index_file.file_name not in gone]
-    marked = {key for entry in kept for key in _marked(entry)}
+    remaining = [entry for entry in base_index if entry.index_file.file_name not in deleted]
+    marked = {key for entry in remaining for key in _marked(entry)}
     for change in _new_vectors(plan):
         for partition, bucket, name in _marked(change):
             if (partition, bucket, name) in marked:
@@ -98,12 +100,12 @@ def _marked_file_gone(plan: CommitPlan, live: Iterable[ManifestEntry]) -> Confli
     new = list(_new_vectors(plan))
     if not new:
         return None
-    there = {_key(entry) for entry in live}
-    there -= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.DELETE}
-    there |= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
+    live_keys = {_key(entry) for entry in live}
+    live_keys -= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.DELETE}
+    live_keys |= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
     for change in new:
         for key in _marked(change):
-            if key not in there:
+            if key not in live_keys:
                 return _conflict(
                     *key, f"rows are deleted from file {key[2]!r}, which is not live any more"
                 )

@@ -50,7 +50,7 @@ def plan_of(case):
         snapshot_like(case.get("base", "none")),
         planned_on=planned_on,
         since=None if since == "unknown" else snapshots(since),
-        change=LiveChange(gone=tuple(entries(case.get("overwritten", "")))),
+        change=LiveChange(deleted=tuple(entries(case.get("overwritten", "")))),
         counts_differ="counts may differ" in case,
     )
 
@@ -155,7 +155,7 @@ def outcome(case):
     latest = case["latest"]
     return resolve_publish(
         attempted_of(case),
-        found=snapshot_like(case["found"]),
+        stored=snapshot_like(case["found"]),
         latest_id=None if latest == "none" else int(latest),
     ).value
 

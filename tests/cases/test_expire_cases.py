@@ -69,15 +69,17 @@ def expire(case):
         plan = plan_tag_removal(state, names, kept, reason="asked", tags=tags)
     elif "expired changelogs" in case:
         gone = snapshots(case["expired changelogs"])
-        plan = plan_changelog_expiry(gone, state, changelogs, names=names, kept=kept, reason="old")
+        plan = plan_changelog_expiry(
+            gone, state, changelogs, names=names, retained=kept, reason="old"
+        )
     else:
         choice = ExpiryChoice(
-            expired=tuple(expired), kept=tuple(snapshots(case.get("left", ""))), reason="old"
+            expired=tuple(expired), retained=tuple(snapshots(case.get("left", ""))), reason="old"
         )
         candidates = dead_candidates(entries(case.get("deltas", "")))
         outlived = snapshots(case.get("outlived", ""))
         plan = plan_expiry(
-            choice, candidates, changelogs=changelogs, names=names, kept=kept, outlived=outlived
+            choice, candidates, changelogs=changelogs, names=names, retained=kept, outlived=outlived
         )
     metadata = {
         name.replace("_", "-"): " ".join(sorted(getattr(plan.metadata, name)))
@@ -104,7 +106,9 @@ UNCOUNTED = ("changelogs written", "spared by", "bytes")
 
 def dead(case):
     choice = ExpiryChoice(
-        expired=tuple(snapshots(case["expired"])), kept=tuple(snapshots(case["left"])), reason=""
+        expired=tuple(snapshots(case["expired"])),
+        retained=tuple(snapshots(case["left"])),
+        reason="",
     )
     read = [one.id for one in snapshots_to_replay(choice)]
     found = dead_candidates(one for id in read for one in entries(case.get(f"delta {id}", "")))
@@ -137,7 +141,7 @@ def retention(case):
         choice = choose_expired_changelogs(gone, left, policy, **how)
     else:
         choice = choose_expired(left, policy, **how)
-    return f"expire {ids(choice.expired) or 'none'}; keep {ids(choice.kept) or 'none'}: {choice.reason}"
+    return f"expire {ids(choice.expired) or 'none'}; keep {ids(choice.retained) or 'none'}: {choice.reason}"
 
 
 def tags_over(case):

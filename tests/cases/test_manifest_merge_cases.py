@@ -43,7 +43,7 @@ def show(merge):
         else:
             of_all = "!" if part.is_complete else ""
             shown.append("[" + " ".join(meta.file_name for meta in part.metas) + "]" + of_all)
-    assert [meta.file_name for meta in merge.kept] == [one for one in shown if one[0] != "["]
+    assert [meta.file_name for meta in merge.remaining] == [one for one in shown if one[0] != "["]
     assert len(merge.groups) == sum(one[0] == "[" for one in shown)
     return f"{' '.join(shown) or 'empty'}: {merge.reason}"
 

@@ -108,7 +108,7 @@ def moment(text):
 
 def periods(case):
     try:
-        made = TagPeriods.of(
+        made = TagPeriods.from_options(
             case.get("period", "daily"),
             length_millis=int(case["length"]) if "length" in case else None,
             formatter=case.get("formatter", "with_dashes"),
@@ -125,7 +125,7 @@ def periods(case):
             f"automatic: {', '.join(names)}; too many: {', '.join(surplus(names, kept)) or 'none'}"
         )
     last = made.start_of(case["last"]) if "last" in case else None
-    due = made.due(moment(case["now"]), last, complete="complete" in case)
+    due = made.closed_periods(moment(case["now"]), last, complete="complete" in case)
     return ", ".join(map(made.name_of, due)) or "none"
 
 

@@ -224,7 +224,7 @@ def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "")
         expire.refuse_unfinished(there)
     except (StorageError, CommitConflictError, CorruptFileError):
         return "refused"  # a rollback is under way, or the first snapshot landed between a listing and a probe
-    choice = expire.ExpiryChoice(expired=tuple(there[:-1]), kept=tuple(there[-1:]), reason="")
+    choice = expire.ExpiryChoice(expired=tuple(there[:-1]), retained=tuple(there[-1:]), reason="")
     if choice.expired:
         try:
             session = session_of(store, name)

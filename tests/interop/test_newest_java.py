@@ -169,7 +169,7 @@ def test_automatic_tags_have_the_same_names(
 ) -> None:
     draw = random.Random(period)
     minutes = 90 if "min" in period else None
-    periods = TagPeriods.of(
+    periods = TagPeriods.from_options(
         "daily" if minutes else period, length_millis=minutes and minutes * 60_000,
         formatter=formatter, delay_millis=0,
     )  # fmt: skip
@@ -234,7 +234,9 @@ def test_least_and_greatest_zero_are_those_of_java(
 def test_decision_0049_only_we_take_every_name_of_a_day_for_a_tag_by_hand(
     newest: NewestJava,
 ) -> None:
-    periods = TagPeriods.of("daily", length_millis=None, formatter="with_dashes", delay_millis=0)
+    periods = TagPeriods.from_options(
+        "daily", length_millis=None, formatter="with_dashes", delay_millis=0
+    )
     names = ["2024-05-09", "2024-05-09 before the move", "before the move"]
     assert [periods.start_of(name) is not None for name in names] == [True, False, False]
     assert newest.ask("automatic", options={}, names=names) == [True, True, False]

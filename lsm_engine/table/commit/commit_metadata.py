@@ -87,7 +87,7 @@ def write_metadata(
         base_manifest_list=base_list,
         base_manifest_list_size=base_size,
         index_manifest=index,
-        named=(*base, *change.delta) if session.file_io.facts.is_far else (),
+        named_manifests=(*base, *change.delta) if session.file_io.facts.is_far else (),
         lists={**change.files.lists, **writer.lists},
         checksums={
             name: checksum

@@ -171,7 +171,7 @@ class MetadataWriter:
         ):
             path = self._session.paths.manifest(meta.file_name)
             yield from copier.add(content, some, file_name=path)
-        yield from copier.rest()
+        yield from copier.remainder()
 
     def _contents(self, metas: Sequence[ManifestFileMeta]) -> Iterator[bytes]:
         """Yield the content of manifests, in order; of a far store the next ones are fetched meanwhile."""

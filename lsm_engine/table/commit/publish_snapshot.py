@@ -146,7 +146,7 @@ def _outcome(session: TableSession, snapshot: Snapshot) -> PublishOutcome:
     snapshots = session.snapshots
     try:
         return resolve_publish(
-            snapshot, found=snapshots.find(snapshot.id), latest_id=snapshots.latest_id()
+            snapshot, stored=snapshots.find(snapshot.id), latest_id=snapshots.latest_id()
         )
     except LsmError as cause:
         raise _unknown(snapshot) from cause

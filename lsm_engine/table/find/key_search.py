@@ -199,7 +199,7 @@ class KeySearch:
             with open_keys(entry, context, number) as reader:
                 if blooms is not None:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
-                    some = some if bloom is None else bloom.left(blooms, some)
+                    some = some if bloom is None else bloom.remaining(blooms, some)
                 if not len(some):
                     return 0, 0
                 keys = read_keys(reader, self.schema, number)

@@ -108,7 +108,7 @@ class KeyFiles:
         """Return the entry of a file that replaces one, at its level; None: no row is left."""
         vector = vectors.of(entry.file.file_name)
         gone = self._found[_place(entry)]
-        dropped = DeletionVector.of(gone) if vector is None else vector.union(gone)
+        dropped = DeletionVector.from_positions(gone) if vector is None else vector.union(gone)
         name = (*_place(entry), dropped)
         if name not in self._written:
             self._written[name] = _rewritten(context, entry, dropped)

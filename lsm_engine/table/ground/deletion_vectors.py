@@ -73,7 +73,7 @@ class BucketVectors:
 
     def deleted(self, file: DataFileMeta, positions: Longs) -> Bools:
         """Return which rows of a data file are deleted (LookupLevels' DeletedRows)."""
-        return (self.of(file.file_name) or DeletionVector.of(())).holds(positions)
+        return (self.of(file.file_name) or DeletionVector.from_positions(())).holds(positions)
 
 
 @record
@@ -108,11 +108,11 @@ class BucketDeletions:
 
     def deleted(self, file: DataFileMeta, positions: Longs) -> Bools:
         """Return which rows of a data file are deleted, by now (LookupLevels' DeletedRows)."""
-        return (self.vector(file.file_name) or DeletionVector.of(())).holds(positions)
+        return (self.vector(file.file_name) or DeletionVector.from_positions(())).holds(positions)
 
     def add(self, file_name: str, positions: Longs) -> int:
         """Delete rows of a data file by physical position; return how many were there until now."""
-        before = self.vector(file_name) or DeletionVector.of(())
+        before = self.vector(file_name) or DeletionVector.from_positions(())
         after = before.union(positions)
         if len(after) > len(before):
             self._changed[file_name] = after

@@ -120,7 +120,7 @@ class _Expiry:
             expired = tuple(snapshot.id for snapshot in plan.expired)
             session.notify(lambda listener: listener.expired(session.name, expired, names))
         changelogs = expire_changelogs.expire_changelogs(
-            self._seen, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
+            self._seen, retention, snapshots=choice.retained, consumers=positions, dry_run=dry_run
         )
         if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
             trash.empty(session, everything=False, dry_run=False)
@@ -150,7 +150,7 @@ class _Expiry:
         )
         if kept is None:
             return finished
-        only = replace(choice, expired=passed, kept=tuple(there[len(passed) :]))
+        only = replace(choice, expired=passed, retained=tuple(there[len(passed) :]))
         # Files go in this order.
         first = islice(planned_paths(self._seen, self._plan(only)), _LOOKED_FOR)
         if not all(map(self._seen.file_io.exists, first)):
@@ -170,7 +170,7 @@ class _Expiry:
         expiry takes the snapshots that are left.
         """
         self._plan(choice)
-        refuse_while_rolled_back(self._seen, choice.kept[-1])
+        refuse_while_rolled_back(self._seen, choice.retained[-1])
         try:
             self._raise_fence(choice)
         except CommitConflictError:
@@ -188,28 +188,28 @@ class _Expiry:
         """
         session, before = self._session, self._seen
         hint = session.paths.snapshot_hint(EARLIEST)
-        known = [session.paths.snapshot_file(one.id) for one in (*choice.expired, *choice.kept)]
+        known = [session.paths.snapshot_file(one.id) for one in (*choice.expired, *choice.retained)]
 
         def moved() -> SnapshotStore:
             self._seen = session.gathered([*known, hint])
             return self._seen.snapshots
 
-        before.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id, moved)
+        before.snapshots.advance_earliest(choice.retained[0].id, choice.retained[-1].id, moved)
         if self._seen is before:
             moved()
         if session.options[core_options.COMMIT_FSYNC]:
             session.file_io.sync([hint])  # no power cut may bring ids back that were passed
-        refuse_while_rolled_back(self._seen, choice.kept[-1])
+        refuse_while_rolled_back(self._seen, choice.retained[-1])
 
     def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
         seen, roots = self._seen, Roots(self._seen)
-        roots.expect(chain(choice.expired, choice.kept))
+        roots.expect(chain(choice.expired, choice.retained))
         again = seen.file_io.facts.is_far  # a request for each costs more than what they drive out
         replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=again)
         candidates = dead_candidates(replayed)
         outlived = choice.expired if changelogs_outlive(seen.options) else ()
         feeds = [*seen.changelogs.all(), *outlived]
-        kept = roots.kept_roots(choice.kept, candidate_buckets(candidates), changelogs=feeds)
+        kept = roots.kept_roots(choice.retained, candidate_buckets(candidates), changelogs=feeds)
         names = MetadataNames.union(
             roots.expiring_names(one) for one in roots.together(choice.expired)
         )
@@ -218,6 +218,6 @@ class _Expiry:
             candidates,
             changelogs=roots.changelog_entries(choice.expired, keeps=False),
             names=names,
-            kept=kept,
+            retained=kept,
             outlived=outlived,
         )

@@ -105,6 +105,6 @@ def _plan(
         [entry for entry in data if entry.kind is EntryKind.ADD],
         roots.changelog_entries(expired, keeps=False),
         names=names,
-        kept=kept,
+        retained=kept,
         reason=reason,
     )

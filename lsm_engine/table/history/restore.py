@@ -39,7 +39,7 @@ def _restored(session: TableSession, target: Snapshot, identity: CommitIdentity)
         same_index = base.index_manifest == target.index_manifest
         if not removed and not back and same_index:
             return None
-        return LiveChange(gone=removed, back=back, state=target, rewrites_manifests=True)
+        return LiveChange(deleted=removed, back=back, state=target, rewrites_manifests=True)
 
     properties = {**(identity.properties or {}), RESTORED: str(target.id)}
     identity = replace(identity, properties=properties)

@@ -118,7 +118,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     taken = tuple(one for one in found.line if one.id > target.id)
     is_sealed, has_begun = found.seal is not None, False
     if found.seal is not None:
-        taken = found.taken
+        taken = found.rolled_back
         has_begun = not any(takes_first(found.seal, one) for one in taken)
     elif present and left and not any(takes_first(left[-1], one) for one in taken):
         taken, is_sealed, has_begun = (), True, True  # it died over its seal

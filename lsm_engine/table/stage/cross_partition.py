@@ -208,11 +208,11 @@ class CrossPartitionRouting:
         buckets: Longs,
     ) -> list[RoutedRows]:
         kept = np.flatnonzero(found.target >= 0)
-        leaves = np.flatnonzero(found.left >= 0)
+        leaves = np.flatnonzero(found.left_partition >= 0)
         before = buckets[np.maximum(leaves - 1, 0)]
         left_bucket = np.where(found.left_bucket[leaves] >= 0, found.left_bucket[leaves], before)
         of_row = np.concatenate([order[leaves], order[kept]])
-        partition = np.concatenate([found.left[leaves], found.target[kept]])
+        partition = np.concatenate([found.left_partition[leaves], found.target[kept]])
         bucket = np.concatenate([left_bucket, buckets[kept]])
         given = fixed_values(incoming.kinds, np.int8)[order[kept]]
         kinds = np.concatenate([np.full(len(leaves), RowKind.DELETE, np.int8), given])

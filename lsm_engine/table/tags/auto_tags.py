@@ -77,7 +77,7 @@ class AutoTags:
             if moment is None:
                 continue
             complete = options[core_options.TAG_AUTOMATIC_COMPLETION]
-            for start in periods.due(moment, last, complete=complete):
+            for start in periods.closed_periods(moment, last, complete=complete):
                 last = start
                 name = periods.name_of(start)
                 if name not in names and (dry_run or self._create(name, snapshot)):
@@ -138,7 +138,7 @@ class AutoTags:
 
 def periods_of(options: TableOptions) -> TagPeriods:
     """Return a table's tag periods; raises InvalidOptionError for options that do not fit."""
-    return TagPeriods.of(
+    return TagPeriods.from_options(
         options[core_options.TAG_CREATION_PERIOD],
         length_millis=options[core_options.TAG_CREATION_PERIOD_DURATION],
         formatter=options[core_options.TAG_PERIOD_FORMATTER],

@@ -26,8 +26,10 @@ WIDE_EDGES = [*EDGES, 2**32, 2**40, 2**63 - 1]
 
 
 def read_back(positions: list[int], *, wide: bool) -> DeletionVector:
-    vector = DeletionVector.of(positions)
-    data, metas = encode_vector_file([("other", DeletionVector.of([7])), (NAME, vector)], wide=wide)
+    vector = DeletionVector.from_positions(positions)
+    data, metas = encode_vector_file(
+        [("other", DeletionVector.from_positions([7])), (NAME, vector)], wide=wide
+    )
     return decode_vector_file(data, metas, file_name="index-0")[NAME]
 
 
@@ -40,9 +42,9 @@ def test_positions_at_the_edges() -> None:
     assert read_back(EDGES, wide=False).positions.tolist() == EDGES
     assert read_back(WIDE_EDGES, wide=True).positions.tolist() == WIDE_EDGES
     with pytest.raises(InvalidInputError, match="bitmap64"):
-        encode_vector(DeletionVector.of([2**32]))
+        encode_vector(DeletionVector.from_positions([2**32]))
     with pytest.raises(InvalidInputError):
-        DeletionVector.of([-1])
+        DeletionVector.from_positions([-1])
 
 
 def test_bytes_by_hand() -> None:
@@ -50,14 +52,14 @@ def test_bytes_by_hand() -> None:
     bitmap = struct.pack("<II", 12346, 1) + struct.pack("<HHI", 0, 1, 16) + struct.pack("<HH", 1, 3)
     body = struct.pack(">i", 1_581_511_376) + bitmap
     framed = struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-    data, metas = encode_vector_file([(NAME, DeletionVector.of([3, 1, 3]))])
+    data, metas = encode_vector_file([(NAME, DeletionVector.from_positions([3, 1, 3]))])
     assert data == b"\x01" + framed
     assert metas == (
         DeletionVectorMeta(data_file_name=NAME, offset=1, length=len(body), cardinality=2),
     )
     body = struct.pack("<i", 1_681_511_377) + struct.pack("<qi", 1, 0) + bitmap
     framed = struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-    data, metas = encode_vector_file([(NAME, DeletionVector.of([1, 3]))], wide=True)
+    data, metas = encode_vector_file([(NAME, DeletionVector.from_positions([1, 3]))], wide=True)
     assert data == b"\x01" + framed
     assert metas[0].length == len(body) + 8
 
@@ -79,7 +81,9 @@ def test_files_of_real_clients_byte_for_byte(fixture_tables: Path) -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_every_truncation_is_noticed(*, wide: bool) -> None:
-    data, metas = encode_vector_file([(NAME, DeletionVector.of([1, 5, 70_000]))], wide=wide)
+    data, metas = encode_vector_file(
+        [(NAME, DeletionVector.from_positions([1, 5, 70_000]))], wide=wide
+    )
     for size in range(len(data)):
         with pytest.raises(CorruptFileError) as caught:
             decode_vector_file(data[:size], metas, file_name="index-0")
@@ -88,7 +92,9 @@ def test_every_truncation_is_noticed(*, wide: bool) -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_every_flipped_bit_is_noticed(*, wide: bool) -> None:
-    data, metas = encode_vector_file([(NAME, DeletionVector.of([1, 5, 70_000]))], wide=wide)
+    data, metas = encode_vector_file(
+        [(NAME, DeletionVector.from_positions([1, 5, 70_000]))], wide=wide
+    )
     for bit in range(8 * len(data)):
         bent = bytearray(data)
         bent[bit // 8] ^= 1 << bit % 8
@@ -112,7 +118,7 @@ def test_bitmaps_of_any_bytes_are_read_or_refused(bitmap: bytes, wide: bool) -> 
 
 
 def test_what_the_index_manifest_says_is_checked() -> None:
-    data, (meta,) = encode_vector_file([(NAME, DeletionVector.of([1, 5]))])
+    data, (meta,) = encode_vector_file([(NAME, DeletionVector.from_positions([1, 5]))])
     for changes in ({"length": meta.length + 1}, {"cardinality": 3}, {"offset": 0}, {"offset": -1},
                     {"offset": 2}, {"offset": 10_000}, {"length": -9}):  # fmt: skip
         wrong = DeletionVectorMeta(
@@ -132,7 +138,7 @@ def test_what_the_index_manifest_says_is_checked() -> None:
 
 @given(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 300)), st.integers(0, 300))
 def test_questions_to_a_vector(deleted: set[int], rows: set[int], first: int) -> None:
-    vector = DeletionVector.of(deleted)
+    vector = DeletionVector.from_positions(deleted)
     asked = sorted(rows, reverse=True)
     held = vector.holds(np.array(asked, np.int64))
     assert held.tolist() == [row in deleted for row in asked]
@@ -140,5 +146,5 @@ def test_questions_to_a_vector(deleted: set[int], rows: set[int], first: int) ->
         row - first for row in deleted if first <= row < first + 50
     )
     both = vector.union(np.array(asked, np.int64))
-    assert both == DeletionVector.of(deleted | rows)
+    assert both == DeletionVector.from_positions(deleted | rows)
     assert pickle.loads(pickle.dumps(both)) == both

@@ -21,7 +21,7 @@ def copied(files, *, target=LARGE, entries_max=50_000, codec="zstandard"):
     """New manifests, decoded, of (bytes, mask) pairs; what they count must be what they hold."""
     copier = ManifestCopier(codec=codec, target_size_bytes=target, entries_max=entries_max)
     made = [one for data, mask in files for one in copier.add(data, mask, file_name="from")]
-    made += copier.rest()
+    made += copier.remainder()
     found = []
     for data, count in made:
         check_readable_avro(bytes(data), decode_manifest, file_name="made")

@@ -37,7 +37,7 @@ def pieces(keys):
 
 def may_hold(bloom, keys):
     every = np.arange(len(keys))
-    return np.isin(every, bloom.left(RecordKeys(*pieces(keys)), every)).tolist()
+    return np.isin(every, bloom.remaining(RecordKeys(*pieces(keys)), every)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_keys_left_are_those_of_plain_probing(seed, form):
         known = RecordKeys(*pieces(keys))
         for share in (0.1, 1, 0.6, 1, 0.2):  # the second large question finds keys in another order
             asked = np.flatnonzero(rng.random(len(keys)) < share)
-            left = set(bloom.left(known, asked).tolist())
+            left = set(bloom.remaining(known, asked).tolist())
             whole = bits_held(bloom, stored, kind, keys, bloom.hash_count) & set(asked.tolist())
             eight = bits_held(bloom, stored, kind, keys, min(8, bloom.hash_count))
             assert whole <= left <= eight & set(asked.tolist())

@@ -119,7 +119,7 @@ def answers(disk, meta, file_schema, read_schema, deleted, where, names):
     for is_matching in (True, False):
         with read_back(disk, meta, file_schema, read_schema) as reader:
             if deleted:
-                reader.without(DeletionVector.of(np.array(sorted(deleted), np.int64)))
+                reader.without(DeletionVector.from_positions(np.array(sorted(deleted), np.int64)))
             groups = range(reader.row_group_count)
             if is_matching:
                 some = list(reader.matching(groups, kept_by(where), names))

@@ -141,7 +141,7 @@ def test_an_overwrite_deletes_what_the_base_it_lands_on_holds() -> None:
         (snapshot(1, total=10), [entry("x")]),
         (snapshot(2, total=30), [entry("x"), entry("y", rows=20)]),
     ):
-        plan = plan_commit(step, base, planned_on=None, change=LiveChange(gone=tuple(live)))
+        plan = plan_commit(step, base, planned_on=None, change=LiveChange(deleted=tuple(live)))
         assert {e.file.file_name for e in plan.delta if e.kind is EntryKind.DELETE} == {
             e.file.file_name for e in live
         }
@@ -152,7 +152,7 @@ def test_an_overwrite_of_nothing_with_nothing_is_empty() -> None:
     (step,) = steps(committable(), first=OVERWRITE)
     assert plan_commit(step, snapshot(1), planned_on=None).is_empty
     assert not plan_commit(
-        step, snapshot(1), planned_on=None, change=LiveChange(gone=(entry("x"),))
+        step, snapshot(1), planned_on=None, change=LiveChange(deleted=(entry("x"),))
     ).is_empty
 
 
@@ -223,7 +223,7 @@ def test_index_and_statistics_live_on_unless_overwritten() -> None:
     kept = snapshot_of(plan_on(base), FILES, schema_id=0, now_millis=1)
     assert (kept.index_manifest, kept.statistics) == ("index-manifest", "stat")
     (step,) = steps(committable(DataIncrement(new_files=(A,))), first=OVERWRITE)
-    plan = plan_commit(step, base, planned_on=base, change=LiveChange(gone=(entry("x"),)))
+    plan = plan_commit(step, base, planned_on=base, change=LiveChange(deleted=(entry("x"),)))
     made = snapshot_of(plan, FILES, schema_id=0, now_millis=1)
     assert rewrites_index(plan)
     assert (made.index_manifest, made.statistics) == (None, None)
@@ -250,7 +250,7 @@ def test_the_last_snapshot_id_is_refused() -> None:
 
 
 def test_files_that_come_back_are_added_between_what_goes_and_what_is_new() -> None:
-    change = LiveChange(gone=(entry("x"),), back=(entry("y", rows=7),))
+    change = LiveChange(deleted=(entry("x"),), back=(entry("y", rows=7),))
     plan = planned(change, snapshot(4, total=30), DataIncrement(new_files=(A,)))
     assert [(e.kind, e.file.file_name) for e in plan.delta] == [
         (EntryKind.DELETE, "x"), (EntryKind.ADD, "y"), (EntryKind.ADD, "a"),
@@ -274,7 +274,7 @@ def test_a_former_state_brings_its_index_and_watermark() -> None:
         snapshot(2, index_manifest="old-index", watermark=3),
         checksums={"old-index": 55, "other": 1},
     )
-    plan = planned(LiveChange(state=state, gone=(entry("x"),)), base)
+    plan = planned(LiveChange(state=state, deleted=(entry("x"),)), base)
     made = snapshot_of(plan, replace(FILES, checksums={"base": 4}), schema_id=0, now_millis=1)
     assert not rewrites_index(plan)
     assert (made.index_manifest, made.watermark) == ("old-index", 3)
@@ -303,7 +303,7 @@ def test_checksums_of_what_lives_on_do(
 
 def test_an_index_that_is_written_anew_keeps_no_old_checksum() -> None:
     base = replace(snapshot(1, index_manifest="i"), checksums={"i": 7})
-    plan = planned(LiveChange(gone=(entry("x"),)), base, DataIncrement(new_files=(A,)))
+    plan = planned(LiveChange(deleted=(entry("x"),)), base, DataIncrement(new_files=(A,)))
     assert rewrites_index(plan)
     assert snapshot_of(plan, FILES, schema_id=0, now_millis=1).checksums is None
 
@@ -406,4 +406,4 @@ def test_replay(identifier: int, history: list[Snapshot], expected: int | None) 
 def test_a_lost_answer(
     found: Snapshot | None, latest: int | None, expected: PublishOutcome
 ) -> None:
-    assert resolve_publish(snapshot(7, uuid="u1"), found=found, latest_id=latest) is expected
+    assert resolve_publish(snapshot(7, uuid="u1"), stored=found, latest_id=latest) is expected

@@ -73,7 +73,7 @@ def test_where_the_line_lies(ids: str, options: dict, expired: int, reason: str)
     choice = choose(ids, **options)
     assert len(choice.expired) == expired
     assert re.search(reason, choice.reason)
-    assert len(choice.expired) + len(choice.kept) == len(ids.split())
+    assert len(choice.expired) + len(choice.retained) == len(ids.split())
 
 
 def test_the_minimum_may_not_exceed_the_maximum() -> None:
@@ -120,7 +120,7 @@ def test_what_another_root_names_stays() -> None:
             manifests=frozenset({"m1", "m2"}), manifest_lists=frozenset({"l1"}),
             index_manifests=frozenset({"i1"}), index_files=frozenset({"f1"}), statistics=frozenset({"s1"}),
         ),
-        kept=[
+        retained=[
             root("snapshot 3", entry("z"), manifests={"m2"}),
             root("tag x", entry("b"), entry("c", bucket=1), statistics={"s1"}),
             root("tag y", entry("b"), entry("d", level=4)),
@@ -141,7 +141,7 @@ def test_what_another_root_names_stays() -> None:
 def test_nothing_expired_means_nothing_deleted() -> None:
     choice = choose("1 2 3", retained_min=3)
     names = MetadataNames(manifests=frozenset({"m"}))
-    plan = plan_expiry(choice, {}, changelogs=[], names=names, kept=[root("snapshot 1")])
+    plan = plan_expiry(choice, {}, changelogs=[], names=names, retained=[root("snapshot 1")])
     assert plan.is_empty
     assert snapshots_to_replay(choice) == ()
     assert [one.id for one in snapshots_to_replay(choose("1 2 3 4", retained_min=2))] == [2, 3]
@@ -208,12 +208,12 @@ def test_no_live_file_goes_and_no_dead_one_stays(
         candidates = dead_candidates(
             one for snap in snapshots_to_replay(choice) for one in deltas[snap.id - 1]
         )
-        kept = [root("first", *state(choice.kept[0].id))]
-        kept += [root(str(snap.id), *deltas[snap.id - 1]) for snap in choice.kept[1:]]
+        kept = [root("first", *state(choice.retained[0].id))]
+        kept += [root(str(snap.id), *deltas[snap.id - 1]) for snap in choice.retained[1:]]
         kept += [root("tag", *state(id)) for id in tagged]
-        plan = plan_expiry(choice, candidates, changelogs=[], names=MetadataNames(), kept=kept)
+        plan = plan_expiry(choice, candidates, changelogs=[], names=MetadataNames(), retained=kept)
         on_disk -= {(file.partition, file.bucket, file.file_name) for file in plan.data_files}
-        earliest = choice.kept[0].id
+        earliest = choice.retained[0].id
         readable = {*range(earliest, len(deltas) + 1), *tagged}
         assert set().union(*(files(id) for id in readable)) <= on_disk
     assert on_disk == set().union(*(files(id) for id in {*range(earliest, len(deltas) + 1), *tagged})) or earliest == 1  # fmt: skip
