@@ -1,1 +1,1 @@
-"""Between tables and Dagster: survey a table, record a commit, pin an input."""
+"""Between tables and Dagster: inspect a table, record a commit, pin an input, read a change feed."""

@@ -1,4 +1,4 @@
-"""The data versions of an asset's partitions: which of them commits have changed, whoever made them."""
+"""The data versions of an asset's partitions, and the partitions that commits of any client have changed."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,17 +25,17 @@ from lsm_assets.model.versions import TableVersion
 from lsm_engine import InvalidInputError, Lineage
 
 _CACHED_PARTITIONS_MAX = 200_000
-"""Partitions whose directories a process remembers from tick to tick: some 100 MB."""
+"""Partitions whose directory paths a process caches between ticks of the sync sensor, about 100 MB."""
 _layout_cache: dict[Hashable, PartitionLayout] = {}
 
 
 def partition_layout(
     table: lsm.Table, templates: PartitionTemplates, keys: Iterable[str]
 ) -> PartitionLayout:
-    """Return where a table keeps the partitions of its asset, as it was worked out last where nothing differs.
+    """Return the directories of an asset's partitions, cached by table, schema, templates and keys.
 
-    Raises InvalidInputError for given templates whose values no partition column can hold; a guess that
-    does not fit is dropped, so that any directory may belong to any partition.
+    Raises InvalidInputError for declared templates whose values a column cannot hold. A guess that does not fit is
+    dropped: any directory may then belong to any partition.
     """
     partition_keys, schema = tuple(keys), table.schema
     template_key = (templates.definition, tuple(templates.columns.items()), templates.is_declared)
@@ -43,6 +43,7 @@ def partition_layout(
     layout = _layout_cache.get(cache_key)
     if layout is None:
         layout = _layout_cache[cache_key] = _build_layout(table, templates, partition_keys)
+        # `list` copies the values: sensors of several threads may change the cache meanwhile.
         while (
             sum(len(cached.paths) for cached in list(_layout_cache.values()))
             > _CACHED_PARTITIONS_MAX
@@ -69,11 +70,13 @@ def _build_layout(
             templates, columns={name: templates.columns[name] for name in names}
         )
         values = {key: path_templates.values(key) for key in any_path}
+        # Many partitions share a directory, such as the days of a month: each path is formatted once.
         distinct = list(dict.fromkeys(values.values()))
         values_by_column = dict(zip(names, zip(*distinct, strict=True), strict=True))
         nulls = [None] * len(distinct)
         paths = table.partition_paths({name: values_by_column.get(name, nulls) for name in columns})
     except InvalidInputError as error:
+        # Only declared templates are an error of the user. A guess is dropped, and any directory may match.
         if templates.is_declared and values:
             raise _template_error(table, templates, error) from error
         if templates.is_declared:
@@ -104,7 +107,7 @@ def _template_error(
 def require_layout(
     declaration: TableDeclaration, table: lsm.Table, partitions: Sequence[str]
 ) -> None:
-    """Raise InvalidInputError where columns of a table cannot hold what templates spell of some partitions."""
+    """Raise InvalidInputError if columns of a table cannot hold the values that templates give some partitions."""
     if declaration.templates is not None and partitions:
         partition_layout(table, declaration.templates, partitions)
 
@@ -117,10 +120,17 @@ def changed_versions_since(
     recorded: Mapping[str, TableVersion],
     snapshot_id: int,
 ) -> dict[str, TableVersion]:
-    """Return the asset partitions that commits after a snapshot have changed, and the last that did.
+    """Return the asset partitions that commits after a snapshot have changed, each with the last such commit.
 
-    Only those that Dagster has not recorded; none of an asset without partitions. `recorded`: what it
-    has recorded of each partition.
+    Commits that Dagster has recorded for a partition do not count. An asset without partitions has none.
+
+    Args:
+        instance: Dagster instance.
+        declaration: Declaration of the table.
+        table: The table.
+        lineage: Lineage of the catalog, which has the expired commits.
+        recorded: Recorded version by partition.
+        snapshot_id: The snapshot after which commits count.
     """
     templates, key = declaration.templates, declaration.keys.asset(AssetKind.TABLE)
     if templates is None:
@@ -135,9 +145,9 @@ def changed_versions_since(
 def recorded_partitions(
     instance: dg.DagsterInstance, declaration: TableDeclaration
 ) -> dict[str, TableVersion]:
-    """Return what Dagster has recorded of each partition that the asset has now.
+    """Return the recorded version of each partition that the asset's definition has.
 
-    Of a definition that has changed nobody shows partitions that it does not have any more.
+    Dagster keeps events of partitions that a changed definition no longer has. They are left out.
     """
     versions = recorded_versions(instance, declaration.keys.asset(AssetKind.TABLE))
     definition = declaration.partitions_def
@@ -159,7 +169,7 @@ def _current_keys(
 
 @lru_cache(maxsize=32)
 def _time_keys(definition: dg.TimeWindowPartitionsDefinition, last: str) -> tuple[str, ...]:
-    # Listing those of five years of hours takes a quarter of a second.
+    # Listing the hours of five years takes a quarter of a second: cached until the next partition exists.
     return tuple(definition.get_partition_keys())
 
 
@@ -169,9 +179,9 @@ def oldest_required_snapshot(
     table: lsm.Table,
     lineage: Lineage,
 ) -> int | None:
-    """Return the oldest snapshot that is recorded and for which no newer one stands; None: there is none.
+    """Return the oldest live snapshot that a step, run again, would still read; None if it needs none but the newest.
 
-    Readers that are run again ask for it: their rows have changed since, and Dagster has not heard of it.
+    Dagster has recorded the snapshot as a version of the table or of a partition, and rows have changed since.
     """
     partition_versions = recorded_partitions(instance, declaration)
     table_version = recorded_version(instance, declaration.keys.asset(AssetKind.TABLE))
@@ -203,11 +213,18 @@ def versions_after_run(
     partitions: Sequence[str],
     newest_before: int,
 ) -> tuple[TableVersion, dict[str, TableVersion]]:
-    """Return the data version of a run, and of those of its partitions that have another.
+    """Return the data version of a run, and the versions of its partitions that differ from it.
 
-    A partition has that of the last commit that changed its own rows: one after `newest_before`, the
-    snapshot that the run began with, or what is recorded of it. Nobody knows more of others: they have
-    the run's, which is that of all where they have one, else the table's.
+    The version of a partition is the last commit that changed its rows, as far as one is known: a commit after
+    `newest_before` or the recorded one. Other partitions get the version of the table.
+
+    Args:
+        instance: Dagster instance.
+        declaration: Declaration of the table.
+        table: The table.
+        lineage: Lineage of the catalog.
+        partitions: Partitions of the run.
+        newest_before: The newest snapshot id when the run began; 0 if the table was empty.
     """
     version = data_version(table, lineage)
     if not partitions:
@@ -223,6 +240,7 @@ def versions_after_run(
         instance, declaration, table, lineage, known_versions, start
     )
     partition_versions = [known_versions.get(name, version) for name in partitions]
+    # The usual case: all partitions changed together, and Dagster's own event gives each the same version.
     if len(set(partition_versions)) == 1:
         return partition_versions[0], {}
     version_by_key = zip(partitions, partition_versions, strict=True)
@@ -230,7 +248,7 @@ def versions_after_run(
 
 
 def writer_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> FindWriterRun:
-    """Return what finds the run of a table's asset that made a commit, each run looked at once."""
+    """Return a function that finds the run of a table's asset that made a commit. Each run is read once."""
 
     @cache
     def find_writer_run(run_id: str) -> WriterRun | None:
@@ -256,7 +274,8 @@ def writer_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> FindWriterRun
 
 
 def _with_unknown_commits(commits: Iterable[CommitFacts], after: int) -> Iterator[CommitFacts]:
-    """Yield commits; for those that nothing is known of, one that may have changed anything."""
+    """Yield commits, and before a gap of snapshot ids a commit that may have changed any partition."""
+    # The lineage may lack expired commits of other clients. They must not hide a change from readers.
     expected = after + 1
     for commit in commits:
         number = commit.version.snapshot_id

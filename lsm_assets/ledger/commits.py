@@ -1,4 +1,4 @@
-"""What is known of a table's commits: the live ones from the table, expired ones from the lineage."""
+"""Read a table's commits: live ones from its snapshots, expired ones from the catalog's lineage."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,17 +25,21 @@ EMPTY_VERSION = TableVersion(snapshot_id=0)
 """The version of a table without a snapshot."""
 
 _PAGE_SIZE = 1_000
-"""Commits that the lineage is asked for at a time."""
+"""Commits per query of the lineage."""
 _ROWS_UNCHANGED = (CommitKind.COMPACT.value, CommitKind.ANALYZE.value)
 
 
 def data_version(
     table: lsm.Table, lineage: Lineage, since: tuple[TableVersion, TableVersion] | None = None
 ) -> TableVersion:
-    """Return the last commit that changed rows, live or expired; NOTHING where no row was ever seen.
+    """Return the last commit that changed rows, live or expired; EMPTY_VERSION if no commit ever did.
 
-    Where it has expired and nothing recorded it, the oldest snapshot that is left stands for it. `since`:
-    a commit, and the version at it, as an earlier call told: no commit up to it is looked at again.
+    If that commit has expired and the lineage has no record of it, the oldest live snapshot replaces it.
+
+    Args:
+        table: The table.
+        lineage: Lineage of the catalog.
+        since: A commit, and the data version that an earlier call returned for it. Older commits are not read again.
     """
     oldest: Snapshot | None = None
     for snapshot in table.newest_snapshots():
@@ -46,6 +50,7 @@ def data_version(
         oldest = snapshot
     if oldest is None:
         return EMPTY_VERSION
+    # No live commit changed rows. Go on with the expired ones, as long as the lineage has every id.
     expected = oldest.id
     while expected > 1:
         page = lineage_commits(table, lineage, expected - 1 - _PAGE_SIZE, expected)
@@ -61,12 +66,12 @@ def data_version(
 
 
 def live_versions(table: lsm.Table) -> dict[int, TableVersion]:
-    """Return the versions of the snapshots that are there, by id, oldest first."""
+    """Return the versions of the live snapshots by id, oldest first."""
     return {snapshot.id: version_from_snapshot(snapshot) for snapshot in table.snapshots()}
 
 
 def find_references(table: lsm.Table, recorded: TableVersion) -> Iterator[RetainedReference]:
-    """Yield the tags and branches that hold a commit."""
+    """Yield the tags that retain a commit, and for each branch its snapshot with the same id."""
     for tag in table.tags():
         version = version_from_snapshot(tag.snapshot)
         if version.is_same(recorded):
@@ -80,9 +85,9 @@ def find_references(table: lsm.Table, recorded: TableVersion) -> Iterator[Retain
 def commits_since(
     table: lsm.Table, lineage: Lineage, snapshot_id: int, column: str | None = None
 ) -> Iterator[CommitFacts]:
-    """Yield what is known of the commits after a snapshot, oldest first; live ones as they are asked for.
+    """Yield the commits after a snapshot, oldest first. Live commits are read one by one as the caller iterates.
 
-    `column`: whose ranges in the changed rows are told as well.
+    `column` is a column whose ranges in the changed rows are read as well.
     """
     live = table.snapshot_ids()
     if not live:
@@ -90,6 +95,7 @@ def commits_since(
     yield from lineage_commits(table, lineage, snapshot_id, live[0], column)
     for number in live:
         if number > snapshot_id:
+            # A snapshot that expires meanwhile leaves a gap, which callers treat as an unknown change.
             with suppress(NotFoundError, ExpiredError):
                 yield _commit_facts(table, table.snapshot(number), column)
 
@@ -117,7 +123,7 @@ def _ranges(
 def _ranges_by_partition(
     partitions: Iterable[str], parts: Iterable[tuple[str, Range]]
 ) -> ChangedRanges:
-    """Return the ranges in each directory; None: any, as one of them is not known."""
+    """Return the ranges of each partition; None for a partition with a file whose range is not known."""
     ranges_by_path: dict[str, set[Range]] = {path: set() for path in partitions}
     for path, part in parts:
         ranges_by_path[path].add(part)
@@ -128,12 +134,13 @@ def _ranges_by_partition(
 
 
 def is_rolled_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
-    """Whether a commit is not part of the table any more: rolled back, or of a table that was dropped."""
+    """Whether a commit is no longer in the table's history: it was rolled back, or the table was dropped."""
     newest = table.latest_snapshot() if table is not None else None
     if table is None or newest is None or recorded.snapshot_id > newest.id:
         return recorded != EMPTY_VERSION
     with suppress(NotFoundError, ExpiredError):
         return not version_from_snapshot(table.snapshot(recorded.snapshot_id)).is_same(recorded)
+    # The snapshot has expired. The lineage tells whether its id belonged to another commit by then.
     number = recorded.snapshot_id
     recorded_here = lineage_commits(table, lineage, number - 1, number + 1)
     return bool(recorded_here) and not recorded_here[0].version.is_same(recorded)
@@ -142,10 +149,10 @@ def is_rolled_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVer
 def lineage_commits(
     table: lsm.Table, lineage: Lineage, after: int, before: int, column: str | None = None
 ) -> list[CommitFacts]:
-    """Return what the lineage has of the commits between two ids, oldest first.
+    """Return the commits that the lineage has between two ids (both exclusive), oldest first.
 
-    It keeps no statistics: of `column` it tells the ranges where the table is partitioned by it, or it
-    is the first of the key.
+    The lineage has no column statistics. Ranges of `column` are known if it is a partition column or the first column
+    of the primary key.
     """
     is_first = column in table.schema.trimmed_primary_keys[:1]
     if not is_first and column not in table.schema.partition_keys:
@@ -166,6 +173,7 @@ def lineage_commits(
         paths = frozenset(
             row["partition_path"] for row in rows if row["partition_path"] is not None
         )
+        # Deletion vectors of an append table change rows of files that the commit does not list.
         by_vectors = not table.schema.primary_keys and rows[0]["index_manifest"] is not None
         is_change = rows[0]["commit_kind"] not in _ROWS_UNCHANGED
         commits.append(
@@ -182,10 +190,11 @@ def lineage_commits(
 def _lineage_ranges(
     table: lsm.Table, rows: Sequence[Mapping[str, Any]], column: str, partitions: Iterable[str]
 ) -> ChangedRanges:
-    """Return the ranges of a column as the lineage has them: of a partition column, and of the first of a key."""
+    """Return the ranges of a partition column, or of the first key column, from the files in the lineage."""
     files = [row for row in rows if row["partition_path"] is not None]
     parts: Iterator[Range]
-    with suppress(LsmError):  # of a table that had the name before
+    # Rows of an earlier table of this name do not fit the schema. Their ranges are unknown.
+    with suppress(LsmError):
         if column in table.schema.partition_keys:
             values = comparable(table.partition_rows([row["partition"] for row in files])[column])
             files = [row for row, value in zip(files, values, strict=True) if value is not None]

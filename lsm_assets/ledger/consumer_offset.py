@@ -1,8 +1,8 @@
-"""The mark of a feed: up to where the commits of a table have carried another table's changes over.
+"""The consumer offset of a table that is fed from another one: the last upstream commit whose changes it has applied.
 
-A mark is a property of the commit that carried changes over, so that both are there or neither is. What
-it says holds for the rows of that commit: compactions and further appends leave it, an overwrite of the
-table that says nothing itself ends it, and a restore has the mark of the state that it brought back.
+The offset is a property of the commit that applied the changes, so that both become visible together. It holds for the
+rows of that commit. Compactions and further appends keep it. An overwrite without an offset of its own ends it. A
+restore brings back the offset of the restored state.
 """
 
 import json
@@ -18,20 +18,19 @@ from lsm_assets.model.versions import TableVersion, parse_version, version_from_
 from lsm_engine import RESTORED, CommitKind, Lineage, NotFoundError, TableName, record
 
 OFFSET_PROPERTY = "lsm.fed."
-"""With the name of an upstream table: the snapshot property that says up to where it was read."""
+"""Prefix, before the name of an upstream table, of the snapshot property with the applied upstream version."""
 PREVIOUS_OFFSET_PROPERTY = "lsm.fed-on."
-"""With that name: the commit of the fed table whose mark this one goes on from; 0 is none."""
+"""Prefix of the snapshot property with the commit that had the previous offset; 0 for the first one."""
 
 _PAGE_SIZE = 1_000
-"""Commits that the lineage is asked for at a time."""
+"""Commits per query of the lineage."""
 
 
 @record
 class ConsumerOffset:
-    """Up to which version of the upstream table a table has its changes, and which commit says so.
+    """The applied upstream version, and the commit that reports it.
 
-    Of a state that was brought back it is the commit that brought it. Both NOTHING if none of all commits
-    carried any over.
+    A restore reports the offset of the restored state. Both are EMPTY_VERSION if no commit has applied changes.
     """
 
     upstream_version: TableVersion = EMPTY_VERSION
@@ -46,10 +45,15 @@ class _Commit:
 
 
 def find_consumer_offset(table: lsm.Table, upstream: str, lineage: Lineage) -> ConsumerOffset:
-    """Return the mark of a table's newest rows; expired commits count as well, as the lineage has them.
+    """Return the offset of a table's newest rows. Expired commits are read from the lineage.
 
-    Raises dagster.Failure where commits have expired of which the lineage knows nothing, and where the
-    rows were overwritten by a commit that does not tell what of the upstream table they hold.
+    Raises dagster.Failure if expired commits are missing in the lineage, or if a commit without an offset has
+    overwritten the rows: the applied changes are then not known, and a guess would count rows twice.
+
+    Args:
+        table: The table that is fed.
+        upstream: Name of the upstream table.
+        lineage: Lineage of the catalog.
     """
     restored_id: int | None = None
     restored_by: TableVersion | None = None
@@ -57,6 +61,7 @@ def find_consumer_offset(table: lsm.Table, upstream: str, lineage: Lineage) -> C
     for commit in _commits_newest_first(table, lineage):
         if commit is None:
             break
+        # A restore has undone the commits between itself and the snapshot that it restored.
         if restored_id is not None and commit.version.snapshot_id > restored_id:
             continue
         upstream_version = parse_version(commit.properties.get(OFFSET_PROPERTY + upstream, ""))
@@ -66,7 +71,8 @@ def find_consumer_offset(table: lsm.Table, upstream: str, lineage: Lineage) -> C
             )
             if commit.kind != CommitKind.COMPACT.value:
                 return offset
-            # It repeats the mark of the commit below, which is asked, so that all name the same one.
+            # A compaction repeats the offset of an older commit. Look for that one: concurrent runs must name the
+            # same commit, whether or not a compaction came between them.
             compaction_offset = compaction_offset or offset
         if commit.kind == CommitKind.OVERWRITE.value:
             if RESTORED not in commit.properties:
@@ -99,7 +105,10 @@ def _overwrite_message(table: str, upstream: str, commit: _Commit) -> str:
 
 
 def _commits_newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commit | None]:
-    """Yield the commits of a table that may matter, live ones and expired; None: here nothing is known."""
+    """Yield the live commits, then the expired ones with an offset or an overwrite, newest first.
+
+    Yields None and ends where the lineage lacks commits.
+    """
     oldest = 1
     for snapshot in table.newest_snapshots():
         yield _Commit(

@@ -1,4 +1,4 @@
-"""Look inside a table for what its pages show, where that costs little enough to do on every commit."""
+"""Read details of a table for the pages of its assets, unless reading costs too much for every commit."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from lsm_assets.model.tree import count_tree
 from lsm_engine import LsmError, Snapshot
 
 FILES_MAX = 20_000
-"""Files of a snapshot up to which its state is read to show what changed."""
+"""Files of a snapshot up to which its change is read."""
 
 SNAPSHOTS_MAX = 100
-"""Snapshots up to which expiry is simulated on every commit: each one's delta is read."""
+"""Snapshots up to which expiry is simulated on every commit. A simulation reads the delta of each snapshot."""
 
 
 def read_changes_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
-    """Return what a snapshot changed since the one before it; nothing where that is too large to read."""
+    """Return the files that a snapshot added and removed; empty for more than FILES_MAX files."""
     manifests = _read_manifests(table, snapshot)
     files = sum(row["num_added_files"] - row["num_deleted_files"] for row in manifests)
     if files > FILES_MAX:
@@ -31,7 +31,7 @@ def read_changes_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
 
 
 def read_manifests_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
-    """Return the manifests of a snapshot with the statistics that readers prune them by."""
+    """Return the manifests of a snapshot with the statistics that scans prune them by."""
     return details.manifests_metadata(_read_manifests(table, snapshot))
 
 
@@ -47,7 +47,7 @@ def _read_manifests(table: lsm.Table, snapshot: Snapshot) -> list[dict[str, Any]
 
 
 def read_maintenance_metadata(table: lsm.Table) -> Metadata:
-    """Return what expiry takes next, and the branches; nothing for what cannot be looked at."""
+    """Return the snapshots that expire next, and the branches; parts that cannot be read are left out."""
     metadata: Metadata = {}
     try:
         if len(table.snapshot_ids()) <= SNAPSHOTS_MAX:
@@ -56,6 +56,7 @@ def read_maintenance_metadata(table: lsm.Table) -> Metadata:
             [(name, _newest_id(table.branch(name))) for name in table.branches()]
         )
     except LsmError:
+        # A damaged branch or tag must not fail the commit whose page this is.
         return metadata
     return metadata
 
@@ -66,7 +67,7 @@ def _newest_id(branch: lsm.Table) -> int | None:
 
 
 def read_calendar_metadata(table: lsm.Table, keys: TableKeys) -> Metadata:
-    """Return the calendar of a table's tags, and all of them with their days."""
+    """Return the calendar and the list of a table's tags."""
     tags = table.tags()
     if not tags:
         return {}
@@ -75,7 +76,7 @@ def read_calendar_metadata(table: lsm.Table, keys: TableKeys) -> Metadata:
 
 
 def read_contents_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
-    """Return what a snapshot contains, level by level, and its partitions; reads its whole state."""
+    """Return the levels and the partitions of a snapshot. Reads all of its manifests."""
     levels = level_table(count_tree(table.tree(snapshot)).levels)
     rows = table.system("partitions", snapshot.id).to_pylist()
     return details.contents_metadata(levels, rows if table.schema.partition_keys else [])

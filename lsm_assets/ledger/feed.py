@@ -1,8 +1,12 @@
-"""Feed a table from another one's changes: each change once, whatever dies, and expiry waits for the feed.
+"""Change feeds: apply the changes of an upstream table to another table exactly once.
 
-How far a feed has come is a property of the commit that carried the changes over (`consumer_offset`). A run
-commits under a name made of the mark that it goes on from, so that of two runs at once one commits. A
-consumer of the upstream table keeps its expiry away from what has not been carried over.
+1. `changes_to_feed` finds the consumer offset of the table (`consumer_offset`) and reads the upstream changes after it.
+   A crash before the commit leaves the offset as it was: the next run reads the same changes.
+2. The writer's commit carries the rows and the new offset. Both become visible together.
+3. The commit user contains the previous offset. Of two concurrent runs with the same offset one commits; the commit of
+   the other is a replay, and its step is retried.
+4. `acknowledge` moves a consumer of the upstream table, which retains snapshots that are not applied yet. A crash
+   before it only delays expiry.
 """
 
 import logging
@@ -41,17 +45,22 @@ from lsm_engine import (
 
 log = logging.getLogger(__name__)
 
-_BucketKey: TypeAlias = tuple[str, int]  # directory of a partition, bucket
+_BucketKey: TypeAlias = tuple[str, int]  # partition path, bucket
 
 
 @record
 class Changes:
-    """Changes of an upstream table in (`after`, `upto`]: `rows` with `_row_kind` and the columns asked for.
+    """Changes of an upstream table in the snapshots (`after`, `upto`].
 
-    Commit what is made of them with these `properties`, all of it in one commit that carries over the
-    changes of no other table, then call `acknowledge`: it lets the upstream table expire what the commits
-    of the table have carried over. Rows of which nothing is made, so that there is no commit, come again
-    with the next call.
+    Apply them by one commit, which applies changes of no other table, then call `acknowledge`. Without a commit the
+    next call returns the same changes again.
+
+    Attributes:
+        rows: The changes, with the column `_row_kind` and the requested columns.
+        after: The last snapshot that was applied before; 0 for none.
+        upto: The last snapshot with changes in `rows`.
+        properties: Snapshot properties for the commit. They hold the new offset.
+        acknowledge: Lets the upstream table expire the applied snapshots.
     """
 
     rows: pa.Table
@@ -67,14 +76,19 @@ def changes_to_feed(
     table: lsm.Table,
     columns: Sequence[str] | None = None,
 ) -> Changes | None:
-    """Return what changed in an upstream table since `table` was last fed from it; None: nothing.
+    """Return the changes of an upstream table that `table` has not applied yet, or None.
 
-    An upstream table with a primary key needs a `changelog-producer`. What overwrites and restores did
-    to it is told as well. Where its first changes cannot be told any more, a table that was never fed gets
-    the rows that are there instead, each as a +I. The lineage of the commit names the changes as its input.
-    Raises dagster.Failure, with what to do, where changes that were carried over have been rolled back
-    upstream, where changes are lost, where it is not known any more what was carried over, and where a
-    compaction of the upstream table has yet to tell all that is new, or what rows were overwritten with.
+    Overwrites and restores count as changes. If the first changes have expired, a table without an offset gets the
+    upstream rows as inserts (+I). The lineage of the commit names the changes as its input.
+
+    Args:
+        context: Context of the running asset.
+        key: Asset key of the upstream table. A table with a primary key needs a `changelog-producer`.
+        table: The table that applies the changes.
+        columns: Columns of the changes; None for all.
+
+    Raises dagster.Failure, with the remedy, if applied changes were rolled back upstream, if changes are lost, if the
+    offset is not known any more, or if all new changes wait for a compaction of the upstream table.
     """
     resource: LsmResource = context.resources.lsm
     upstream, lineage = resource.upstream_table(key), resource.catalog.lineage
@@ -100,7 +114,7 @@ def changes_to_feed(
     if rows is None or not rows.num_rows:
         return None
     step = context.get_step_execution_context().step.key
-    # Where reads leave level 0 out, what waits there is no part of the version that Dagster knows.
+    # If reads skip level 0, rows of level 0 are not part of the recorded data version: the changes are complete.
     is_partial = bool(unemitted) and not upstream.hides_level_0
     resource.pins[step, key] = Pin(
         snapshot_id=newest.id, after=applied.snapshot_id, is_partial=is_partial
@@ -118,10 +132,10 @@ def changes_to_feed(
 
 
 def feed_commit_user(properties: Mapping[str, str]) -> str | None:
-    """Return the name under which a commit carries changes over, None if it carries none.
+    """Return the commit user of a commit that applies changes, or None if it applies none.
 
-    It is the same for all runs that go on from one mark, and no other: the second one is a replay.
-    Raises dagster.Failure for changes of two tables, which two runs may pair differently.
+    All runs that continue from the same offset have the same commit user, so that a second commit is a replay.
+    Raises dagster.Failure for changes of two upstream tables: two runs may combine them differently.
     """
     previous_offsets = {
         name: text for name, text in properties.items() if name.startswith(PREVIOUS_OFFSET_PROPERTY)
@@ -146,7 +160,7 @@ def feed_commit_user(properties: Mapping[str, str]) -> str | None:
 def concurrent_feed_commit(
     table: lsm.Table, properties: Mapping[str, str], lineage: Lineage
 ) -> TableVersion | None:
-    """Return the commit that the mark of a table is by now, if it is not the one that changes go on from."""
+    """Return the commit that reports the offset now, if it is not the one that `properties` continue from; else None."""
     ((name, text),) = (
         (name, text)
         for name, text in properties.items()
@@ -159,10 +173,10 @@ def concurrent_feed_commit(
 
 
 def record_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> None:
-    """Let Dagster record that a step has read less than the newest version of what it was fed from.
+    """Make Dagster record an old version for inputs whose changes were read only in part.
 
-    A compaction tells the rest later, and moves no data version: until then the table is to be shown
-    out of date.
+    A later compaction emits the rest and does not change the data version. With the true version recorded, Dagster
+    would show the table as up to date and would not run it again.
     """
     # A dict behind a Mapping: Dagster has no other way to record what a step has really read.
     records = cast(dict[dg.AssetKey, Any], step.input_asset_records)
@@ -171,7 +185,7 @@ def record_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> 
             continue
         input_info = step.maybe_fetch_and_get_input_asset_version_info(key)
         if input_info is not None:
-            # The first event that ever was: whatever came after it is newer, of partitions as well.
+            # Storage id 1 is the first event of the instance: all events of the upstream asset are newer.
             version = dg.DataVersion(EMPTY_VERSION.text)
             records[key] = replace(input_info, storage_id=1, data_version=version)
 
@@ -194,7 +208,7 @@ def _read_changes(
     newest: Snapshot,
     columns: Sequence[str] | None,
 ) -> pa.Table | None:
-    """Return what was not carried over yet; None: no commit is."""
+    """Return the changes after the applied version; None if the upstream table has no later snapshot."""
     if newest.id <= applied.snapshot_id:
         return None
     names = None if columns is None else ["_row_kind", *columns]
@@ -205,6 +219,7 @@ def _read_changes(
                 after=applied.snapshot_id, upto=newest.id, columns=names, overwrites=True
             )
         except ExpiredError as error:
+            # A consumer retains unapplied snapshots, but a table that was never fed has none yet.
             obstacle = error.message
     if applied != EMPTY_VERSION:
         raise dg.Failure(
@@ -212,7 +227,7 @@ def _read_changes(
             f"drop {table}, then run this again; it is then fed from the rows that are there",
             allow_retries=False,
         )
-    # What the changelog has emitted so far, no more: the rest is told by compactions to come.
+    # Only rows whose changes were emitted. Compactions emit the changes of the others later.
     (state,) = upstream.follow(
         "from-snapshot-full",
         snapshot_id=newest.id,
@@ -230,7 +245,7 @@ _CHANGE_COLUMNS = ("_row_kind", "_snapshot_id")
 
 
 def _missing_changes(upstream: lsm.Table, applied: TableVersion, newest: Snapshot) -> str:
-    """Return why commits after a version, among those that are there, do not tell all; "" if they do."""
+    """Return why live commits after the applied version have no complete changes; "" if they have."""
     has_key = bool(upstream.schema.primary_keys)
     schemas_without_changelog = _schemas_without_changelog(upstream) if has_key else frozenset()
     for commit in upstream.newest_snapshots():
@@ -258,15 +273,13 @@ def _schemas_without_changelog(upstream: lsm.Table) -> frozenset[int]:
 
 
 def _unemitted_rows(upstream: lsm.Table, snapshot: Snapshot) -> dict[_BucketKey, int]:
-    """Return the buckets with rows at a snapshot that only a later compaction tells as changes.
-
-    With each the least sequence number of such rows.
-    """
+    """Return the least sequence number, by bucket, of rows whose changes only a later compaction emits."""
     producer = upstream.options[core_options.CHANGELOG_PRODUCER]
     if not producer.policy.compares:
         return {}
     unemitted = {}
     for bucket, runs in _runs_by_bucket(upstream, snapshot).items():
+        # `lookup` emits when rows leave level 0, `full-compaction` when they reach the last level.
         first_emitted_level = (
             1 if producer.value == "lookup" else max([1, *(run.level for run in runs)])
         )
@@ -283,9 +296,9 @@ def _is_partially_emitted(
     newest: Snapshot,
     unemitted: Mapping[_BucketKey, int],
 ) -> bool:
-    """Whether of rows that were overwritten the old ones are told gone, and no compaction tells the new ones yet.
+    """Whether the changelog has the deletes of an overwrite, but not yet its inserts.
 
-    In a bucket whose files an overwrite has taken away, rows wait that are no newer than that overwrite.
+    True for a bucket from which an overwrite removed files, and that has unemitted rows no newer than the overwrite.
     """
     later_snapshots = takewhile(
         lambda snapshot: snapshot.id >= applied.snapshot_id, upstream.newest_snapshots()
@@ -294,6 +307,7 @@ def _is_partially_emitted(
     for commit, previous in zip_longest(commits, commits[1:]):
         if commit.id == applied.snapshot_id or commit.commit_kind is not CommitKind.OVERWRITE:
             continue
+        # The changes of a restore are computed from both states, and are complete.
         if RESTORED in (commit.properties or {}):
             continue
         runs, previous_runs = (
@@ -326,10 +340,11 @@ def _compaction_message(upstream: lsm.Table) -> str:
 
 
 def _advance_consumer(table: lsm.Table, upstream: lsm.Table, lineage: Lineage) -> None:
-    """Put the consumer on what was really carried over: of zero rows there is no commit.
+    """Move the upstream table's consumer to the applied version, which retains that snapshot and all later ones.
 
-    The snapshot that it was carried over up to stays too: an overwrite after it is compared with it. What
-    fails here is logged, as the changes are in: expiry only waits longer.
+    The offset is read again, because changes that result in no rows make no commit. The applied snapshot itself is
+    retained, because a later overwrite is compared with it. An error is logged: the changes are committed, and only
+    expiry waits longer.
     """
     try:
         applied = find_consumer_offset(table, upstream.name, lineage).upstream_version

@@ -1,4 +1,4 @@
-"""Rows as assets return and take them: Arrow, polars, pandas, DuckDB, daft, Spark."""
+"""Convert between tables and the frames of assets: Arrow, polars, pandas, DuckDB, daft, Spark."""
 
 from collections.abc import Callable, Mapping
 from types import NoneType
@@ -11,7 +11,7 @@ from lsm_assets.resources import LsmResource
 from lsm_engine import InvalidInputError, TableSchema, open_rows
 
 ScanArguments = Mapping[str, Any]
-"""Arguments of `Table.scan`: columns, where, and which state."""
+"""Arguments of `Table.scan`: columns, filter, and snapshot or tag."""
 
 
 def _load_spark(table: lsm.Table, arguments: ScanArguments, resource: LsmResource) -> Any:
@@ -21,7 +21,7 @@ def _load_spark(table: lsm.Table, arguments: ScanArguments, resource: LsmResourc
 
 
 def _load_daft(table: lsm.Table, arguments: ScanArguments, _: LsmResource) -> Any:
-    import daft  # noqa: PLC0415 -- nobody needs it but who asks for it
+    import daft  # noqa: PLC0415 -- an optional dependency
 
     return daft.from_arrow(table.scan(**arguments).to_arrow())
 
@@ -49,10 +49,18 @@ _LOADERS: Mapping[tuple[str, str], Callable[[lsm.Table, ScanArguments, LsmResour
 def load_rows(
     table: lsm.Table, arguments: ScanArguments, annotation: Any, resource: LsmResource
 ) -> Any:
-    """Return rows of a table as the type that a parameter is annotated with; Arrow if with none.
+    """Return rows of a table as the type of a parameter's annotation.
 
-    polars' LazyFrame, DuckDB's relation and Spark's DataFrame read when they are computed, and stay at
-    the state that `read` names. Raises InvalidInputError for other types.
+    LazyFrames of polars, relations of DuckDB and DataFrames of Spark read the rows when they are computed, at the
+    snapshot that `arguments` names.
+
+    Args:
+        table: The table.
+        arguments: Arguments of `Table.scan`.
+        annotation: The annotation; None, Any and object mean `pyarrow.Table`.
+        resource: The resource, for its Spark session.
+
+    Raises InvalidInputError for a type that is not supported.
     """
     loader = _LOADERS.get(_type_name(annotation))
     if loader is None:
@@ -66,7 +74,7 @@ def load_rows(
 
 
 def empty_rows(annotation: Any) -> Any:
-    """Return no rows, of no columns, of a table that is not there yet; None where a type has no such."""
+    """Return no rows without columns, for a table that does not exist yet; None if the type has no empty value."""
     library, kind = _type_name(annotation)
     if library in ("polars", "pandas"):
         return _unwrap_annotation(annotation)()
@@ -76,7 +84,7 @@ def empty_rows(annotation: Any) -> Any:
 
 def _unwrap_annotation(annotation: Any) -> Any:
     types = [argument for argument in get_args(annotation) if argument is not NoneType]
-    # Optional, as there are always rows; or a list, of which each is loaded alone.
+    # `Optional[X]` is X, as a load always has rows. `list[X]` collects outputs, which are loaded one by one.
     return types[0] if len(types) == 1 else annotation
 
 
@@ -90,10 +98,10 @@ def _type_name(annotation: Any) -> tuple[str, str]:
 
 
 def to_rows(value: Any, schema: TableSchema | None = None) -> Any:
-    """Return what an asset or op returned as rows that a table takes: a lazy frame is computed.
+    """Return the value of an asset or op as rows that a table can write. Lazy frames are computed.
 
-    A list of dictionaries has every column that any of them names; `schema` tells maps from structures.
-    Raises InvalidInputError for what holds no rows.
+    A list of dictionaries has the columns of all of them; `schema` distinguishes maps from structs.
+    Raises InvalidInputError for a value without rows.
     """
     if isinstance(value, list):
         return open_rows(value, schema).read_all()
@@ -108,15 +116,15 @@ def to_rows(value: Any, schema: TableSchema | None = None) -> Any:
 
 
 def rows_schema(rows: Any) -> pa.Schema:
-    """Return the columns of rows, without `_row_kind`."""
+    """Return the schema of rows, without `_row_kind`. Nothing is computed, if the rows can tell their schema."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         schema = rows.schema
     elif hasattr(rows, "sparkSession"):
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 -- as above
 
-        schema = to_arrow_schema(rows.schema)  # its stream would compute it
+        schema = to_arrow_schema(rows.schema)  # an Arrow stream would run the query
     elif hasattr(rows, "__arrow_c_schema__"):
-        schema = pa.schema(rows)  # so would that of others
+        schema = pa.schema(rows)  # as above
     else:
         schema = pa.RecordBatchReader.from_stream(rows).schema
     return pa.schema([field for field in schema if field.name != "_row_kind"])

@@ -1,4 +1,4 @@
-"""Look at a table once and keep what assets, checks and sensors report about it."""
+"""Inspect a table once, for the metadata that assets, checks and sensors report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -14,14 +14,19 @@ from lsm_assets.model.tree import TreeFacts, count_tree
 from lsm_engine import CommitKind, Snapshot, record
 
 HISTORY_LENGTH = 40
-"""Snapshots that a sparkline goes back."""
+"""Snapshots of a sparkline."""
 
 
 @record
 class TableInspection:
-    """A table at one snapshot. `history` holds the last snapshots up to it, oldest first.
+    """A table at one snapshot.
 
-    `prospects`: metadata of what expiry takes next, and of branches.
+    Attributes:
+        snapshot: The snapshot.
+        tree: Its LSM trees.
+        level_count: Number of levels that the table's options allow.
+        history: The last snapshots, oldest first.
+        maintenance: Metadata of the next expiry and of branches.
     """
 
     snapshot: Snapshot
@@ -32,7 +37,7 @@ class TableInspection:
 
 
 def inspect_table(table: lsm.Table, snapshot: Snapshot) -> TableInspection:
-    """Count the files of `snapshot`; no data file is opened."""
+    """Return an inspection of `snapshot`. Reads manifests and opens no data file."""
     return TableInspection(
         snapshot=snapshot,
         tree=count_tree(table.tree(snapshot)),
@@ -50,7 +55,7 @@ def compaction_page_metadata(
     after: TableInspection,
     reason: str,
 ) -> Metadata:
-    """Return what the page of compactions shows; no snapshot: there was nothing to do."""
+    """Return the metadata of a compaction's page. `snapshot` None: no bucket was due."""
     return compaction_metadata(
         keys,
         snapshot,
@@ -63,21 +68,21 @@ def compaction_page_metadata(
 
 
 def recent_snapshots(table: lsm.Table, limit: int = HISTORY_LENGTH) -> list[Snapshot]:
-    """Return the newest snapshots, oldest first; what a table's age costs nothing to ask."""
+    """Return the newest snapshots, oldest first. The cost does not depend on the table's age."""
     return list(table.newest_snapshots(limit))[::-1]
 
 
 def row_count(table: lsm.Table, declaration: TableDeclaration, snapshot: Snapshot) -> int | None:
-    """Count the rows that a reader of `snapshot` sees, None if that would cost too much."""
+    """Return the number of rows that a reader of `snapshot` sees; None if counting them costs too much."""
     if (snapshot.total_record_count or 0) >= declaration.exact_row_count_below:
         return None
     return int(table.scan(snapshot_id=snapshot.id).count())
 
 
 def changes_rows(table: lsm.Table, snapshot: Snapshot) -> bool:
-    """Whether readers of a snapshot may see other rows than those of the one before it.
+    """Whether readers of a snapshot may see other rows than readers of the previous one.
 
-    A compaction's do not, unless reads leave level 0 out: then rows are seen once they are taken up.
+    A compaction does not change rows, unless reads skip level 0: then it makes rows visible.
     """
     if table.hides_level_0:
         return table.changed_partitions(snapshot) != frozenset()
@@ -85,7 +90,7 @@ def changes_rows(table: lsm.Table, snapshot: Snapshot) -> bool:
 
 
 def manifest_counts(table: lsm.Table, snapshot: Snapshot) -> Mapping[str, Sequence[int]]:
-    """Per kind of manifest list: manifests, and the files that they add and delete."""
+    """Return, by kind of manifest list, the numbers of manifests, of files that they add, and of files they delete."""
     return {
         row["kind"]: (row["manifest_count"], row["num_added_files"], row["num_deleted_files"])
         for row in table.system("manifest_lists", snapshot.id).to_pylist()

@@ -1,4 +1,4 @@
-"""Outputs of ops that are no assets: the table that keeps one, and the state of it that the next op reads."""
+"""Store outputs of ops that are no assets in tables, and load the commit of an output in the next op."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ from lsm_engine import ErrorKind, InvalidInputError
 
 DEFAULT_OUTPUT = "result"
 TABLE_NAME, VERSION, MAPPING_KEY = "dagster/table_name", "lsm/version", "lsm/mapping_key"
-"""Where the event of a stored output says what the next op reads: which table, and which commit of it."""
+"""Metadata keys of a stored output's event: the table and the commit that the next op reads."""
 
 _OutputEvents = Mapping[tuple[str, str, str | None], Mapping[str, Any]]
 _event_cache: WeakKeyDictionary[StepExecutionContext, dict[str, _OutputEvents]] = (
@@ -45,11 +45,11 @@ _event_cache: WeakKeyDictionary[StepExecutionContext, dict[str, _OutputEvents]] 
 def store_output(
     context: dg.OutputContext, obj: Any, resource: LsmResource, storage: Storage
 ) -> None:
-    """Commit the rows of an output to its table; None leaves the table as it is."""
+    """Commit the rows of an output to its table. None leaves the table as it is."""
     require_known_keys(context.definition_metadata, OUTPUT_KEYS)
     step, layers = context.step_context, (context.definition_metadata, context.output_metadata)
     if obj is None and not _names_table(context, *layers):
-        return  # an op that returns nothing, without an annotation that says so
+        return  # an op without a return statement and without an annotation also has the output `result`
     keys = _output_table(context, *layers)
     table = resource.existing_table(keys.name)
     metadata: dict[str, Any] = {TABLE_NAME: keys.name}
@@ -72,7 +72,7 @@ def store_output(
             declaration=declaration,
             storage=storage,
             templates=_run_templates(storage, step, declaration.schema),
-            # A table that is not partitioned is kept, and replaced, as a whole.
+            # A table without partitions is overwritten as a whole.
             keys=partitions if storage.partition_columns or storage.partitioned_by else (),
             output=output,
             code_version=context.op_def.output_def_named(context.name).code_version,
@@ -88,9 +88,9 @@ def store_output(
 
 
 def load_output(context: dg.InputContext, resource: LsmResource) -> Any:
-    """Read a table at the commit that the upstream output made, or found where it had nothing to write.
+    """Load the table of an upstream output at the commit that the output made, or found if it wrote nothing.
 
-    An input without an upstream names a table, which is read as it is.
+    An input without an upstream output names a table, which is read at its newest snapshot.
     """
     step, upstream = context.step_context, context.upstream_output
     event_metadata: Mapping[str, Any] | None = None
@@ -168,7 +168,7 @@ def _recorded_version(
     upstream: dg.OutputContext | None,
     event_metadata: Mapping[str, Any] | None,
 ) -> TableVersion | None:
-    """Return the commit that an output made; None: it found nothing, or nobody knows."""
+    """Return the commit of an output; None if its table was empty or the event has no commit."""
     if upstream is not None and upstream.has_asset_key:
         version = recorded_version(step.instance, upstream.asset_key)
     else:
@@ -177,14 +177,14 @@ def _recorded_version(
 
 
 def _output_event(step: StepExecutionContext, output: dg.OutputContext) -> Mapping[str, Any] | None:
-    """Return what the event of a stored output says, of the last attempt of its step; None if there is none."""
+    """Return the metadata of an output's event, from the last attempt of its step; None without an event."""
     try:
         run_id = output.run_id
     except dg.DagsterInvariantViolationError:
-        return None  # neither this run nor one that it repeats has made it
+        return None  # Dagster raises if neither this run nor the run that it re-executes made the output
     events_by_run = _event_cache.setdefault(step, {})
     if run_id not in events_by_run:
-        # Once, however many outputs a step collects.
+        # A step may collect many outputs of one run: its events are read once.
         events_by_run[run_id] = _read_output_events(step.instance, run_id)
     return events_by_run[run_id].get((output.step_key, output.name, output.mapping_key))
 
@@ -203,7 +203,7 @@ def _read_output_events(instance: dg.DagsterInstance, run_id: str) -> _OutputEve
 def _run_partitions(
     step: StepExecutionContext,
 ) -> tuple[dg.PartitionsDefinition | None, Sequence[str]]:
-    """Return what the run's partitions are of, and their keys."""
+    """Return the definition and the keys of the run's partitions; (None, ()) for a run without partitions."""
     definition = step.run_partitions_def
     if definition is None or not step.has_partitions:
         return None, ()
@@ -216,6 +216,6 @@ def _run_partitions(
 def _run_templates(
     storage: Storage, step: StepExecutionContext, schema: Any
 ) -> PartitionTemplates | None:
-    """Return which rows the run's partitions are; None where nobody has said it, as ops have no partitions."""
+    """Return the declared templates of an output; None without any. Ops have no partitions to guess them from."""
     definition, keys = _run_partitions(step)
     return storage.templates(definition, keys, schema) if storage.partition_columns else None

@@ -1,4 +1,4 @@
-"""Read an upstream table at the very state that Dagster records as the input of this run."""
+"""Read an upstream table at the version that Dagster has recorded as the input of the step."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,9 +29,9 @@ from lsm_engine import LineageInput as Input
 
 @record
 class PinnedTable:
-    """A table, or its branch, and which state of it to read: `table.scan(**at)`.
+    """A table, or a branch of it, and the state to read: `table.scan(**at)`.
 
-    `at` has `snapshot_id` or `tag`, as `scan` and `read_dataframe` take them.
+    `at` has the argument `snapshot_id` or `tag` of `scan` and `read_dataframe`; it is empty for the newest state.
     """
 
     table: lsm.Table
@@ -44,24 +44,28 @@ def pinned_table(
     key: dg.AssetKey,
     partitions: Iterable[Mapping[str, Any]] | None = None,
 ) -> PinnedTable:
-    """Return an upstream table at the state that this run is recorded to have read.
+    """Return an upstream table at the version that Dagster has recorded as the input of this run.
 
-    A table's data version is its last data-changing commit, and Dagster notes the versions of all
-    inputs when a step starts. Has that snapshot expired, the state is read from a tag or a branch
-    that holds it, or else at the newest snapshot in which the `partitions` that are read, each as
-    {column: value}, are unchanged since; None: the whole table. Which one is logged, and shown with
-    the run's inputs. Raises dagster.Failure, with what to do, where the rows are nowhere. Of an asset
-    that was never materialised the newest state is read.
+    Dagster records the versions of all inputs when a step starts. If the recorded snapshot has expired, the rows are
+    read from a tag or a branch that retains them, else at the newest snapshot in which they are unchanged. The log and
+    the page of the output say which. An asset that was never materialised is read at its newest snapshot.
+
+    Args:
+        context: Context of the running asset.
+        key: Asset key of the upstream table.
+        partitions: The partitions that are read, each as {column: value}; None for the complete table.
+
+    Raises dagster.Failure, with the remedy, if no state has the recorded rows.
     """
     step = context.get_step_execution_context()
     return pin_input(step, context.resources.lsm, key, partitions)
 
 
 def input_snapshot(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int | None:
-    """Return the upstream snapshot to read for what this run is recorded to have read.
+    """Return the id of the upstream snapshot that `pinned_table` reads, for the complete table.
 
-    As `pinned_table`, for the whole table; None if the upstream asset is no table or was never
-    materialised. Raises dagster.Failure also where only a tag or a branch has the state.
+    None if the upstream asset is no table or was never materialised. Raises dagster.Failure also if only a tag or a
+    branch has the recorded rows.
     """
     step = context.get_step_execution_context()
     if recorded_input(step, key) is None:
@@ -78,7 +82,7 @@ def pin_input(
     key: dg.AssetKey,
     partitions: Iterable[Mapping[str, Any]] | PartitionLayout | None = None,
 ) -> PinnedTable:
-    """As `pinned_table`, for whoever has the step and the resource, such as an I/O manager.
+    """Return the same as `pinned_table`, for callers with a step and a resource, such as an I/O manager.
 
     `partitions` may also be the layout of the asset partitions that are read.
     """
@@ -108,7 +112,10 @@ def pin_version(
     *,
     remedy: str,
 ) -> PinnedTable:
-    """Return a table at a recorded version, and note it as read; raises dagster.Failure with the remedy."""
+    """Return a table at a recorded version, and register the pin as an input of the step.
+
+    Raises dagster.Failure, with the remedy, if no state has the recorded rows.
+    """
     pin = find_pin(table, resource.catalog.lineage, recorded, layout)
     if isinstance(pin, StateLost):
         raise dg.Failure(
@@ -130,9 +137,9 @@ def find_pin(
     recorded: TableVersion,
     layout: PartitionLayout | None = None,
 ) -> Pin | StateLost:
-    """Return where the rows of a recorded version are, looking no further than has to be.
+    """Return the state that has the rows of a recorded version.
 
-    `layout`: of the partitions that are read; None: the whole table is.
+    `layout` is the layout of the partitions that are read; None for the complete table.
     """
     snapshot_id = recorded.snapshot_id
     try:
@@ -140,6 +147,7 @@ def find_pin(
             recorded, live={snapshot_id: version_from_snapshot(table.snapshot(snapshot_id))}
         )
     except (NotFoundError, ExpiredError):
+        # Usually the snapshot is live and one read decides. Only now are all references and commits listed.
         pin = None
     if isinstance(pin, Pin):
         return pin
@@ -158,10 +166,10 @@ def find_pin(
 
 
 def recorded_input(step: StepExecutionContext, key: dg.AssetKey) -> TableVersion | None:
-    """Return the version of an upstream table that this step is recorded to read; None if none is.
+    """Return the recorded version of an upstream table for this step; None if it has none.
 
-    The versions of upstream partitions come hashed together, or as that of whichever was recorded last:
-    the newest of them covers them all.
+    Dagster gives several upstream partitions one hash, or the version that was recorded last. The newest of the
+    partitions' versions has the rows of all of them, and is returned instead.
     """
     input_info = step.maybe_fetch_and_get_input_asset_version_info(key)
     if input_info is None or input_info.data_version is None:
@@ -180,16 +188,15 @@ def recorded_input(step: StepExecutionContext, key: dg.AssetKey) -> TableVersion
 def run_inputs(
     context: dg.AssetExecutionContext, declaration: TableDeclaration
 ) -> tuple[Input, ...]:
-    """Return what this run reads, for the properties of the snapshots that it makes.
+    """Return the inputs of this run, for the properties of its snapshots.
 
-    What a writer has read by `pinned_table` is the state that it was given; of other upstream tables
-    it is the recorded version.
+    An input that the writer has read by `pinned_table` has that snapshot, other tables the recorded version.
     """
     return tuple(_inputs(context, declaration))
 
 
 def pinned_inputs(step: StepExecutionContext, resource: LsmResource) -> tuple[Input, ...]:
-    """Return the tables that a step has read by a pin, as inputs of what it makes."""
+    """Return the tables that a step has read by a pin, as inputs of its commits."""
     return tuple(
         Input(dataset=table_keys(key).name, snapshot_id=pin.snapshot_id)
         for key, pin in _step_pins(step, resource).items()
@@ -197,7 +204,7 @@ def pinned_inputs(step: StepExecutionContext, resource: LsmResource) -> tuple[In
 
 
 def pin_reasons(step: StepExecutionContext, resource: LsmResource) -> dict[str, str]:
-    """Return, by table, why a step has read another state than the recorded snapshot."""
+    """Return, by table, the reason why a step has read another state than the recorded snapshot."""
     return {
         table_keys(key).name: pin.reason
         for key, pin in _step_pins(step, resource).items()
@@ -226,7 +233,7 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
     pins = _step_pins(step, context.resources.lsm)
     for key in declaration.deps:
         pin, recorded = pins.get(key), recorded_input(step, key)
-        # Versions of other assets may be numbers too: only those of tables have a mark.
+        # Data versions of other assets may be numbers, too. Only versions of tables have a commit hash.
         recorded_id = (
             recorded.snapshot_id if recorded is not None and recorded.commit_hash else None
         )

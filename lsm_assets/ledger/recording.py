@@ -1,4 +1,4 @@
-"""Record a commit in Dagster: its partition, and a materialisation of everything it made."""
+"""Record commits in Dagster: partitions, materialisations, data versions; and the run in snapshot properties."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from lsm_engine import LineageRun as Run
 
 DATA_VERSION_TAG = "dagster/data_version"
 CODE_VERSION_PROPERTY = "lsm.run.code-version"
-"""The snapshot property with the code version of the asset that made it."""
+"""The snapshot property with the code version of the asset that committed it."""
 _INHERITED = (
     "dagster/input_data_version/",
     "dagster/input_event_pointer/",
@@ -37,7 +37,7 @@ _INHERITED = (
 def snapshot_events(
     table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
 ) -> list[dg.AssetMaterialization]:
-    """Return the events of one snapshot's own partitions: its manifest lists, then itself."""
+    """Return the events of one snapshot's partitions: first its manifest lists, then the snapshot."""
     partition = snapshot_partition(snapshot.id)
     counts = manifest_counts(table, snapshot)
     return [
@@ -60,7 +60,7 @@ def snapshot_events(
 def snapshot_page_metadata(
     table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
 ) -> metadata.Metadata:
-    """Return all that a snapshot's page shows: what it is, what it changed, where to follow it."""
+    """Return the metadata of a snapshot's page."""
     warehouse = table.location.rsplit("/", 2)[0]  # of <warehouse>/<database>.db/<table>
     return {
         **metadata.snapshot_metadata(keys, snapshot, run_id=run_id),
@@ -70,7 +70,7 @@ def snapshot_page_metadata(
 
 
 def files_event(keys: TableKeys, inspection: TableInspection) -> dg.AssetMaterialization:
-    """Return the event of the external `files` asset: the tree as a commit left it."""
+    """Return the event of the external asset `files`: the LSM tree after a commit."""
     page = metadata.files_metadata(
         keys,
         inspection.snapshot,
@@ -79,8 +79,8 @@ def files_event(keys: TableKeys, inspection: TableInspection) -> dg.AssetMateria
         history=inspection.history,
     )
     page |= inspection.maintenance
-    # Without a data version: what is made of files (tags, snapshots, compactions) is then never
-    # shown as out of date because a later commit changed other files.
+    # Without a data version: assets downstream of files (tags, snapshots, compactions) do not become stale when a
+    # later commit changes other files.
     return dg.AssetMaterialization(asset_key=keys.asset(AssetKind.FILES), metadata=page)
 
 
@@ -92,16 +92,22 @@ def table_event(
     partition: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> dg.AssetMaterialization:
-    """Return the event of the table itself, or of a partition, for what happened outside Dagster.
+    """Return the event of the table asset, or of a partition, for commits of other clients.
 
-    `table` None: it was dropped. `tags`: what is known of the inputs, see `inherited_tags`.
+    Args:
+        declaration: Declaration of the table.
+        table: The table; None if it was dropped.
+        version: The new data version.
+        commits: Commits to list on the page.
+        partition: Partition key; None for the table.
+        tags: Tags with the recorded inputs, see `inherited_tags`.
     """
     keys = declaration.keys
     newest = table.latest_snapshot() if table is not None else None
     partition = _event_partition(declaration, partition)
     if table is None or newest is None:
         return _materialization(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
-    # A sensor has no time for a merge-read.
+    # No row count: counting takes a merge-read, and a sensor's tick is short.
     page = table_page_metadata(table, keys, newest, row_count=None, commits=commits)
     return _materialization(keys.asset(AssetKind.TABLE), page, version.text, partition, tags)
 
@@ -109,7 +115,7 @@ def table_event(
 def table_page_metadata(
     table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, row_count: int | None, **facts: Any
 ) -> metadata.Metadata:
-    """Return what a table's page shows of a snapshot; arguments as of `metadata.table_metadata`."""
+    """Return the metadata of a table's page; other arguments are those of `metadata.table_metadata`."""
     return metadata.table_metadata(
         keys,
         snapshot,
@@ -122,7 +128,7 @@ def table_page_metadata(
 
 
 def _event_partition(declaration: TableDeclaration, name: str | None) -> str | None:
-    """Return the key of a partition as events name it."""
+    """Return a partition key as events need it: a MultiPartitionKey for multi-partitions."""
     definition = declaration.partitions_def
     if name is None or not isinstance(definition, dg.MultiPartitionsDefinition):
         return name
@@ -132,9 +138,9 @@ def _event_partition(declaration: TableDeclaration, name: str | None) -> str | N
 def inherited_tags(
     instance: dg.DagsterInstance, declaration: TableDeclaration, partition: str | None = None
 ) -> dict[str, str]:
-    """Return what Dagster last recorded of the inputs and code of a table asset, or of a partition.
+    """Return the tags with inputs and code version of the last event of a table asset, or of a partition.
 
-    A commit from outside leaves them as they are: what was out of date for them still is.
+    An event for a commit of another client repeats them: such a commit does not make the asset up to date.
     """
     if not declaration.deps:
         return {}
@@ -156,7 +162,10 @@ def partition_events(
     versions: Mapping[str, TableVersion],
     run_metadata: Mapping[str, Any],
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield an event for each partition of a run that has another version than the run; Dagster gives all one."""
+    """Yield an event for each partition whose version differs from that of the run.
+
+    Dagster itself gives all partitions of a run one version.
+    """
     key = declaration.keys.asset(AssetKind.TABLE)
     tags = input_tags(step, key) if versions else {}
     for name, version in sorted(versions.items()):
@@ -167,13 +176,13 @@ def partition_events(
 
 
 def declared_code_version(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
-    """Return the code version that an asset declares."""
+    """Return the code version of an asset's definition."""
     layer = step.job_def.asset_layer
     return layer.get(key).code_version if layer.has(key) else None
 
 
 def input_tags(step: StepExecutionContext, key: dg.AssetKey) -> dict[str, str]:
-    """Return the tags by which Dagster records the inputs and code of a materialisation."""
+    """Return the tags with which Dagster records the inputs and the code version of a materialisation."""
     tags = {"dagster/code_version": declared_code_version(step, key) or step.run_id}
     for upstream in step.job_def.asset_layer.get(key).parent_keys:
         input_info = step.maybe_fetch_and_get_input_asset_version_info(upstream)
@@ -195,15 +204,15 @@ def tag_event(table: lsm.Table, keys: TableKeys, tag: Tag) -> dg.AssetMaterializ
 def record_commit(
     context: dg.AssetExecutionContext, table: lsm.Table, keys: TableKeys, snapshot: Snapshot
 ) -> Iterator[dg.AssetMaterialization]:
-    """Add the partition of a commit of this run, then yield the events of what it made."""
-    # The partition first, so that no event names an unknown one.
+    """Add the snapshot partition of a commit of this run, then yield the snapshot's events."""
+    # The partition comes first, so that no event names a partition that does not exist.
     name = partition_set_name(snapshot_partitions(keys))
     context.instance.add_dynamic_partitions(name, [snapshot_partition(snapshot.id)])
     yield from snapshot_events(table, keys, snapshot, run_id=context.run.run_id)
 
 
 def remove_partitions(instance: dg.DagsterInstance, name: str, partitions: Sequence[str]) -> None:
-    """Remove dynamic partitions; what was recorded for them is kept."""
+    """Remove dynamic partitions. Their events stay."""
     for partition in partitions:
         instance.delete_dynamic_partition(name, partition)
 
@@ -211,7 +220,7 @@ def remove_partitions(instance: dg.DagsterInstance, name: str, partitions: Seque
 def recorded_versions(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None
 ) -> dict[str, TableVersion]:
-    """Return the newest recorded version of each partition of a table asset; None: of all."""
+    """Return the newest recorded version of each partition of a table asset; `partitions` None: of all."""
     tags = instance.event_log_storage.get_latest_tags_by_partition(
         key,
         dg.DagsterEventType.ASSET_MATERIALIZATION,
@@ -226,14 +235,14 @@ def recorded_versions(
 
 
 def recorded_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> TableVersion | None:
-    """Return the version that Dagster last recorded of a table asset; None if none."""
+    """Return the last recorded version of a table asset; None without one."""
     entry = instance.get_latest_materialization_event(key)
     event = entry.asset_materialization if entry is not None else None
     return parse_version((event.tags or {}).get(DATA_VERSION_TAG, "")) if event else None
 
 
 def run_id_from_snapshot(snapshot: Snapshot) -> str | None:
-    """Return the Dagster run that made a snapshot, by its own properties."""
+    """Return the id of the Dagster run that made a snapshot; None for other clients."""
     return (snapshot.properties or {}).get(RUN_DAGSTER_ID)
 
 
@@ -255,12 +264,16 @@ def _materialization(
 def commit_identity(
     table: lsm.Table, writer: str, attempt: int, number: int = 0
 ) -> dict[str, str | int]:
-    """Return the name of a step's commit, the `number`th, in its `attempt`th attempt (both from 0).
+    """Return the arguments `commit_user` and `commit_identifier` of a step's commit.
 
-    `writer`: the run, or an output of it, where others may write to the same table.
+    A retried step commits again. That is harmless for rows with a key, which are replaced. Aggregates and append
+    tables would count rows twice: there all attempts have one commit user, and the second commit is a replay.
 
-    A step that is tried again repeats its commits by key. Where that would count rows twice, as in
-    sums and in tables without a key, all attempts have one name, and the second one is a replay.
+    Args:
+        table: The table.
+        writer: Id of the run, or of one of its outputs if several may write to the table.
+        attempt: Number of the attempt, from 0.
+        number: Number of the commit in the step, from 0.
     """
     engine = table.options[core_options.MERGE_ENGINE].policy
     adds_up = not table.schema.primary_keys or engine.combines_versions
@@ -274,7 +287,7 @@ def run_properties(
     kind: AssetKind,
     inputs: tuple[Input, ...] = (),
 ) -> dict[str, str]:
-    """Return the snapshot properties that carry this run's identity, inputs and code version."""
+    """Return the snapshot properties with this run, its inputs and its code version."""
     key, is_asset = keys.asset(kind), isinstance(context, dg.AssetExecutionContext)
     step = context.get_step_execution_context() if is_asset else None
     return build_run_properties(
@@ -299,7 +312,18 @@ def build_run_properties(
     code_version: str | None = None,
     output: str | None = None,
 ) -> dict[str, str]:
-    """Return the snapshot properties of a Dagster run, given its id; `output`: of what is no asset."""
+    """Return the snapshot properties of a Dagster run.
+
+    Args:
+        run_id: Id of the run.
+        keys: Names of the table.
+        kind: The asset that the run materialises.
+        engine: The executor, "spark" or "local".
+        user: The user who launched the run.
+        inputs: The upstream snapshots that were read.
+        code_version: Code version of the asset or output.
+        output: Identifier of an op's output that is no asset.
+    """
     action = "compact" if kind is AssetKind.COMPACTION else "upsert"
     run = Run(
         run_id=f"{run_id}/{output or keys.op(action)}",

@@ -1,4 +1,4 @@
-"""Rows that an asset or an op has returned become one commit of a table, which is made or altered first."""
+"""Commit the rows of an asset or an op's output to a table, which is created or altered first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,9 +48,16 @@ _PARTIAL_ROW_MODES = (WriteMode.DELETE, WriteMode.MERGE)
 
 @record
 class WriteRequest:
-    """Rows, and what is said of where they go: `templates` of the partitions `keys` of the run.
+    """Rows and how to write them.
 
-    `output`: the step's output that has no asset, by a name of its own within the run.
+    Attributes:
+        rows: The rows.
+        declaration: The table.
+        storage: Settings from metadata.
+        templates: Templates that select the rows of the run's partitions.
+        keys: Partition keys of the run.
+        output: Identifier, unique in the run, of an output that is no asset.
+        code_version: Code version of the asset or output.
     """
 
     rows: Any
@@ -64,9 +71,13 @@ class WriteRequest:
 
 @record
 class WriteResult:
-    """A table after a write. `newest`: where its rows are seen, or what is there if nothing had to be written.
+    """The result of a write.
 
-    `found`: what the page of the asset, or the event of the output, shows.
+    Attributes:
+        table: The table after the write.
+        before: The newest snapshot before it.
+        newest: The snapshot in which readers see the rows; the newest one if nothing was written.
+        metadata: Metadata for the event of the asset or output.
     """
 
     table: Table
@@ -78,7 +89,10 @@ class WriteResult:
 def write_rows(
     step: StepExecutionContext, resource: LsmResource, request: WriteRequest, table: Table | None
 ) -> WriteResult:
-    """Commit rows to a table, None: to one that is not there yet, under the name of their step."""
+    """Commit rows to a table. `table` None: create it first.
+
+    Raises InvalidInputError, before anything is written, for rows that do not fit the table or its partitions.
+    """
     declaration, storage = request.declaration, request.storage
     templates, keys = request.templates, request.keys
     if templates is not None:
@@ -108,7 +122,7 @@ def write_rows(
     }
     snapshot = _commit(table, request, identity)
     if snapshot is None:
-        # Nothing was committed, nor the columns that its rows would have brought.
+        # Nothing was committed, so that the schema change of `_prepare_table` was not committed either.
         table = resource.catalog.table(table.name)
     newest = table.latest_snapshot() if snapshot is None else _visible_snapshot(table, snapshot)
     metadata: dict[str, Any] = {}
@@ -119,7 +133,7 @@ def write_rows(
 
 
 def _visible_snapshot(table: Table, snapshot: Snapshot) -> Snapshot:
-    """Return where readers see a commit: as it is, or in the compaction after it if they leave level 0 out."""
+    """Return the snapshot in which readers see a commit: the compaction after it, if reads skip level 0."""
     if not table.hides_level_0:
         return snapshot
     later = takewhile(lambda commit: commit.id > snapshot.id, table.newest_snapshots())
@@ -141,7 +155,10 @@ def declaration_from_rows(
     definition: dg.PartitionsDefinition | None = None,
     output: str | None = None,
 ) -> TableDeclaration:
-    """Return the table that metadata of an asset, or of an op's output, declares, with the columns of its rows."""
+    """Return the declaration of the table of an asset or an op's output, with the columns of its rows.
+
+    Raises InvalidInputError if the primary key is missing and the mode is not `append`.
+    """
     if not storage.primary_key and storage.mode is not WriteMode.APPEND:
         subject = {"output": output} if output else {"asset": key.to_user_string()}
         raise InvalidInputError(
@@ -155,7 +172,10 @@ def declaration_from_rows(
 def _prepare_table(
     resource: LsmResource, declaration: TableDeclaration, storage: Storage, table: Table | None
 ) -> Table:
-    """Return the table for rows of the declared columns; it is altered once they are accepted."""
+    """Return the table, created if it does not exist, with the schema changes that the rows need.
+
+    Schema changes are committed with the rows: rows that are refused leave the table as it was.
+    """
     if table is None:
         return resource.table(declaration)
     stored = table.schema.arrow
@@ -195,7 +215,7 @@ def _require_partitions(
     keys: Sequence[str],
     instance: dg.DagsterInstance,
 ) -> None:
-    """Raise InvalidInputError where rows of the run's partitions share directories with other rows."""
+    """Raise InvalidInputError if an overwrite of the run's partitions would delete rows of other partitions."""
     columns = set(templates.columns) if templates is not None else set[str]()
     if not columns or not columns <= set(declaration.partitioned_by):
         raise InvalidInputError(
@@ -245,12 +265,12 @@ def _commit(table: Table, request: WriteRequest, identity: Mapping[str, Any]) ->
             merge = table.merge(rows, **identity)
             return merge.when_matched_update_all().when_not_matched_insert_all().execute()
         case WriteMode.OVERWRITE:
-            # All rows of each partition go, also of one for which none come.
+            # Every partition of the run is replaced, also one for which the asset returned no rows.
             partition: Any = {}
             if templates is not None and keys:
                 partition = partition_filter(templates, keys, table.schema.arrow)
             elif core_options.DYNAMIC_PARTITION_OVERWRITE.key in table.options.texts:
-                partition = None  # as the table says
+                partition = None  # the table option decides
             return table.overwrite(rows, partition, **identity)
 
 
