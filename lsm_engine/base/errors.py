@@ -21,7 +21,7 @@ of them.
 from enum import Enum
 from typing import Any
 
-from lsm_engine.base.redaction import without_secrets
+from lsm_engine.base.redaction import hidden_in, without_secrets
 
 
 class ErrorKind(Enum):
@@ -68,10 +68,7 @@ class LsmError(Exception):
     def __init__(self, message: str, *, kind: ErrorKind | None = None, **facts: object) -> None:
         self.message = without_secrets(message)
         self.kind = kind or self.default_kind
-        self.facts = {
-            name: without_secrets(value) if isinstance(value, str) else value
-            for name, value in facts.items()
-        }
+        self.facts = {name: hidden_in(value) for name, value in facts.items()}
         super().__init__(self.message)
 
     def __str__(self) -> str:

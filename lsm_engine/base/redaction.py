@@ -5,7 +5,8 @@ import re
 SECRET_WORDS = ("pass", "secret", "token", "key", "credential", "sig")
 """What the name of a URL's parameter holds whose value is not shown."""
 HIDDEN = "***"
-_USER_INFO = re.compile(r"([A-Za-z][\w+.-]*://[^/?#\s'\"@:]*):[^/?#\s'\"]*@")
+_USER_INFO = re.compile(r"([A-Za-z][\w+.-]*://[^/?#\s'\"@:]*):(?!\d{1,5}/)[^\s'\"]*@")
+"""A password ends at the last "@", as it may hold "@" and "/" itself. Digits before a slash are a port."""
 _PARAMETER = re.compile(r"([?&;])([^=&;?#\s'\"]+)=([^&;#\s'\"]*)")
 
 
@@ -24,3 +25,16 @@ def without_secrets(text: str) -> str:
 def _shown(match: re.Match[str]) -> str:
     value = HIDDEN if is_secret(match[2]) else match[3]
     return f"{match[1]}{match[2]}={value}"
+
+
+def hidden_in(value: object) -> object:
+    """Return a value whose texts are without secrets, those in mappings, lists and tuples too."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if type(value) is dict:
+        return {name: hidden_in(item) for name, item in value.items()}
+    if type(value) is list:
+        return [hidden_in(item) for item in value]
+    if type(value) is tuple:
+        return tuple(hidden_in(item) for item in value)
+    return value

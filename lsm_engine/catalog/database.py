@@ -196,6 +196,8 @@ class Database:
         until = _CLOCK.monotonic_millis() + _PATIENCE * self._busy_timeout_millis
         longest = _RETRY_FIRST_MILLIS
         while True:
+            if self._is_emptied():  # SQLite would wait for a lock that is never released
+                raise self._emptied()
             try:
                 return attempt()
             except (exc.SQLAlchemyError, sqlite3.Error) as error:
@@ -209,6 +211,22 @@ class Database:
             # Those who wait for one lock do not all come back at once.
             _CLOCK.sleep_millis(round(longest * _IDS.fraction()))
             longest = min(2 * longest, _RETRY_MAX_MILLIS)
+
+    def _is_emptied(self) -> bool:
+        """Whether the catalog's file is empty while a log lies beside it, which is made after the file."""
+        if self.path is None:
+            return False
+        try:
+            return os.stat(self.path).st_size == 0 and os.path.exists(f"{self.path}-shm")
+        except OSError:
+            return False  # the next attempt reports a file that is gone
+
+    def _emptied(self) -> CorruptFileError:
+        return CorruptFileError(
+            "the catalog's file is empty: it was truncated while programs had it open; end them, and run "
+            "'lsm catalog rebuild', which makes it anew from the warehouse",
+            catalog=self.shown_url,
+        )
 
     def _explained(self, error: exc.SQLAlchemyError | sqlite3.Error) -> LsmError:
         original = getattr(error, "orig", None) or error
@@ -241,13 +259,18 @@ def open_url(url: str) -> URL:
 
     Also URLs as Java and pypaimon spell them: jdbc:sqlite:lake.db, jdbc:postgresql://host/db?user=me.
     """
+    text = _JDBC_SQLITE.sub("sqlite:///", url).removeprefix("jdbc:")
     try:
-        parsed = make_url(_JDBC_SQLITE.sub("sqlite:///", url).removeprefix("jdbc:"))
-    except (exc.ArgumentError, ValueError) as error:
-        # The text may hold a password: it is not repeated.
+        parsed = make_url(text)
+    except (exc.ArgumentError, ValueError):
+        parsed = None
+    if parsed is None:  # raised here, as the error that is handled above may repeat a password
+        raise InvalidOptionError("this is not a database URL; write 'sqlite:///path/to/catalog.db'")
+    if parsed.get_backend_name() != "sqlite" and _cuts_password(text):
         raise InvalidOptionError(
-            "this is not a database URL; write 'sqlite:///path/to/catalog.db'"
-        ) from error
+            "the user name or password of the database URL holds '@', '/' or '?', so that a part of it would be "
+            "taken for the host; write these as %40, %2F and %3F"
+        )
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise UnsupportedError(
             "this database cannot hold a catalog; use sqlite or postgresql, or give the path of a directory "
@@ -272,6 +295,15 @@ def open_url(url: str) -> URL:
     if path is not None:
         check_path_text(path)
     return parsed if path is None else parsed.set(database=os.path.abspath(path))
+
+
+def _cuts_password(url: str) -> bool:
+    """Whether a URL has an "@" that is not the one before its host."""
+    location = url.partition("://")[2]
+    before_query = location.partition("?")[0]
+    if "@" in re.split("[/?]", location, maxsplit=1)[0]:
+        return before_query.count("@") > 1
+    return "@" in before_query or "@" in location.partition("/")[0]
 
 
 def sqlite_path(url: URL) -> str | None:

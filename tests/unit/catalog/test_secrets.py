@@ -29,6 +29,18 @@ WRONG: dict[str, Callable[[str], Any]] = {
     "database": lambda root: lsm.open_catalog(
         "postgresql://me:" + SECRET + "@127.0.0.1:1/x", warehouse=root
     ),
+    **{
+        f"database, password with {part!r}": lambda root, part=part: lsm.open_catalog(
+            "postgresql://me:" + part + SECRET + "@127.0.0.1:1/x", warehouse=root
+        )
+        for part in ("a@", "a/", "a?", "a:", "a%40", "a@b/", "a@b@", "#")
+    },
+    "database, user with @": lambda root: lsm.open_catalog(
+        "postgresql://me@" + SECRET + ":" + SECRET + "@127.0.0.1:1/x", warehouse=root
+    ),
+    "warehouse, password with @ and /": lambda root: lsm.open_catalog(
+        f"sqlite:///{root}/c.db", warehouse="s3://me:a@b/" + SECRET + "@bucket/w"
+    ).create_table("a.b", KEYS, primary_key=["k"]),
     "parameter of a database": lambda root: lsm.open_catalog(
         "postgresql://me@127.0.0.1:1/x?password=" + SECRET, warehouse=root
     ),
@@ -109,10 +121,18 @@ def test_run_config_names_the_variable_of_a_catalog(
         ("x://h/p?a=1&secret_key=b;token=c#f", "x://h/p?a=1&secret_key=***;token=***#f"),
         ("two x://u:p@h and y://u:p@h", "two x://u:***@h and y://u:***@h"),
         ("x://host:80/p@q", "x://host:80/p@q"),
-        ("x://u:p/w@h", "x://u:p/w@h"),
+        ("x://u:p/w@h", "x://u:***@h"),
+        ("x://u:p@w@h/d", "x://u:***@h/d"),
         ("a:b@c?token=d", "a:b@c?token=d"),
     ],
 )
 def test_only_secrets_are_hidden(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
     assert without_secrets(shown) == shown
+
+
+def test_secrets_within_facts_are_hidden() -> None:
+    url = "s3://me:a@" + SECRET + "@bucket"
+    error = lsm.StorageError("no", files=[url], options={"warehouse": (url, 1)})
+    assert SECRET not in f"{error} {error!r} {error.facts}"
+    assert error.facts["options"] == {"warehouse": ("s3://me:***@bucket", 1)}
