@@ -8,7 +8,13 @@ EARLIEST decides, read after the file. Nothing is cached: after a rollback the n
 
 from collections.abc import Callable, Iterator
 
-from lsm_engine.base.errors import ErrorKind, ExpiredError, LsmError, NotFoundError
+from lsm_engine.base.errors import (
+    CorruptFileError,
+    ErrorKind,
+    ExpiredError,
+    LsmError,
+    NotFoundError,
+)
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import LATEST, TablePaths
@@ -76,7 +82,12 @@ class SnapshotStore(SnapshotHints):
                 return []
             earliest = self.earliest_hint()
             if earliest is None or earliest <= listed[-1]:
-                return self._live_ids(listed, earliest)
+                try:
+                    return self._live_ids(listed, earliest)
+                except CorruptFileError:
+                    if self.listed_ids() == listed:
+                        raise
+                    continue  # an expiry or a rollback has deleted some since
             if (again := self.listed_ids()) and again[-1] < earliest:
                 return self._live_ids(again, None)  # no snapshot is as new as the EARLIEST hint
         raise self._vanishing()

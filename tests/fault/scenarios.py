@@ -380,7 +380,9 @@ def view(storage: FileIO) -> View:
         tag.name: read(table, SHAPE, tag=tag.name)
         for tag in table.tags()
         # Who was killed while a tag moved, or a state came back, leaves another for an hour.
-        if not tag.name.startswith(("forwarding-", "replacing-", "restoring-", "rolling-back-"))
+        if not tag.name.startswith(
+            ("forgetting-", "forwarding-", "replacing-", "restoring-", "rolling-back-")
+        )
     }
     branches = {name: read(table.branch(name), SHAPE) for name in table.branches()}
     return View(read(table, SHAPE), snapshots, tags, branches)

@@ -20,6 +20,7 @@ from tests.fault.scenarios import (
     IDENTIFIER,
     SHAPE,
     USER,
+    WRITE_ONLY,
     acting,
     clone,
     fingerprint_of,
@@ -94,9 +95,10 @@ def every_schedule(
     check: Callable[[MemoryFileIO, Any, Any], None],
     *,
     orphans: bool = False,
+    layout: Layout = LAYOUT,
 ) -> None:
     """Check the places at which `theirs` can break in. `orphans`: some may be left."""
-    start = disk_with(prepare)
+    start = disk_with(prepare, layout)
     seen: set[object] = set()
     for at in places(start, ours, extent):
         disk = clone(start)
@@ -308,6 +310,43 @@ def test_a_verification_of_what_changes_finds_nothing_wrong(theirs: Act, extent:
         theirs,
         check,
         orphans=theirs is roll_back,
+    )
+
+
+def compact_and_expire(table: Table) -> object:
+    return [compact_fully(table), expire_most(table)]
+
+
+def forget_one(table: Table) -> object:
+    keys = rows(5, 1, "").select(["k", "p"])
+    return table.forget(keys, dry_run=False, rewrite_tags=True)
+
+
+@EXTENTS
+def test_a_tag_that_is_rewritten_without_a_key_and_an_expiry_of_the_same_files(extent: str) -> None:
+    """The newest state and the tag share files: the tag reads as before or without the key."""
+
+    def prepare(table: Table) -> None:
+        table.upsert(rows(0, 8, "first"))
+        table.compact(full=True)
+        table.create_tag("shared")
+        table.upsert(rows(8, 2, "second"))
+
+    before = view(disk_with(prepare, WRITE_ONLY)).tags["shared"]
+    forgotten = SHAPE.key_of(("first", 1, "key-5", 5000))
+    after = {key: row for key, row in before.items() if key != forgotten}
+    assert len(after) == len(before) - 1
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        assert not isinstance(theirs_came, LsmError)
+        if isinstance(ours_came, LsmError):  # what it read has expired meanwhile: it goes on when run again
+            assert isinstance(ours_came, CommitConflictError | NotFoundError)
+            assert view(disk).tags["shared"] in (before, after)
+            forget_one(open_again(disk, first_id=900_000))
+        assert view(disk).tags["shared"] == after
+
+    every_schedule(
+        extent, prepare, forget_one, compact_and_expire, check, orphans=True, layout=WRITE_ONLY
     )
 
 

@@ -5,6 +5,7 @@ Each step may be cut off anywhere: doing it again plans on what is left and fini
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from lsm_engine.base import core_options
@@ -12,6 +13,7 @@ from lsm_engine.base.errors import (
     CommitConflictError,
     ErrorKind,
     InvalidInputError,
+    NotFoundError,
     UnsupportedError,
 )
 from lsm_engine.base.record import record
@@ -31,12 +33,13 @@ from lsm_engine.table.forget.forget_plan import (
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, forgotten_keys
 from lsm_engine.table.forget.left_branches import take_left_branches
 from lsm_engine.table.forget.outside import clear_outside
-from lsm_engine.table.forget.root_rewrite import rewrite_head, rewrite_tag
+from lsm_engine.table.forget.root_rewrite import FORGETTING, rewrite_head, rewrite_tag
 from lsm_engine.table.forget.state_rewrite import KeyFiles
 from lsm_engine.table.forget.traces import emptied_partitions
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire, expire_changelogs, trash
 from lsm_engine.table.history.orphans import remove_orphans
+from lsm_engine.table.tags.tag import kept
 
 log = logging.getLogger(__name__)
 _NO_LIMIT = 1 << 40
@@ -144,16 +147,32 @@ def _forget_in_line(
     holds = findings.touch(line)
     latest = line.snapshots.latest()
     files = KeyFiles(keys)
-    if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
-        latest, files = rewrite_head(line, keys, files)
-        holds = True
-    for tag in line.tags.stable_listing():
-        if findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
-            rewrite_tag(line, tag, keys, files, quiet)
+    with ExitStack() as locks:
+        if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
+            latest, files = rewrite_head(line, keys, files)
+            holds = True
+            if latest is not None:
+                _keep(line, latest, locks)
+                files = files.named_by(line.live_entries(latest))
+        for tag in line.tags.stable_listing():
+            if findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
+                rewrite_tag(line, tag, keys, files, quiet, locks)
     if latest is None or not holds:
         return
     _expire_below(line, quiet, latest, scope)
     expire_changelogs.take_all(quiet, reason="keys were forgotten")
+
+
+def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:
+    """Keep the rewritten state by a lock tag: tags are going to name files of it."""
+    try:
+        locks.enter_context(kept(line, head, FORGETTING))
+    except NotFoundError as cause:
+        raise CommitConflictError(
+            "others have committed and expired the rewritten state meanwhile; run it again",
+            kind=ErrorKind.ROWS_CHANGED,
+            branch=shown(line),
+        ) from cause
 
 
 def _expire_below(

@@ -5,6 +5,7 @@ files that went, so the second one writes the manifests anew, as additions alone
 then expired by the caller.
 """
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 from lsm_engine.base import core_options
@@ -23,8 +24,10 @@ from lsm_engine.table.forget.state_rewrite import KeyFiles, StateChange, change_
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import require_writable
 from lsm_engine.table.tags.removal import carry_out
-from lsm_engine.table.tags.tag import plan_removal
+from lsm_engine.table.tags.tag import locked, plan_removal
 
+FORGETTING = "forgetting-"
+"""Prefix of the names of tags that keep rewritten files until the tags of a branch name them."""
 _RACES = 10
 
 
@@ -106,19 +109,27 @@ def _messages(change: StateChange) -> list[CommitMessage]:
 
 
 def rewrite_tag(
-    session: TableSession, tag: Tag, keys: ForgottenKeys, files: KeyFiles, quiet: TableSession
+    session: TableSession,
+    tag: Tag,
+    keys: ForgottenKeys,
+    files: KeyFiles,
+    quiet: TableSession,
+    locks: ExitStack,
 ) -> Tag:
     """Let a tag name its own state without the keys, in one atomic step; then free what it named alone.
 
-    What it will name is looked for, and safe from power cuts, before the tag names it. `quiet`: the session that deletes for good, whatever the table's trash. A kill leaves the old tag or
-    the new one, and files that nothing names.
+    A lock tag names the new state before: `locks` deletes it once no other tag is going to name the same files.
+    What it names is then looked for, and safe from power cuts. `quiet`: the session that deletes for good,
+    whatever the table's trash. A kill leaves the old tag or the new one, the lock tag for an hour, and files that
+    nothing names.
     """
     then = session.as_of(tag.snapshot)
     change = change_state(session, tag.snapshot, keys, files)
     state, metadata = _rewritten_state(then, tag.snapshot, change)
-    index = (one.index_file for one in change.index if one.kind is EntryKind.ADD)
+    locks.enter_context(locked(session, state, FORGETTING))
+    index = (entry.index_file for entry in change.index if entry.kind is EntryKind.ADD)
     staged = [session.data_path(entry) for entry in change.new]
-    staged += [session.paths.index_file(one.file_name) for one in index]
+    staged += [session.paths.index_file(file.file_name) for file in index]
     session.file_io.sync([*staged, *metadata])
     moved = replace(tag, snapshot=state)
     session.tags.replace(moved, numeric=tag.name.isdecimal())

@@ -72,6 +72,17 @@ class KeyFiles:
         other._found = self._found
         return other
 
+    def named_by(self, live: Iterable[ManifestEntry]) -> "KeyFiles":
+        """Return the same findings with the written files of one state: others may be deleted meanwhile."""
+        names = {entry.file.file_name for entry in live}
+        other = self.afresh()
+        other._written = {
+            place: file
+            for place, file in self._written.items()
+            if file is None or file.file_name in names
+        }
+        return other
+
     def holding(
         self, session: TableSession, live: Sequence[ManifestEntry]
     ) -> list[tuple[ManifestEntry, Longs]]:

@@ -1,8 +1,8 @@
 """Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace as changed
 
 from lsm_engine.base import core_options
@@ -33,6 +33,7 @@ from lsm_engine.table.tags.roots import Roots
 log = logging.getLogger(__name__)
 
 AN_HOUR = 3_600_000
+_RACES = 3
 
 
 def create(
@@ -136,17 +137,28 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
 def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
     """Keep a snapshot, by a tag of a name that begins with `prefix`, until its files are named anew.
 
-    It may have expired and only another tag keep it. The tag stays for its hour where what is done meanwhile
-    may take effect later, or by a kill. Raises NotFoundError (expired) where an expiry has got hold of it.
+    It may have expired and only another tag keep it. Raises NotFoundError (expired) where an expiry has got
+    hold of it.
+    """
+    with locked(session, snapshot, prefix) as tag:
+        # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+        if is_expiring(session, snapshot) and not _has_other_tag(session, tag):
+            raise _expired(snapshot)
+        yield
+
+
+@contextmanager
+def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[Tag]:
+    """Make a lock tag of a state, with a name that begins with `prefix`, and delete it at the end.
+
+    The caller looks, once it is made, whether the files of the state are there. The tag stays for its hour
+    where what is done meanwhile may take effect later, or by a kill.
     """
     tag = _made(session, f"{prefix}{session.ids.new_id()[-12:]}", snapshot, AN_HOUR)
     file = session.paths.tag_file(tag.name)
     session.tags.create(tag)
     try:
-        # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
-        if is_expiring(session, snapshot) and not _has_other_tag(session, tag):
-            raise _expired(snapshot)
-        yield
+        yield tag
     except (CommitUnknownError, StorageError, OSError):
         raise
     except BaseException:
@@ -225,7 +237,20 @@ def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
 def plan_removal(
     session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
 ) -> ExpirePlan:
-    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots."""
+    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots.
+
+    Roots that expire while they are read are read again, as the table is then.
+    """
+    besides = tuple(besides)
+    for _ in range(_RACES - 1):
+        with suppress(NotFoundError):
+            return _planned_removal(session, tags, besides, reason)
+    return _planned_removal(session, tags, besides, reason)
+
+
+def _planned_removal(
+    session: TableSession, tags: list[Tag], besides: Sequence[str], reason: str
+) -> ExpirePlan:
     roots = Roots(session)
     state: list[ManifestEntry] = []
     names = MetadataNames()
