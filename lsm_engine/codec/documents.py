@@ -18,6 +18,7 @@ from lsm_engine.codec.member_names import (
     CONSUMER_MEMBERS,
     FIELD_MEMBERS,
     OWN_BRANCH,
+    OWN_ID,
     OWN_NAME,
     SCHEMA_MEMBERS,
     TAG_ONLY_MEMBERS,
@@ -284,6 +285,8 @@ def decode_tag(
         snapshot=_snapshot(document),
         created=_created(document),
         retained_millis=_retained_millis(document),
+        id=document.optional_text(OWN_ID),
+        content=data,
     )
 
 
@@ -292,7 +295,8 @@ def encode_tag(tag: Tag, branch: str = "") -> bytes:
 
     Raises InvalidInputError for a tag that readers would refuse.
     """
-    members = _snapshot_members(tag.snapshot) | {OWN_NAME: tag.name, OWN_BRANCH: branch or None}
+    own = {OWN_NAME: tag.name, OWN_BRANCH: branch or None, OWN_ID: tag.id}
+    members = _snapshot_members(tag.snapshot) | own
     if tag.created is not None:
         members["tagCreateTime"] = list(tag.created)
     raw = {}

@@ -13,7 +13,9 @@ OWN_NAME = "lsmName"
 """Member of tags and consumers: whose file it is, as nothing else in it says so."""
 OWN_BRANCH = "lsmBranch"
 """Member of a branch's tags: which branch wrote it."""
-TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained", OWN_NAME, OWN_BRANCH})
+OWN_ID = "lsmTagId"
+"""Member of tags: another one with each change, so that no two contents of a tag are the same."""
+TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained", OWN_NAME, OWN_BRANCH, OWN_ID})
 SCHEMA_MEMBERS = frozenset(
     {
         "version", "id", "fields", "highestFieldId", "partitionKeys", "primaryKeys", "options",

@@ -1,5 +1,7 @@
 """The JSON document of a trash record. Ours alone: no other client knows the directory trash/."""
 
+from dataclasses import replace
+
 from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.codec.documents import decode_snapshot, decode_tag, encode_snapshot, encode_tag
 from lsm_engine.codec.json_object import object_text, parse_object
@@ -47,7 +49,7 @@ def decode_trash(data: bytes, *, name: str, file_name: str) -> TrashRecord:
             for text in document.texts("changelogs")
         ),
         tags=tuple(
-            decode_tag(text.encode(), name=name, file_name=file_name)
+            replace(decode_tag(text.encode(), name=name, file_name=file_name), content=None)
             for name, text in zip(names, tags, strict=True)
         ),
         paths=document.texts("paths"),

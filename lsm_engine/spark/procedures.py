@@ -242,7 +242,7 @@ def _facts(result: Any) -> Iterator[tuple[str, str]]:
     elif dataclasses.is_dataclass(result):
         for field in dataclasses.fields(result):
             value = getattr(result, field.name)
-            if value is not None:
+            if value is not None and field.repr:
                 yield (
                     field.name,
                     value if isinstance(value, str) else json.dumps(value, default=_plain),
@@ -255,7 +255,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return {
+            each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.repr
+        }
     if isinstance(value, set | frozenset | tuple):
         return [*value]
     return str(value)

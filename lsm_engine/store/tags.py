@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
@@ -19,7 +20,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.store.listing import stable_listing
-from lsm_engine.store.publishing import published
+from lsm_engine.store.publishing import deleted, published, replaced
 
 _RACES = 10  # times that a reader follows tags that come and go
 
@@ -38,28 +39,49 @@ class TagStore:
         self._file_io = file_io
         self._paths = paths
 
-    def create(self, tag: Tag, *, numeric: bool = False) -> None:
-        """Make a tag; of any number of makers of one name one succeeds.
+    def create(self, tag: Tag, *, numeric: bool = False) -> Tag:
+        """Make a tag, and return it as it is stored; of any number of makers of one name one succeeds.
 
         Raises InvalidInputError for names that other clients or file systems cannot hold, and
         AlreadyExistsError if the name is taken. `numeric` allows numbers: tags that make themselves.
         """
         path = self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric))
         data = encode_tag(tag, self._paths.branch_name)
-        made = published(self._file_io, path, data)
-        if not made:
+        if not published(self._file_io, path, data):
             raise AlreadyExistsError(
                 f"tag {tag.name!r} exists; delete it first, or choose another name", tag=tag.name
             )
+        return replace(tag, content=data)
 
-    def replace(self, tag: Tag, *, numeric: bool = False) -> None:
-        """Make a tag, or move it to another snapshot or lifetime; the last caller wins."""
-        path = self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric))
-        self._file_io.replace(path, encode_tag(tag, self._paths.branch_name))
+    def replace(self, old: Tag, new: Tag) -> Tag | None:
+        """Move a tag, as it was read or made, to another snapshot or lifetime, in one atomic step.
 
-    def delete(self, name: str) -> bool:
-        """Delete a tag, and nothing that it pins; False if there was none."""
-        return self._file_io.delete(self._paths.tag_file(name))
+        Returns the tag as it is stored; None, and no change, where its file has changed or is deleted.
+        """
+        path = self._paths.tag_file(checked_tag_name(new.name, numeric=True))
+        data = encode_tag(new, self._paths.branch_name)
+        is_done = replaced(self._file_io, path, data, expected=self._content(old))
+        return replace(new, content=data) if is_done else None
+
+    def delete(self, tag: Tag) -> bool:
+        """Delete a tag as it was read or made, and nothing that it pins.
+
+        False, and no change, where its file has changed since or is deleted.
+        """
+        path = self._paths.tag_file(tag.name)
+        return deleted(self._file_io, path, expected=self._content(tag))
+
+    def delete_unread(self, name: str) -> bool:
+        """Delete a tag whose file cannot be read; False, and no change, if it changes meanwhile."""
+        path = self._paths.tag_file(name)
+        try:
+            content = self._file_io.read(path)
+        except NotFoundError:
+            return False
+        return deleted(self._file_io, path, expected=content)
+
+    def _content(self, tag: Tag) -> bytes:
+        return encode_tag(tag, self._paths.branch_name) if tag.content is None else tag.content
 
     def exists(self, name: str) -> bool:
         """Whether there is such a tag."""

@@ -101,6 +101,9 @@ class Replayed(OneByOne):
     def delete(self, path: str) -> bool:
         return self._call("delete", path)
 
+    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+        return self._call("delete_if_unchanged", path, expected)
+
 
 GONE = NotFoundError("no such file")
 
@@ -126,6 +129,8 @@ def carried_out(files: Files, verb: str, path: str, data: bytes) -> tuple[Files,
             return frozenset({**there, path: data}.items()), None
         case "delete":
             return frozenset((one, held) for one, held in files if one != path), path in there
+        case "delete_if_unchanged":
+            return files - {(path, data)}, (path, data) in files
     raise AssertionError(verb)
 
 
@@ -292,7 +297,7 @@ class Mortal:
         self._beneath, self._left = beneath, left
 
     def __getattr__(self, verb: str) -> Any:
-        if verb in ("publish", "replace", "delete"):
+        if verb in ("publish", "replace", "delete", "delete_if_unchanged"):
             self._left -= 1
             if self._left < 0:
                 raise Died

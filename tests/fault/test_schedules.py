@@ -40,6 +40,7 @@ Act = Callable[[Table], object]
 EXTENTS = pytest.mark.parametrize(
     "extent", ["sample", pytest.param("all", marks=[pytest.mark.sweep, pytest.mark.slow])]
 )
+CHANGES = ("publish", "replace", "delete", "replace_if_unchanged", "delete_if_unchanged")
 LAYOUT = Layout(bucket=1, options=(("num-sorted-run.compaction-trigger", "3"),))
 
 
@@ -76,14 +77,19 @@ def attempted(act: Act, table: Table) -> Any:
 
 def places(start: MemoryFileIO, ours: Act, extent: str) -> list[int]:
     """Where to break in: before every call, or some, but each time files are published or deleted."""
-    verbs: list[str] = []
-    storage = RecordingFileIO(clone(start), on_call=lambda call: verbs.append(call.verb))
+    made: list[Call] = []
+    storage = RecordingFileIO(clone(start), on_call=made.append)
     attempted(ours, acting(storage))
-    calls = [verb for verb in verbs if verb != "write"]
+    calls = [call for call in made if call.verb != "write"]
     if extent == "all":
         return list(range(1, len(calls) + 1))
-    decisive = [at for at, verb in enumerate(calls, 1) if verb in ("publish", "delete")]
-    chosen = {*range(1, len(calls) + 1, 9), *decisive[:: max(1, len(decisive) // 3)]}
+    decisive = [at for at, call in enumerate(calls, 1) if call.verb in ("publish", "delete")]
+    names = [
+        at
+        for at, call in enumerate(calls, 1)
+        if call.verb in CHANGES and call.path.startswith(("tag/", "trash/"))
+    ]
+    chosen = {*range(1, len(calls) + 1, 9), *decisive[:: max(1, len(decisive) // 3)], *names}
     return sorted(chosen)
 
 
@@ -339,7 +345,9 @@ def test_a_tag_that_is_rewritten_without_a_key_and_an_expiry_of_the_same_files(e
 
     def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
         assert not isinstance(theirs_came, LsmError)
-        if isinstance(ours_came, LsmError):  # what it read has expired meanwhile: it goes on when run again
+        if isinstance(
+            ours_came, LsmError
+        ):  # what it read has expired meanwhile: it goes on when run again
             assert isinstance(ours_came, CommitConflictError | NotFoundError)
             assert view(disk).tags["shared"] in (before, after)
             forget_one(open_again(disk, first_id=900_000))

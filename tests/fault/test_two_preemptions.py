@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from lsm_engine.base.errors import (
+    AlreadyExistsError,
     CommitConflictError,
     CommitUnknownError,
     ErrorKind,
@@ -38,7 +39,7 @@ from tests.fault.scenarios import (
     view,
 )
 from tests.fault.scenarios import write_and_compact as prepare
-from tests.fault.test_schedules import attempted, disk_with, expire_most, upsert_other
+from tests.fault.test_schedules import CHANGES, attempted, disk_with, expire_most, upsert_other
 from tests.model.invariants import check_ids, check_reachability, check_snapshot, check_totals
 from tests.model.stored_table import StoredTable
 from tests.model.strategies import Layout
@@ -139,7 +140,7 @@ def calls_of(start: MemoryFileIO, act: Act, extent: str, some: int) -> list[int]
     calls = [verb for verb in verbs if verb != "write"]
     if extent == "all":
         return list(range(1, len(calls) + 1))
-    changing = [at for at, verb in enumerate(calls, 1) if verb in ("publish", "delete", "replace")]
+    changing = [at for at, verb in enumerate(calls, 1) if verb in CHANGES]
     spread = range(2, len(calls) + 1, max(1, len(calls) // (some // 2 + 1)))
     return sorted({*changing[:: max(1, len(changing) // (some // 2))], *spread})
 
@@ -377,6 +378,125 @@ def test_a_branch_of_a_tag_and_an_expiry_of_its_changelog(extent: str, expirer_f
     expected = view(start).tags["kept"]
     pair = (expire_most, branch_from_tag) if expirer_first else (branch_from_tag, expire_most)
     every_schedule(extent, *pair, check, start=start, orphans=True)
+
+
+def prolong(table: Table) -> object:
+    return table.replace_tag("kept", 3, "1000 d")
+
+
+def rename_to_other(table: Table) -> object:
+    return table.rename_tag("kept", "other name")
+
+
+def move_to_newest(table: Table) -> object:
+    return table.replace_tag("kept")
+
+
+def only_in_tag() -> MemoryFileIO:
+    """A table whose snapshot 3 has expired: only the tag `kept` names its files."""
+    start = disk_with(prepare)
+    open_again(start).delete_tag("other")
+    expire_most(open_again(start))
+    return start
+
+
+NAMERS = [untag, prolong, rename_tag, rename_to_other, move_to_newest]
+
+
+@EXTENTS
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(ours, theirs) for at, ours in enumerate(NAMERS) for theirs in NAMERS[at:]],
+    ids=lambda act: act.__name__,
+)
+def test_two_that_change_one_tag(extent: str, ours: Act, theirs: Act) -> None:
+    """Each tag that there is in the end can be read, and what was acknowledged last is there."""
+    start = only_in_tag()
+    known = {3: view(start).tags["kept"], 6: view(start).head}
+    names = {rename_tag: "named anew", rename_to_other: "other name"}
+    orders = [names_after(start, ours, theirs), names_after(start, theirs, ours)]
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        table = open_again(disk, first_id=700_000)
+        for tag in table.tags():
+            assert read(table, SHAPE, tag=tag.name) == known[tag.snapshot.id]
+        for one in came:
+            assert not isinstance(one, LsmError) or isinstance(
+                one, NotFoundError | AlreadyExistsError | CommitConflictError
+            )
+        done = [
+            act
+            for act, one in zip((ours, theirs), came, strict=True)
+            if not isinstance(one, LsmError)
+        ]
+        if len(done) == 2:
+            assert set(table.tag_names()) in orders
+        elif done:
+            assert set(table.tag_names()) == names_after(start, *done)
+        assert set(table.tag_names()) <= {"kept", *names.values()}
+        expire_most(table)
+        remove_orphans(table)
+
+    every_schedule(extent, ours, theirs, check, start=start, orphans=True)
+
+
+def names_after(start: MemoryFileIO, *acts: Act) -> set[str]:
+    disk = clone(start)
+    for number, act in enumerate(acts, 1):
+        attempted(act, open_again(disk, first_id=100_000 * number))
+    return set(open_again(disk).tag_names())
+
+
+def in_june(act: Act) -> Act:
+    def acted(table: Table) -> object:
+        table.session.clock.local_time = lambda: (2024, 6, 1, 0, 0, 0, 0)  # type: ignore[attr-defined]
+        return act(table)
+
+    acted.__name__ = act.__name__
+    return acted
+
+
+def expire_brief(table: Table) -> object:
+    return table.expire_tags()
+
+
+def prolong_brief(table: Table) -> object:
+    return table.replace_tag("brief", 3, "1000 d")
+
+
+def make_brief_anew(table: Table) -> object:
+    table.delete_tag("brief")
+    return table.create_tag("brief", 3, "1000 d")
+
+
+@EXTENTS
+@pytest.mark.parametrize("expirer", [expire_brief, expire_most], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("keeper", [prolong_brief, make_brief_anew], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_a_tag_that_is_given_a_longer_life_while_it_expires(
+    extent: str, expirer: Act, keeper: Act, expirer_first: bool
+) -> None:
+    """A lifetime that was acknowledged holds."""
+    start = disk_with(prepare)
+    open_again(start).create_tag("brief", 3, "1 s")
+    expected = view(start).tags["brief"]
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        kept, expired = reversed(came) if expirer_first else came
+        assert not isinstance(expired, LsmError)
+        table = open_again(disk)
+        assert not isinstance(kept, LsmError) or isinstance(
+            kept, NotFoundError | CommitConflictError
+        )
+        assert ("brief" in table.tag_names()) != isinstance(kept, LsmError)
+        if "brief" in table.tag_names():
+            assert table.tag("brief").retained_millis == 1000 * DAYS
+            assert read(table, SHAPE, tag="brief") == expected
+
+    pair = (in_june(expirer), in_june(keeper))
+    every_schedule(
+        extent, *(pair if expirer_first else reversed(pair)), check, start=start, orphans=True
+    )
 
 
 def more_rows(table: Table) -> object:

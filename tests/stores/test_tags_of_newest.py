@@ -57,11 +57,12 @@ def test_what_others_did_meanwhile_is_named(
     act, expected = OTHERS[what]
     create, acted = TagStore.create, []
 
-    def between(store: TagStore, tag: lsm.Tag, **named: bool) -> None:
-        create(store, tag, **named)
+    def between(store: TagStore, tag: lsm.Tag, **named: bool) -> lsm.Tag:
+        stored = create(store, tag, **named)
         if not acted and when != "before":
             acted.append(what)
             by_others(lambda: act(table))
+        return stored
 
     if when == "before":
         by_others(lambda: act(table))

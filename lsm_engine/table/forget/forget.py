@@ -43,6 +43,7 @@ from lsm_engine.table.tags.tag import kept
 
 log = logging.getLogger(__name__)
 _NO_LIMIT = 1 << 40
+_RACES = 10  # times that a tag is read again which others change meanwhile
 _KEPT_LONGER = (
     core_options.MAINTENANCE_TRASH_RETAINED,
     core_options.CHANGELOG_NUM_RETAINED_MIN,
@@ -154,9 +155,13 @@ def _forget_in_line(
             if latest is not None:
                 _keep(line, latest, locks)
                 files = files.named_by(line.live_entries(latest))
-        for tag in line.tags.stable_listing():
-            if findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
-                rewrite_tag(line, tag, keys, files, quiet, locks)
+        for name in [tag.name for tag in line.tags.stable_listing()]:
+            for _ in range(_RACES):
+                tag = line.tags.find(name)
+                if tag is None or findings.rewrite(line, tag.snapshot, "", is_tag=True) is None:
+                    break
+                if rewrite_tag(line, tag, keys, files, quiet, locks):
+                    break
     if latest is None or not holds:
         return
     _expire_below(line, quiet, latest, scope)

@@ -115,10 +115,10 @@ def rewrite_tag(
     files: KeyFiles,
     quiet: TableSession,
     locks: ExitStack,
-) -> Tag:
+) -> bool:
     """Let a tag name its own state without the keys, in one atomic step; then free what it named alone.
 
-    A lock tag names the new state before: `locks` deletes it once no other tag is going to name the same files.
+    False, and the tag is as it is, where others have changed or deleted it since it was read. A lock tag names the new state before: `locks` deletes it once no other tag is going to name the same files.
     What it names is then looked for, and safe from power cuts. `quiet`: the session that deletes for good,
     whatever the table's trash. A kill leaves the old tag or the new one, the lock tag for an hour, and files that
     nothing names.
@@ -131,12 +131,13 @@ def rewrite_tag(
     staged = [session.data_path(entry) for entry in change.new]
     staged += [session.paths.index_file(file.file_name) for file in index]
     session.file_io.sync([*staged, *metadata])
-    moved = replace(tag, snapshot=state)
-    session.tags.replace(moved, numeric=tag.name.isdecimal())
+    moved = session.tags.replace(tag, replace(tag, snapshot=state, id=session.ids.new_id()))
+    if moved is None:
+        return False
     plan = plan_removal(quiet, [tag], besides=(), reason=f"keys were forgotten in tag {tag.name!r}")
     carry_out(quiet, replace(plan, tags=()), kind="forget")
     session.notify(lambda listener: listener.tagged(session.name, moved))
-    return moved
+    return True
 
 
 def _rewritten_state(

@@ -75,7 +75,8 @@ class KeyFiles:
     def named_by(self, live: Iterable[ManifestEntry]) -> "KeyFiles":
         """Return the same findings with the written files of one state: others may be deleted meanwhile."""
         names = {entry.file.file_name for entry in live}
-        other = self.afresh()
+        other = KeyFiles(self._keys)
+        other._found = self._found
         other._written = {
             place: file
             for place, file in self._written.items()

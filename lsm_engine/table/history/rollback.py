@@ -88,12 +88,12 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     )
     try:
         plan = _sealed(session, plan)
-        others = [name for name in signs_of(session, plan.target) if name != sign.name]
+        others = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
         _take_down(session, others)  # of those who died, and stop one who did not
         _restore(session, plan)
         _clean(session, plan, sign)
     except CommitConflictError:
-        _take_down(session, [sign.name])
+        _take_down(session, [sign])
         raise  # after any other error the sign stays, too
     return plan
 
@@ -163,10 +163,10 @@ def _require_not_passed(session: TableSession, seal: Snapshot, target: Snapshot)
     )
 
 
-def _take_down(session: TableSession, signs: Sequence[str]) -> None:
-    for name in signs:
-        session.tags.delete(name)
-        _notify_untagged(session, name)
+def _take_down(session: TableSession, signs: Sequence[Tag]) -> None:
+    for sign in signs:
+        session.tags.delete(sign)
+        _notify_untagged(session, sign.name)
 
 
 def _restore(session: TableSession, plan: RollbackPlan) -> None:
@@ -190,8 +190,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
         keep_in_trash(session, taken, paths=_only_theirs(session, plan))
     for tag in plan.tags:
-        session.tags.delete(tag.name)
-        _notify_untagged(session, tag.name)
+        _take_above(session, tag, plan.target)
     for changelog in reversed(plan.changelogs):
         session.changelogs.delete(changelog.id)
     for consumer in plan.consumers:
@@ -224,7 +223,7 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     snapshots.hint_latest(plan.target.id, may_skip=False)
     _force(session)
     snapshots.announce(plan.target)
-    _take_down(session, [sign.name])
+    _take_down(session, [sign])
     for seal in plan.seals[-1:]:
         snapshots.delete_state(seal)
         _force(session)
@@ -257,6 +256,15 @@ def _require_not_built_on(session: TableSession, seal: Snapshot) -> None:
             f"the state of the target and that commit, and begins at snapshot {seal.id}",
             snapshot_id=newer.id,
         )
+
+
+def _take_above(session: TableSession, tag: Tag, target: Snapshot) -> None:
+    """Delete a tag of a snapshot above the target; one that others have moved below it meanwhile stays."""
+    above: Tag | None = tag
+    while above is not None and above.snapshot.id > target.id:
+        if session.tags.delete(above):
+            _notify_untagged(session, tag.name)
+        above = session.tags.find(tag.name)
 
 
 def _notify_untagged(session: TableSession, name: str) -> None:

@@ -156,9 +156,9 @@ def signs(session: TableSession) -> list[Tag]:
     return [one for one in session.tags.stable_listing() if one.name.startswith(ROLLING_BACK)]
 
 
-def signs_of(session: TableSession, target: Snapshot) -> list[str]:
-    """Return the names of those that return to a target."""
-    return [one.name for one in signs(session) if same_state(one.snapshot, target)]
+def signs_of(session: TableSession, target: Snapshot) -> list[Tag]:
+    """Return those that return to a target."""
+    return [sign for sign in signs(session) if same_state(sign.snapshot, target)]
 
 
 def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:

@@ -16,11 +16,13 @@ from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.tag_periods import BATCH_PREFIX, TagPeriods, automatic_tags, surplus
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags import tag as tags
 
 log = logging.getLogger(__name__)
+_RACES = 10
 
 
 @record
@@ -70,7 +72,7 @@ class AutoTags:
         since = there[last].snapshot.id if last is not None else 0
         if snapshots is None:
             snapshots = [one for one in self._session.snapshots.all() if one.id > since]
-        names = [tag.name for tag in there.values()]
+        named: dict[str, Tag | None] = {tag.name: tag for tag in there.values()}
         created: list[str] = []
         for snapshot in snapshots:
             moment = wall_clock(options, snapshot, self._mode)
@@ -80,12 +82,15 @@ class AutoTags:
             for start in periods.closed_periods(moment, last, complete=complete):
                 last = start
                 name = periods.name_of(start)
-                if name not in names and (dry_run or self._create(name, snapshot)):
+                if name in named:
+                    continue
+                tag = None if dry_run else self._create(name, snapshot)
+                if dry_run or tag is not None:
                     created.append(name)
-                    names.append(name)
-        removed = surplus(names, options[core_options.TAG_NUM_RETAINED_MAX])
+                    named[name] = tag
+        removed = surplus(list(named), options[core_options.TAG_NUM_RETAINED_MAX])
         if not dry_run:
-            self._remove(removed)
+            removed = self._remove(named[name] for name in removed)
         return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
 
     def _tag_batch(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
@@ -103,37 +108,47 @@ class AutoTags:
         )
         old = self._session.tags.find(name)
         if not dry_run:
-            lifetime = options[core_options.TAG_DEFAULT_TIME_RETAINED]
-            if old is None:
-                self._create(name, newest)
-            elif old.snapshot.id < newest.id:
-                tags.moved(self._session, old, newest, lifetime)
-        known = {one.name for one in self._session.tags.list() if one.name.startswith(BATCH_PREFIX)}
-        removed = surplus(sorted(known | {name}), options[core_options.TAG_NUM_RETAINED_MAX])
+            self._move_on(name, newest)
+        named = {
+            tag.name: tag for tag in self._session.tags.list() if tag.name.startswith(BATCH_PREFIX)
+        }
+        removed = surplus(sorted({*named, name}), options[core_options.TAG_NUM_RETAINED_MAX])
         if not dry_run:
-            self._remove(removed)
+            removed = self._remove(named.get(name) for name in removed)
         return AutoTagReport(
             created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
         )
 
-    def _create(self, name: str, snapshot: Snapshot) -> bool:
-        """Create one tag; False if somebody else has, or the snapshot is deleted."""
+    def _move_on(self, name: str, newest: Snapshot) -> None:
+        """Let a tag stand at a snapshot, unless it stands at a newer one; others may move it, too."""
+        lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
+        for _ in range(_RACES):
+            old = self._session.tags.find(name)
+            if old is None:
+                if self._create(name, newest) is not None:
+                    return
+            elif old.snapshot.id >= newest.id or tags.moved(self._session, old, newest, lifetime):
+                return
+        log.info("tag %s does not stand at snapshot %d: others keep changing it", name, newest.id)
+
+    def _create(self, name: str, snapshot: Snapshot) -> Tag | None:
+        """Create one tag; None if somebody else has, or the snapshot is deleted."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         try:
-            tags.of(self._session, name, snapshot, lifetime, numeric=True)
+            return tags.of(self._session, name, snapshot, lifetime, numeric=True)
         except AlreadyExistsError:
-            return False
+            return None
         except NotFoundError:
             log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
-            return False
-        return True
+            return None
 
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            try:
-                tags.delete(self._session, name, kind="expire-tags")
-            except NotFoundError:
-                log.info("tag %s was deleted already", name)
+    def _remove(self, surplus_tags: Iterable[Tag | None]) -> list[str]:
+        """Delete tags as they were read; return the names of those that nobody has changed or deleted since."""
+        return [
+            tag.name
+            for tag in surplus_tags
+            if tag is not None and tags.delete_as_read(self._session, tag, kind="expire-tags")
+        ]
 
 
 def periods_of(options: TableOptions) -> TagPeriods:

@@ -55,8 +55,8 @@ def expire_tags(
             and birthday is not None
             and (now - birthday).total_seconds() * 1000 > age
         ]
-    names = tuple(sorted(tag.name for tag in over))
+    over.sort(key=lambda tag: tag.name)
     if not dry_run:
-        for name in names:
-            tags.delete(session, name, kind="expire-tags")
-    return TagExpiryReport(names=names, dry_run=dry_run)
+        # One that others have given a longer life meanwhile, made anew or deleted is none of these any more.
+        over = [tag for tag in over if tags.delete_as_read(session, tag, kind="expire-tags")]
+    return TagExpiryReport(names=tuple(tag.name for tag in over), dry_run=dry_run)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import LsmError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.table.ground.session import TableSession
@@ -44,8 +44,7 @@ def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> I
 def _take_back(session: TableSession, tag: Tag) -> None:
     """Delete a tag, with files that it was the last to name; a failure leaves it to expire."""
     try:
-        tags.delete(session, tag.name)
-    except NotFoundError:
-        log.info("tag %s of a read has expired before its end", tag.name)
+        if not tags.delete_as_read(session, tag):
+            log.info("tag %s of a read has expired or changed before its end", tag.name)
     except LsmError as error:
         log.warning("tag %s of a read stays until it expires: %s", tag.name, error)

@@ -24,16 +24,20 @@ def carry_out(
     *,
     kind: str = "expire-snapshots",
     again: Callable[[], ExpirePlan] | None = None,
-) -> None:
+) -> bool:
     """Delete what a plan names, in its order. Files that are deleted already are no error.
 
-    `again` plans anew once the tags are deleted: who made a tag of one of them meanwhile is a root
-    then, or has seen that it was deleted.
+    A plan has one tag at most. False, and nothing is deleted, if that has changed since it was read, or is
+    deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a root then, or has
+    seen that it was deleted.
     """
     _keep_changelogs(session, plan)
     kept = keep_in_trash(session, plan)
     for tag in plan.tags:
-        session.tags.delete(tag.name)
+        if not session.tags.delete(tag):
+            if kept is not None:
+                TrashStore(session.file_io, session.paths).delete(kept.name)
+            return False
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
@@ -57,6 +61,7 @@ def carry_out(
         for directory in sorted(directories):
             session.file_io.remove_empty_directory(directory)
     notify_removed(session, plan, kind)
+    return True
 
 
 def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace as changed
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
+    CommitConflictError,
     CommitUnknownError,
     CorruptFileError,
     ErrorKind,
@@ -33,7 +34,10 @@ from lsm_engine.table.tags.roots import Roots
 log = logging.getLogger(__name__)
 
 AN_HOUR = 3_600_000
-_RACES = 3
+LOCK_PREFIXES = ("forgetting-", "forwarding-", "replacing-", "restoring-", "rolling-back-")
+"""How the names of tags begin that an operation makes for as long as it runs."""
+_RACES = 10
+_ROOTS_READ = 3  # times that roots are read which expire meanwhile
 
 
 def create(
@@ -65,11 +69,10 @@ def _of_newest(
     It is looked at after the tag is made, the successor first: what is there after that has never had one, so
     that no expiry has passed it.
     """
-    tag = _made(session, name, known, lifetime)
-    session.tags.create(tag)
+    tag = session.tags.create(_made(session, name, known, lifetime))
     newer = session.snapshots.find_now(known.id + 1)
     if newer is not None or not same_state(session.snapshots.find_now(known.id), known):
-        session.tags.delete(name)
+        session.tags.delete(tag)
         return None
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
@@ -88,15 +91,21 @@ def of(
 
     `holder`: a tag that keeps the snapshot, which may have expired otherwise.
     """
-    tag = _made(session, name, snapshot, lifetime)
-    session.tags.create(tag, numeric=numeric)
+    tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
     # An expiry that moved the hint before it could see the tag may be deleting the tag's files.
-    held = holder is not None and session.tags.find(holder.name) == holder
-    if not held and is_expiring(session, snapshot):
-        session.tags.delete(name)
+    if not (holder is not None and _is_unchanged(session, holder)) and is_expiring(
+        session, snapshot
+    ):
+        session.tags.delete(tag)
         raise _expired(snapshot)
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
+
+
+def _is_unchanged(session: TableSession, tag: Tag) -> bool:
+    """Whether a tag is there as it was read: then nobody deletes the files that it names."""
+    now = session.tags.find(tag.name)
+    return now is not None and now.content == tag.content
 
 
 def replace(
@@ -105,32 +114,49 @@ def replace(
     """Move a tag to another snapshot (None: the newest) or lifetime; what only it named then goes.
 
     Its own snapshot may have expired: then only the lifetime changes.
-    Raises NotFoundError if there is no such tag. A kill leaves the old tag or the new one; files that
-    only the old one named are then orphans.
+    Raises NotFoundError if there is no such tag, CommitConflictError if others keep changing it. A kill leaves
+    the old tag or the new one; files that only the old one named are then orphans.
     """
-    old = session.tags.load(name)
     lifetime = lifetime_of(session, retained, name)
-    is_own = snapshot_id == old.snapshot.id
-    snapshot = old.snapshot if is_own else snapshot_of(session, snapshot_id)
-    return moved(session, old, snapshot, lifetime)
+    for _ in range(_RACES):
+        old = session.tags.load(name)
+        is_own = snapshot_id == old.snapshot.id
+        snapshot = old.snapshot if is_own else snapshot_of(session, snapshot_id)
+        tag = moved(session, old, snapshot, lifetime)
+        if tag is not None:
+            return tag
+    raise _changing(session, name)
 
 
-def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | None) -> Tag:
+def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | None) -> Tag | None:
     """Let a tag name another snapshot, in one atomic step, and free what only the old one named.
 
-    Meanwhile a tag of its own keeps the new snapshot: were the old name to come back because that is
-    expiring, an expiry might have looked just then, and have taken the old one's files. Who is killed
-    leaves that tag for its hour.
+    None, and no change, where the tag is not `old` any more. Meanwhile a tag of its own keeps the new snapshot:
+    were the old name to come back because that is expiring, an expiry might have looked just then, and have
+    taken the old one's files. Who is killed leaves that tag for its hour.
     """
-    tag = _made(session, old.name, snapshot, lifetime)
     same = same_tag(old, snapshot)
     with nullcontext() if same else kept(session, snapshot, "replacing-"):
-        session.tags.replace(tag, numeric=old.name.isdecimal())
+        tag = session.tags.replace(old, _made(session, old.name, snapshot, lifetime))
+    if tag is None:
+        return None
     if not same and is_expiring(session, old.snapshot):
-        plan = plan_removal(session, [old], besides=(), reason=f"tag {old.name!r} has moved on")
-        carry_out(session, changed(plan, tags=()), kind="replace-tag")
+        try:
+            reason = f"tag {old.name!r} has moved on"
+            plan = plan_removal(session, [old], besides=(), reason=reason)
+            carry_out(session, changed(plan, tags=()), kind="replace-tag")
+        except (CorruptFileError, NotFoundError) as error:  # the tag has moved already
+            log.warning("what tag %s named before becomes orphans: %s", old.name, error)
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
+
+
+def _changing(session: TableSession, name: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"others keep changing tag {name!r}; nothing was changed, try again",
+        tag=name,
+        table=session.name,
+    )
 
 
 @contextmanager
@@ -154,79 +180,133 @@ def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[T
     The caller looks, once it is made, whether the files of the state are there. The tag stays for its hour
     where what is done meanwhile may take effect later, or by a kill.
     """
-    tag = _made(session, f"{prefix}{session.ids.new_id()[-12:]}", snapshot, AN_HOUR)
-    file = session.paths.tag_file(tag.name)
-    session.tags.create(tag)
+    name = f"{prefix}{session.ids.new_id()[-12:]}"
+    tag = session.tags.create(_made(session, name, snapshot, AN_HOUR))
     try:
         yield tag
     except (CommitUnknownError, StorageError, OSError):
         raise
     except BaseException:
-        session.delete_quietly([file])
+        _unlock(session, tag)
         raise
-    session.delete_quietly([file])
+    _unlock(session, tag)
+
+
+def _unlock(session: TableSession, tag: Tag) -> None:
+    """Delete a lock tag; one that cannot be deleted stays for its hour."""
+    try:
+        session.tags.delete(tag)
+    except (LsmError, OSError) as error:
+        log.warning("tag %s stays until it expires: %s", tag.name, error)
 
 
 def _has_other_tag(session: TableSession, tag: Tag) -> bool:
+    """Whether a tag keeps the same state that is no lock tag: the maker of one may be about to give up."""
     return any(
-        one.name != tag.name and same_state(one.snapshot, tag.snapshot)
-        for one in session.tags.list()
+        same_state(other.snapshot, tag.snapshot) and not other.name.startswith(LOCK_PREFIXES)
+        for other in session.tags.list()
     )
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Tag:
-    """Give a tag another name. A kill may leave both names; renaming again finishes."""
+    """Give a tag another name. A kill may leave both names; renaming again finishes.
+
+    Raises NotFoundError if there is no such tag, AlreadyExistsError if the new name is taken.
+    """
     checked_tag_name(new_name)
-    session.tags.require_no_copy(name)
-    old = session.tags.find(name)
-    taken = session.tags.find(new_name)
-    if old is None:
-        return session.tags.load(name)  # raises, naming the nearest
-    if name == new_name:
-        return old
-    new = changed(old, name=new_name)
-    if taken != new:
-        session.tags.create(new)
-    session.tags.delete(name)
-    session.notify(lambda listener: listener.untagged(session.name, name))
-    session.notify(lambda listener: listener.tagged(session.name, new))
-    return new
+    for _ in range(_RACES):
+        session.tags.require_no_copy(name)
+        old = session.tags.find(name)
+        taken = session.tags.find(new_name)
+        if old is None:
+            return session.tags.load(name)  # raises, naming the nearest
+        if name == new_name:
+            return old
+        tag = _renamed(session, old, taken, new_name)
+        if tag is not None:
+            return tag
+    raise _changing(session, name)
+
+
+def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) -> Tag | None:
+    """Rename a tag; None where others have changed, renamed or deleted it: then nothing is changed.
+
+    The old name gets an id of this renaming first, and the new name the same: so who else renames that tag
+    can neither delete the old name nor the new one of this renaming without being seen.
+    """
+    own = session.tags.replace(old, changed(old, id=session.ids.new_id()))
+    if own is None:
+        return None
+    tag = changed(own, name=new_name)
+    if taken is not None and taken == tag and old.id is not None and taken.id == old.id:
+        # A renaming that was killed, or goes on, has made it.
+        stored = session.tags.replace(taken, tag)
+        if stored is None:
+            return None
+    else:
+        stored = session.tags.create(tag)
+    if not session.tags.delete(own):
+        # Whoever deleted the old name may have deleted the files, too, before the new one was made.
+        session.tags.delete(stored)
+        return None
+    session.notify(lambda listener: listener.untagged(session.name, old.name))
+    session.notify(lambda listener: listener.tagged(session.name, stored))
+    return stored
 
 
 def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
     """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
 
     Of a tag that cannot be read, or beside which some document cannot, or goes meanwhile, the tag's own
-    file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag.
-    CorruptFileError: another tag's file is a copy of this one's.
+    file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag,
+    CommitConflictError if others keep changing it. CorruptFileError: another tag's file is a copy of this
+    one's.
     """
-    session.tags.require_no_copy(name)
-    try:
-        tag = session.tags.load(name)
-    except CorruptFileError as error:
-        _delete_unread(session, name, error)
-    else:
+    for _ in range(_RACES):
+        session.tags.require_no_copy(name)
         try:
-            _delete(session, tag, kind=kind)
-        except (CorruptFileError, NotFoundError) as error:
-            _delete_unread(session, name, error)
-    session.notify(lambda listener: listener.untagged(session.name, name))
+            tag = session.tags.load(name)
+        except CorruptFileError as error:
+            if session.tags.delete_unread(name):
+                _warn_of_orphans(name, error)
+                session.notify(lambda listener: listener.untagged(session.name, name))
+                return
+            continue
+        if _deleted(session, tag, kind):
+            return
+    raise _changing(session, name)
 
 
-def _delete_unread(session: TableSession, name: str, error: LsmError) -> None:
-    """Delete a tag's file, unless it went before the error."""
-    session.tags.delete(name)
+def delete_as_read(session: TableSession, tag: Tag, *, kind: str = "delete-tag") -> bool:
+    """Delete a tag as `delete` does; False, and no change, if it has changed since it was read, or is deleted."""
+    session.tags.require_no_copy(tag.name)
+    return _deleted(session, tag, kind)
+
+
+def _deleted(session: TableSession, tag: Tag, kind: str) -> bool:
+    try:
+        is_done = _delete(session, tag, kind=kind)
+    except (CorruptFileError, NotFoundError) as error:
+        # Some root cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
+        is_done = session.tags.delete(tag) or not session.tags.exists(tag.name)
+        if is_done:
+            _warn_of_orphans(tag.name, error)
+    if is_done:
+        session.notify(lambda listener: listener.untagged(session.name, tag.name))
+    return is_done
+
+
+def _warn_of_orphans(name: str, error: LsmError) -> None:
     log.warning("tag %s is deleted unread; its files become orphans: %s", name, error)
 
 
-def _delete(session: TableSession, tag: Tag, *, kind: str) -> None:
+def _delete(session: TableSession, tag: Tag, *, kind: str) -> bool:
     if is_there(session, tag.snapshot):
         reason = f"tag {tag.name!r} was taken back; its snapshot is kept"
-        carry_out(session, ExpirePlan(reason=reason, tags=(tag,)), kind=kind)
-    else:
-        carry_out(
-            session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)
-        )
+        return carry_out(session, ExpirePlan(reason=reason, tags=(tag,)), kind=kind)
+    return carry_out(
+        session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)
+    )
 
 
 def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
@@ -242,7 +322,7 @@ def plan_removal(
     Roots that expire while they are read are read again, as the table is then.
     """
     besides = tuple(besides)
-    for _ in range(_RACES - 1):
+    for _ in range(_ROOTS_READ - 1):
         with suppress(NotFoundError):
             return _planned_removal(session, tags, besides, reason)
     return _planned_removal(session, tags, besides, reason)
@@ -346,6 +426,7 @@ def _made(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | 
         snapshot=snapshot,
         created=session.clock.local_time() if lifetime is not None else None,
         retained_millis=lifetime,
+        id=session.ids.new_id(),
     )
 
 

@@ -1,5 +1,7 @@
 """SchemaStore and TagStore."""
 
+import json
+
 import pytest
 
 from lsm_engine.base.errors import (
@@ -87,8 +89,8 @@ def test_tags_come_and_go(disk):
     assert [each.name for each in store.list()] == ["release 1.0-ü", "v1"]
     assert store.names() == ["release 1.0-ü", "v1"]
     assert store.exists("v1")
-    assert store.delete("v1")
-    assert not store.delete("v1")
+    assert store.delete(store.load("v1"))
+    assert not store.delete(given)
     assert not store.exists("v1")
 
 
@@ -99,8 +101,43 @@ def test_a_taken_name(disk):
         store.create(tag("v1", 2))
     assert caught.value.facts == {"tag": "v1"}
     assert store.load("v1").snapshot.id == 1
-    store.replace(tag("v1", 2))
+
+
+def test_a_tag_is_replaced_and_deleted_as_it_was_read(disk):
+    """Also one whose file another client wrote, in other bytes than ours."""
+    store = TagStore(disk, PATHS)
+    made = store.create(tag("v1", 1))
+    members = json.loads(disk.read("t/tag/tag-v1"))
+    foreign = {key: value for key, value in members.items() if not key.startswith("lsm")}
+    disk.replace("t/tag/tag-v1", json.dumps(foreign).encode())
+    read = store.load("v1")
+    assert read == made
+    assert not store.delete(made)
+    assert store.replace(made, tag("v1", 3)) is None
+    moved = store.replace(read, tag("v1", 2))
+    assert moved is not None
     assert store.load("v1").snapshot.id == 2
+    assert not store.delete(read)
+    assert store.delete(moved)
+    assert store.replace(moved, read) is None
+    assert not store.exists("v1")
+
+
+def test_a_tag_that_cannot_be_read_is_deleted(disk):
+    store = TagStore(disk, PATHS)
+    disk.write_new("t/tag/tag-v1", b"{")
+    assert store.delete_unread("v1")
+    assert not store.delete_unread("v1")
+
+
+def test_contents_of_a_tag_differ_by_an_id(disk):
+    store = TagStore(disk, PATHS)
+    first = store.create(tag("v1", 1, id="a"))
+    second = store.replace(first, tag("v1", 1, id="b"))
+    assert second == first
+    assert store.load("v1").id == "b"
+    assert not store.delete(first)
+    assert store.delete(second)
 
 
 def test_a_lost_reply_to_a_tag_is_looked_up(disk):
@@ -126,7 +163,8 @@ def test_an_unknown_outcome_stays_unknown(disk):
 )
 def test_names_that_cannot_be(disk, name):
     store = TagStore(disk, PATHS)
-    for act in (store.create, store.replace):
+    replace = lambda new: store.replace(tag("v1"), new)  # noqa: E731
+    for act in (store.create,) if name.isdecimal() else (store.create, replace):
         with pytest.raises(InvalidInputError) as caught:
             act(tag(name))
         assert caught.value.kind is ErrorKind.INVALID_NAME
@@ -135,9 +173,11 @@ def test_names_that_cannot_be(disk, name):
 
 def test_paths_in_names_are_refused_everywhere(disk):
     store = TagStore(disk, PATHS)
-    for act in (store.load, store.find, store.delete, store.exists):
+    for act in (store.load, store.find, store.delete_unread, store.exists):
         with pytest.raises(UnsafePathError):
             act("x/../../snapshot/snapshot-1")
+    with pytest.raises(UnsafePathError):
+        store.delete(tag("x/../../snapshot/snapshot-1"))
 
 
 def test_a_missing_tag_names_the_nearest(disk):

@@ -112,17 +112,21 @@ def test_an_expiry_on_its_way_past_the_tag_is_waited_for(told: Story) -> None:
 
 def dying(told: Story, at: str) -> None:
     """Let a rollback to 2 die before it deletes a file."""
-    delete = told.disk.delete
+    deletes = {verb: getattr(told.disk, verb) for verb in ("delete", "delete_if_unchanged")}
 
-    def mortal(path: str) -> bool:
-        if path.startswith(at):
-            raise lsm.StorageError("cannot be deleted now", path=path)
-        return delete(path)
+    def mortal(verb: str) -> Callable[..., bool]:
+        def delete(path: str, **expected: bytes) -> bool:
+            if path.startswith(at):
+                raise lsm.StorageError("cannot be deleted now", path=path)
+            return deletes[verb](path, **expected)  # type: ignore[no-any-return]
 
-    told.disk.delete = mortal  # type: ignore[method-assign]
-    with pytest.raises(lsm.StorageError):
-        told.table.rollback_to(2)
-    told.disk.delete = delete  # type: ignore[method-assign]
+        return delete
+
+    with pytest.MonkeyPatch.context() as patch:
+        for verb in deletes:
+            patch.setattr(told.disk, verb, mortal(verb))
+        with pytest.raises(lsm.StorageError):
+            told.table.rollback_to(2)
 
 
 def expire_all_but_one(table: lsm.Table) -> None:
