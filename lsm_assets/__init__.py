@@ -1,7 +1,7 @@
-"""The Dagster project on top of `lsm_engine`: every table's physical life as software-defined assets.
+"""Dagster assets, checks, sensors, jobs, components and an I/O manager for tables of `lsm_engine`.
 
-`model` is pure (engine facts → Dagster facts), `assets`, `checks` and `automation` act, and
-`definitions` composes what `workspace.yaml` points at. Start reading at `factory.py`.
+`model` converts facts of the engine to facts of Dagster and is pure. `ledger` reads tables and records commits. `assets`,
+`checks` and `automation` are what Dagster runs. `factory.py` builds the definitions of one table: start reading there.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""`lsm-assets`: a project of one's own, and the UI on it, by one command each."""
+"""The command `lsm-assets`: creates a Dagster project, and runs the UI."""
 
 import importlib.util
 import keyword
@@ -125,10 +125,10 @@ def init(directory: Path) -> None:
 
 
 def _module_name(name: str) -> str:
-    """Return a package's name after a project's, which no keyword, folder beside it or module has."""
+    """Return a package name for a project that is no keyword, no installed module, and no other directory of it."""
     module = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).lstrip("0123456789_") or "tables"
     spec = importlib.util.find_spec(module)
-    # A folder of that name, such as the new project's own, is found without an origin.
+    # A directory of that name, such as the new project's own, is a namespace package, which has no origin.
     is_module = spec is not None and spec.origin is not None
     is_taken = is_module or keyword.iskeyword(module) or module in ("lake", "tests")
     return f"{module}_tables" if is_taken else module
@@ -142,7 +142,7 @@ def ui(module: str | None, warehouse: str | None, port: int) -> None:
     """Run Dagster's UI and daemon, and beside it the pages of tables and lineage, until Ctrl-C."""
     variables = dict(os.environ)
     if warehouse:
-        # The catalog and the home that the environment names are those of its own warehouse.
+        # The catalog and the home in the environment belong to another warehouse.
         warehouse_variables = (CATALOG_URL, DAGSTER_HOME)
         variables = {
             name: text for name, text in variables.items() if name not in warehouse_variables
@@ -151,7 +151,7 @@ def ui(module: str | None, warehouse: str | None, port: int) -> None:
     try:
         settings = settings_from(variables)
         prepare_home(settings)
-        # The pages beside take no catalog that is not there, as that of a new project.
+        # `lsm ui` opens only an existing catalog. A new project has none yet.
         open_catalog(settings.catalog_url, warehouse=settings.warehouse).close()
     except LsmError as error:
         raise click.ClickException(str(error)) from error

@@ -1,4 +1,4 @@
-"""LsmTableComponent: one table's assets from a `defs.yaml`, without a line of Python."""
+"""LsmTableComponent: the assets of one table, declared in a `defs.yaml`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -54,7 +54,7 @@ def _resolve_options(context: dg.ResolutionContext, options: dict[str, Any]) -> 
 
 
 class LsmColumn(dg.Model, dg.Resolvable):
-    """One column; its type as Paimon and SQL spell it: `BIGINT NOT NULL`, `DECIMAL(10, 2)`."""
+    """A column. Its type is written as in Paimon and SQL: `BIGINT NOT NULL`, `DECIMAL(10, 2)`."""
 
     name: str
     type: Annotated[str, dg.Resolver(_resolve_type, model_field_type=str)]
@@ -62,9 +62,9 @@ class LsmColumn(dg.Model, dg.Resolvable):
 
 
 class LsmPartitions(dg.Model, dg.Resolvable):
-    """Partitions of a writer's work: by time from `start` on, of `keys`, or `dynamic` by a name.
+    """Partitions of the table's asset: time partitions from `start` on, static `keys`, or `dynamic` by a name.
 
-    Those by time begin as a clock in `timezone` shows it, by default UTC.
+    Time partitions begin at local time of `timezone`, by default UTC.
     """
 
     every: Literal["hourly", "daily", "weekly", "monthly"] | None = None
@@ -75,7 +75,7 @@ class LsmPartitions(dg.Model, dg.Resolvable):
     dynamic: str | None = None
 
     def definition(self) -> dg.PartitionsDefinition:
-        """Return Dagster's definition; raises InvalidInputError unless exactly one kind is given."""
+        """Return Dagster's definition; raises InvalidInputError unless exactly one kind of partitions is set."""
         kinds = [self.every, self.dynamic, self.keys or None]
         spans = (self.start, self.end, self.timezone)
         is_clear = self.start is not None if self.every else not any(spans)
@@ -109,12 +109,12 @@ def _resolve_partitions(context: dg.ResolutionContext, value: Any) -> LsmPartiti
 
 
 def _column_names_resolver(attribute: str) -> dg.Resolver:
-    """Return what resolves names of columns, and raises for one that the table does not declare."""
+    """Return a resolver of column names that raises InvalidInputError for a column that the table does not declare."""
 
     def names(context: dg.ResolutionContext, model: Any) -> Any:
         columns = context.resolve_value(getattr(model, attribute))
         if isinstance(model.columns, str):
-            return columns  # a template, which nobody has resolved yet
+            return columns  # a template that is not resolved yet
         declared = [context.resolve_value(column.name) for column in model.columns]
         for name in columns:
             if name not in declared:
@@ -146,7 +146,7 @@ def _checked_translator(context: dg.ResolutionContext, path: str | None) -> str 
 
 
 class LsmTable(dg.Model, dg.Resolvable):
-    """A table as YAML declares it."""
+    """A table as declared in YAML."""
 
     table: str = Field(description="database.table", pattern=r"^[^.\s]+\.[^.\s]+$")
     columns: Sequence[LsmColumn] = Field(json_schema_extra=columns_schema())
@@ -195,7 +195,7 @@ class LsmTable(dg.Model, dg.Resolvable):
     tag_daily: bool = Field(default=False, description="Whether to offer a schedule of daily tags")
 
     def declaration(self) -> TableDeclaration:
-        """Return the YAML as a value."""
+        """Return the declaration of the table."""
         return TableDeclaration(
             name=self.table,
             schema=arrow_schema_of(self.columns),
@@ -216,7 +216,7 @@ class LsmTable(dg.Model, dg.Resolvable):
         )
 
     def assets(self, *, with_jobs: bool = True) -> LsmTableAssets:
-        """Return the table's definitions; without jobs and schedules of its own, if somebody else has them."""
+        """Return the table's definitions. `with_jobs` false: without its own maintenance jobs and schedules."""
         translator = (
             import_callable(self.translator, "translator") if self.translator else LsmTranslator
         )
@@ -234,10 +234,10 @@ class LsmTable(dg.Model, dg.Resolvable):
 
 
 class LsmTableComponent(dg.Component, LsmTable):
-    """A table with its files, manifest lists, snapshots, tags, compactions, checks and sensors.
+    """A table with the assets of its files, manifest lists, snapshots, tags and compactions, checks and sensors.
 
-    The resource `lsm` (see `lsm_assets.resources.resources_from`) has to be defined beside it;
-    `LsmWarehouseComponent` brings it along, and looks after many tables at once.
+    The project has to define the resource `lsm` (see `lsm_assets.resources.resources_from`). `LsmWarehouseComponent`
+    defines it, and has many tables.
     """
 
     sensors: bool = Field(default=True, description="Whether to look after the table")
@@ -253,7 +253,7 @@ class LsmTableComponent(dg.Component, LsmTable):
 
 
 class TableScaffold(BaseModel):
-    """What `dg scaffold defs lsm_assets.component.LsmTableComponent orders` asks for."""
+    """Parameters of `dg scaffold defs lsm_assets.component.LsmTableComponent orders`."""
 
     table: str = Field(default="shop.orders", description="database.table")
     columns: str = Field(
@@ -264,11 +264,11 @@ class TableScaffold(BaseModel):
 
 
 class TableScaffolder(dg.Scaffolder[TableScaffold]):
-    """Writes a `defs.yaml` that loads as it is."""
+    """Writes a `defs.yaml` of one table."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[TableScaffold]:
-        """Return what is asked for."""
+        """Return the class of the parameters."""
         return TableScaffold
 
     def scaffold(self, request: dg.ScaffoldRequest[TableScaffold]) -> None:
@@ -289,9 +289,9 @@ dg.scaffold_with(TableScaffolder)(LsmTableComponent)
 
 
 def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
-    """Return columns as an Arrow schema; lengths, which Arrow has none of, are in its metadata.
+    """Return columns as an Arrow schema. Field metadata has the lengths of types, which Arrow does not have.
 
-    Raises the engine's error for a type that it does not know, or that would become another one.
+    Raises the engine's error for a type that is unknown or that Arrow would change.
     """
     fields = [_field(column.name, column.type) for column in columns]
     described = [
@@ -306,17 +306,20 @@ def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
 def _field(name: str, text: str) -> pa.Field:
     if "(" in text:
         return columns_of_text(f"column {text}").field(0).with_name(name)
-    # BYTES and STRING alone are of any length.
+    # A type without a length, such as STRING, needs no metadata.
     return arrow_fields([DataField(id=0, name=name, type=type_of_text(text))])[0]
 
 
 def load_writer(path: str) -> Writer:
-    """Import a writer; raises InvalidInputError, naming the path, if there is no such function."""
+    """Return the writer of a path `module:function`; raises InvalidInputError if it cannot be imported."""
     return cast(Writer, import_callable(path, "writer"))
 
 
 def import_callable(path: str, role: str) -> Any:
-    """Import what a path 'module:name' names; raises InvalidInputError, naming it, if nothing callable."""
+    """Return the callable of a path `module:name`; raises InvalidInputError if it cannot be imported.
+
+    `role` says what the path is for, such as "writer"; error messages name it.
+    """
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise InvalidInputError(

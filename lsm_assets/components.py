@@ -1,4 +1,4 @@
-"""What `dg` lists and scaffolds: the entry point of dagster_dg_cli.registry_modules names this module."""
+"""The components that `dg` lists and scaffolds, through the entry point `dagster_dg_cli.registry_modules`."""
 
 from lsm_assets.component import LsmTableComponent
 from lsm_assets.warehouse_component import LsmWarehouseComponent

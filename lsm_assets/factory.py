@@ -1,4 +1,4 @@
-"""lsm_table_assets: everything that one table is made of in Dagster, from one declaration."""
+"""lsm_table_assets: builds the Dagster definitions of one table from its declaration."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ from lsm_engine import record
 
 @record
 class LsmTableAssets:
-    """The definitions of one table. Sensors watch many tables: see `automation.sensors`."""
+    """The definitions of one table. Sensors are for several tables: see `automation.sensors`."""
 
     declaration: TableDeclaration
     assets: tuple[dg.AssetsDefinition | dg.AssetSpec, ...]
@@ -39,7 +39,7 @@ class LsmTableAssets:
     schedules: tuple[dg.ScheduleDefinition, ...]
 
     def definitions(self, executor: ExecutorName | None = None) -> dg.Definitions:
-        """These definitions, without sensors and resources. `executor`: what writes and compacts, if it is known."""
+        """Return the definitions, without sensors and resources. `executor`, if known, becomes a kind of the assets."""
         return dg.Definitions(
             assets=[
                 asset.map_asset_specs(partial(executed_by, executor=executor))
@@ -68,13 +68,20 @@ def lsm_table_assets(
 ) -> LsmTableAssets:
     """Build the assets, checks, jobs and schedules of one table.
 
-    `writer(context, table)` returns or yields changes: rows with `__arrow_c_stream__`, a Spark
-    DataFrame, or `Upsert`, `Delete` and `Overwrite`; each becomes one commit. Without a writer the
-    table is an external asset that others write, and the sync sensor reports what they commit.
-    `partitions_def`, also that of the declaration, and `backfill_policy` partition the writer's work;
-    how the table keeps them: `TableDeclaration.partition_columns`. `automation_condition` and `retry_policy` are the table asset's.
-    `tag_daily` adds a schedule that tags the table's newest snapshot every day. `with_jobs` false: its
-    upkeep is that of a fleet (`automation.fleet`), and it has no jobs and schedules of its own for it.
+    Args:
+        declaration: The table.
+        writer: Called with (context, table). Returns or yields changes: rows with `__arrow_c_stream__`, a Spark
+            DataFrame, or `Upsert`, `Delete` and `Overwrite`. Each change becomes one commit. Without a writer the table
+            is an external asset, and the sync sensor reports the commits of other clients.
+        partitions_def: Partitions of the table asset; they replace those of the declaration.
+            `TableDeclaration.partition_columns` says how the table stores them.
+        backfill_policy: Backfill policy of the table asset.
+        retry_policy: Retry policy of the table asset.
+        automation_condition: Automation condition of the table asset.
+        required_resource_keys: Resources of the writer, in addition to `lsm`.
+        tag_daily: Whether to add a schedule that tags the newest snapshot every day.
+        translator: Derives specs of assets; by default `LsmTranslator`.
+        with_jobs: Whether to add maintenance jobs and schedules. False if `automation.fleet` has jobs for all tables.
     """
     names = translator or LsmTranslator()
     if partitions_def is not None:

@@ -1,4 +1,4 @@
-"""DAGSTER_HOME: made ready once, with the shipped dagster.yaml, and how to open the UI on it."""
+"""Prepare DAGSTER_HOME with the shipped dagster.yaml, and build the commands that open the UI."""
 
 import os
 import sys
@@ -20,11 +20,11 @@ from lsm_assets.settings import (
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 3000
 PAGES_PORT = 8577
-"""Where `lsm ui` serves pages of tables and the lineage."""
+"""The port on which `lsm ui` serves the pages of tables and of the lineage."""
 SERVED_LINEAGE = f"http://{LOOPBACK}:{PAGES_PORT}/lineage"
 
 
-# The name is that of the repository's own workspace.yaml: sensors keep their state under it.
+# The location has the name in the repository's workspace.yaml, because Dagster stores the state of sensors under it.
 _WORKSPACE = """load_from:
   - python_module:
       module_name: lsm_assets.definitions
@@ -33,7 +33,7 @@ _WORKSPACE = """load_from:
 
 
 def prepare_home(settings: Settings) -> Path:
-    """Return Dagster's home, made with the shipped dagster.yaml where there is none."""
+    """Return DAGSTER_HOME. Create the directory, dagster.yaml and workspace.yaml if they do not exist."""
     home = Path(settings.dagster_home)
     home.mkdir(parents=True, exist_ok=True)
     shipped = files("lsm_assets").joinpath("dagster.yaml").read_text()
@@ -44,12 +44,12 @@ def prepare_home(settings: Settings) -> Path:
 
 
 def open_instance(settings: Settings) -> dg.DagsterInstance:
-    """Open the instance that the UI shows."""
+    """Return the Dagster instance that the UI shows."""
     return dg.DagsterInstance.from_config(str(prepare_home(settings)))
 
 
 def ui_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make `dagster dev` show this warehouse."""
+    """Return the environment variables with which `dagster dev` shows this warehouse."""
     variables = {
         LINEAGE_URL: os.environ.get(LINEAGE_URL, SERVED_LINEAGE),
         DAGSTER_HOME: settings.dagster_home,
@@ -61,7 +61,7 @@ def ui_environment(settings: Settings) -> dict[str, str]:
 
 
 def pages_command(settings: Settings, dagster_port: int) -> list[str]:
-    """Return the command that serves tables and their lineage beside the UI, each leading to the other."""
+    """Return the command `lsm ui`, which serves pages of tables and lineage with links to Dagster's UI."""
     return [
         *(sys.executable, "-m", "lsm_engine.cli.main"),
         *("--catalog", settings.catalog_url, "--warehouse", settings.warehouse),
@@ -73,14 +73,18 @@ def pages_command(settings: Settings, dagster_port: int) -> list[str]:
 def ui_command(
     settings: Settings, port: int = DEFAULT_PORT, *, with_workspace: bool = True
 ) -> list[str]:
-    """Return the command that starts the UI and the daemon on a home that was made ready.
+    """Return the command that starts Dagster's UI and daemon, after `prepare_home`.
 
-    There is no login in front of the UI, so it listens on the loopback address only. Without the
-    workspace, which is the sample's, it shows the project of the current directory.
+    The UI has no login and therefore listens on the loopback address only.
+
+    Args:
+        settings: Settings with DAGSTER_HOME.
+        port: Port of the UI.
+        with_workspace: Whether to show the sample's workspace; else the project in the current directory.
     """
     workspace = ["-w", str(Path(settings.dagster_home) / "workspace.yaml")]
     return [
-        # `dagster dev` prints that a tool of another package supersedes it; it does what is needed.
+        # `dagster dev` warns that a tool of another package supersedes it. It still does what is needed.
         *(sys.executable, "-W", "ignore:Function", "-m", "dagster", "dev"),
         *(workspace if with_workspace else []),
         *("-h", LOOPBACK, "-p", str(port)),

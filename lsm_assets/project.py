@@ -1,4 +1,4 @@
-"""lsm_definitions: tables, the sensors that look after them, and the resources that they need."""
+"""lsm_definitions: the definitions of tables with their sensors and resources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,13 @@ from lsm_assets.settings import Settings
 def lsm_definitions(
     tables: Sequence[LsmTableAssets], settings: Settings, *, jobs: Sequence[Any] = ()
 ) -> dg.Definitions:
-    """Return the definitions of a code location whose tables all live in one warehouse."""
+    """Return the definitions of a code location whose tables are all in one warehouse.
+
+    Args:
+        tables: Tables, from `lsm_table_assets`.
+        settings: Warehouse, catalog and executor.
+        jobs: Further jobs.
+    """
     page = lineage_page_job()
     return dg.Definitions.merge(
         *(table.definitions(settings.executor) for table in tables),

@@ -1,4 +1,4 @@
-"""LsmResource: the catalog and its tables, as assets, checks and sensors use them."""
+"""LsmResource: the catalog and its tables, for assets, checks and sensors."""
 
 import os
 import sys
@@ -38,29 +38,29 @@ from lsm_engine.spark import FileRows, SparkExecutor, check_java, engine_setting
 T = TypeVar("T")
 
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Every run starts a JVM that does little itself: without the second compiler its start costs half
-(9 s of CPU in place of 17 on the machine of docs/performance.md), and rows never wait for it.
+"""Java options for a JVM that lives as long as one run. Without the second compiler it starts in half the CPU time (9 s
+instead of 17 s on the machine of docs/performance.md), and rows do not wait for it.
 """
 
 CLOCK: ContextVar[Clock | None] = ContextVar("lsm_clock", default=None)
-"""The clock of tables that runs open: the system's, or one that a test sets (`lsm_assets.testing`)."""
+"""The clock of tables that runs open; None for the system clock. Tests set it (`lsm_assets.testing`)."""
 
 _ABSENT = (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE)
 
 
 class ExecutorOnDemand:
-    """An executor that starts when the first work arrives, so that a sensor never starts Spark."""
+    """An executor that starts with the first task, so that sensors and reads of metadata do not start Spark."""
 
     def __init__(self, start: Callable[[], Executor]) -> None:
         self._start = start
 
     @cached_property
     def started(self) -> Executor:
-        """The executor itself."""
+        """The started executor."""
         return self._start()
 
     def check_storage(self, file_io: Any) -> None:
-        """Let the executor check it: work follows."""
+        """Check that the executor can access the storage. This starts it, because tasks follow."""
         self.started.check_storage(file_io)
 
     def messages(
@@ -72,15 +72,15 @@ class ExecutorOnDemand:
         discard: Discard,
         is_far: bool = False,
     ) -> list[CommitMessage]:
-        """Run the work where it belongs."""
+        """Run tasks on the executor."""
         return self.started.messages(work, items, label=label, discard=discard, is_far=is_far)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
-        """Write rows that only the executor can read; Arrow rows need none to be started."""
+        """Write rows of a DataFrame by the executor. For Arrow rows return None and do not start it."""
         return self.started.stage(staging, rows) if isinstance(rows, DataFrame | FileRows) else None
 
     def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
-        """Merge a DataFrame where it is; Arrow rows need no executor to be started."""
+        """Return the merge of a DataFrame by the executor. For Arrow rows return None and do not start it."""
         is_dataframe = isinstance(source, DataFrame)
         return self.started.merging(session, source, plan) if is_dataframe else None
 
@@ -88,8 +88,8 @@ class ExecutorOnDemand:
 class LsmResource(dg.ConfigurableResource):
     """Opens the catalog on first use and closes it when the run or tick ends.
 
-    With `executor="spark"` writes and compactions run on the session of `pyspark`, started by the
-    first of them; reads of metadata never start it.
+    With `executor="spark"` writes and compactions run on the session of the resource `pyspark`. The first of them starts
+    the session; reads of metadata do not.
     """
 
     catalog_url: str = Field(
@@ -106,19 +106,19 @@ class LsmResource(dg.ConfigurableResource):
     _pins: dict[tuple[str, dg.AssetKey], Pin] = PrivateAttr(default_factory=dict)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Close the catalog; a Spark session is kept, as the next run may use it."""
+        """Close the catalog. The Spark session stays open for the next run in this process."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
 
     @property
     def pins(self) -> dict[tuple[str, dg.AssetKey], Pin]:
-        """What each step of this run has read of which table, by step and asset."""
+        """The states of tables that the steps of this run have read, by step key and asset key."""
         return self._pins
 
     @property
     def catalog(self) -> lsm.Catalog:
-        """The open catalog, created if absent."""
+        """The open catalog. It is created if it does not exist."""
         if self._catalog is None:
             self._catalog = lsm.open_catalog(
                 self.catalog_url,
@@ -131,12 +131,12 @@ class LsmResource(dg.ConfigurableResource):
 
     @property
     def spark(self) -> Any:
-        """The Spark session, started if there is none."""
+        """The Spark session, which the first access starts."""
         check_java()
-        # Workers run this very interpreter; the context reads the variable when it starts.
+        # Workers must run the same interpreter as the driver. Spark reads the variable when it starts.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with warnings.catch_warnings():
-            # Spark looks at the version of pandas when it starts, and needs none here.
+            # Spark checks the version of pandas and warns. This project does not use Spark's pandas functions.
             warnings.simplefilter("ignore", FutureWarning)
             return self.pyspark.spark_session
 
@@ -144,7 +144,7 @@ class LsmResource(dg.ConfigurableResource):
         return SparkExecutor(self.spark) if self.executor == "spark" else LocalExecutor()
 
     def existing_table(self, name: str) -> lsm.Table | None:
-        """Return a table, None if there is none yet."""
+        """Return a table; None if it does not exist. Other errors are raised: a damaged table is not an absent one."""
         try:
             return self.catalog.table(name)
         except NotFoundError as error:
@@ -153,17 +153,16 @@ class LsmResource(dg.ConfigurableResource):
             raise
 
     def upstream_table(self, key: dg.AssetKey) -> lsm.Table:
-        """Return the table of an asset that is read; raises dagster.Failure, with what to do, if there is none."""
+        """Return the table of an upstream asset; raises dagster.Failure, with the remedy, if it does not exist."""
         table = self.existing_table(table_keys(key).name)
         if table is None:
             raise dg.Failure(f"There is no table {table_keys(key).name}: {materialize_first(key)}")
         return table
 
     def table(self, declaration: TableDeclaration) -> lsm.Table:
-        """Return the declared table, created only if the catalog has none of that name.
+        """Return the declared table. It is created if the catalog has no table of that name.
 
-        Any other failure to open it is raised: a table that cannot be read is not an absent one.
-        Raises InvalidInputError if the table there was declared differently.
+        Raises InvalidInputError if the table differs from its declaration.
         """
         table = self.existing_table(declaration.name)
         if table is None:
@@ -173,12 +172,12 @@ class LsmResource(dg.ConfigurableResource):
 
 
 def materialize_first(key: dg.AssetKey) -> str:
-    """Return what to do where an asset has to be there first."""
+    """Return the remedy for an upstream asset that was not materialised yet."""
     return f"materialise {key.to_user_string()}, then run this again"
 
 
 def create_table(catalog: lsm.Catalog, declaration: TableDeclaration) -> lsm.Table:
-    """Create a declared table, and its database; one that somebody else just made is taken as is."""
+    """Create a declared table and its database. A table that another process has just created is returned as it is."""
     catalog.create_database(declaration.keys.database, ignore_if_exists=True)
     return catalog.create_table(
         declaration.name,
@@ -192,9 +191,9 @@ def create_table(catalog: lsm.Catalog, declaration: TableDeclaration) -> lsm.Tab
 
 
 def check_declaration(declaration: TableDeclaration, table: lsm.Table, remedy: str = "") -> None:
-    """Raise InvalidInputError, naming the difference, unless `table` is what was declared.
+    """Raise InvalidInputError, with the difference, if a table differs from its declaration.
 
-    `remedy`: what may be done about columns and types, besides altering one of the two.
+    `remedy` is a further remedy for different columns and types.
     """
     facts: Mapping[str, tuple[object, object]] = {
         "primary_key": (tuple(declaration.primary_key), tuple(table.schema.primary_keys)),
@@ -218,9 +217,9 @@ def check_declaration(declaration: TableDeclaration, table: lsm.Table, remedy: s
 def _different_types(
     declared: pa.Schema, stored: lsm.TableSchema
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return types of columns that are declared otherwise than they are stored, and the stored ones.
+    """Return the declared and the stored types of columns whose types differ.
 
-    A length counts only where it is declared: Arrow has none of its own.
+    A length is compared only if it is declared, because Arrow types have no length.
     """
     stored_types = {field.name: field.type for field in stored.fields}
     differences = []
@@ -231,7 +230,7 @@ def _different_types(
             stored_types.get(field.name),
         )
         if stored_type is None:
-            continue  # the names differ, which was told first
+            continue  # the comparison of columns reports a missing column
         has_length = kind != bare_type and _type_string(kind) != _type_string(stored_type)
         if has_length or not arrow_type(kind).equals(arrow_type(stored_type)):
             differences.append((field.name, _type_string(kind), _type_string(stored_type)))
@@ -245,7 +244,7 @@ def _type_string(kind: Any) -> str:
 
 
 def resources_from(settings: Settings) -> dict[str, Any]:
-    """Return the resources that the assets ask for: `lsm`, and `pyspark` underneath it."""
+    """Return the resources of the assets: `lsm`, and `pyspark`, which it uses."""
     pyspark = LazyPySparkResource(spark_config=spark_settings(settings))
     return {
         "pyspark": pyspark,
@@ -259,13 +258,13 @@ def resources_from(settings: Settings) -> dict[str, Any]:
 
 
 def _hide_url(catalog_url: str) -> str:
-    """Return the URL, or where it comes from the environment its variable: Dagster shows run config."""
+    """Return the URL, or an EnvVar if the environment has it: Dagster shows run config, and a URL may hold a password."""
     is_given = os.environ.get(CATALOG_URL) == catalog_url
     return dg.EnvVar(CATALOG_URL) if is_given else catalog_url
 
 
 def spark_settings(settings: Settings) -> dict[str, str]:
-    """Return the configuration of the session: this machine's, or that of a cluster's master."""
+    """Return the configuration of the Spark session, on this machine or on a cluster's master."""
     if settings.spark_master:
         return {**engine_settings(), "spark.master": settings.spark_master}
     local = local_settings()

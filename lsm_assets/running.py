@@ -1,4 +1,4 @@
-"""Run one process until it ends or Ctrl-C, with another beside it that ends with it."""
+"""Run a process, until it ends or Ctrl-C, together with a companion process."""
 
 import signal
 import subprocess
@@ -9,11 +9,17 @@ from contextlib import suppress
 def run_with_companion(
     command: Sequence[str], companion_command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
-    """Run `command` and return its exit code; `beside` runs as long. SIGTERM ends both in good order."""
-    # Where SIGINT is ignored, Dagster has SIGTERM ignored too: by it the companion is ended.
+    """Run a command and return its exit code. A companion process runs as long. SIGTERM ends both cleanly.
+
+    Args:
+        command: The command.
+        companion_command: The command of the companion process.
+        environment: Environment of both processes.
+    """
+    # Children inherit ignored signals. The companion is ended by SIGTERM, so that it must not be ignored here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     companion = subprocess.Popen(companion_command, env=environment)
-    # A shell's background job ignores SIGINT, and would hand that on: by it the process is ended.
+    # A background job of a shell ignores SIGINT. The process is ended by SIGINT, and must not inherit that.
     interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(command, env=environment)

@@ -1,4 +1,4 @@
-"""Environment → settings, read once. Nothing has to be set."""
+"""Settings from environment variables. All of them have defaults."""
 
 import os
 from collections.abc import Mapping
@@ -25,9 +25,14 @@ LINEAGE_URL = "LSM_LINEAGE_URL"
 
 @record
 class Settings:
-    """Where things are and what runs them.
+    """Settings of a warehouse.
 
-    `warehouse` is an absolute directory, or a location with a scheme. `spark_master` None: this machine, all its cores.
+    Attributes:
+        warehouse: Absolute directory, or location with a scheme (s3://bucket/lake).
+        catalog_url: SQLAlchemy URL of the catalog.
+        dagster_home: Directory of Dagster's instance.
+        executor: "spark" or "local".
+        spark_master: Master of a Spark cluster; None for all cores of this machine.
     """
 
     warehouse: str
@@ -37,7 +42,7 @@ class Settings:
     spark_master: str | None = None
 
     def with_warehouse(self, warehouse: str | Path) -> "Settings":
-        """The same settings on another warehouse, catalog and Dagster home inside it."""
+        """Return settings of another warehouse, with the catalog and DAGSTER_HOME in it, and the same executor."""
         return settings_from(
             {
                 WAREHOUSE: str(warehouse),
@@ -48,13 +53,12 @@ class Settings:
 
 
 def settings_from(environment: Mapping[str, str]) -> Settings:
-    """Read settings from environment variables.
+    """Return settings from environment variables.
 
-    LSM_WAREHOUSE (default ./lake), LSM_CATALOG_URL (default catalog.db inside the warehouse),
-    LSM_EXECUTOR (spark or local; default spark), LSM_SPARK_MASTER, DAGSTER_HOME (default dagster
-    inside the warehouse). A warehouse with a scheme (s3://bucket/lake) has catalog and home below
-    ./lake, and its credentials from LSM_STORAGE_*. LSM_LINEAGE_URL is read where links are made: where the lineage page is
-    hosted. Raises InvalidOptionError, naming the variable, for a value it cannot use.
+    LSM_WAREHOUSE (default ./lake), LSM_CATALOG_URL (default catalog.db in the warehouse), LSM_EXECUTOR (spark or local;
+    default spark), LSM_SPARK_MASTER, DAGSTER_HOME (default dagster in the warehouse). The catalog and DAGSTER_HOME of a
+    warehouse with a scheme (s3://bucket/lake) are below ./lake; LSM_STORAGE_* has its credentials. Links to the lineage
+    page read LSM_LINEAGE_URL. Raises InvalidOptionError, with the name of the variable, for an invalid value.
     """
     warehouse = absolute_warehouse(environment.get(WAREHOUSE) or "lake")
     home = Path("lake").absolute() if "://" in warehouse else Path(warehouse)
@@ -73,16 +77,16 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
 
 
 def current_settings() -> Settings:
-    """Read this process's environment."""
+    """Return settings from the environment of this process."""
     return settings_from(os.environ)
 
 
 def served_lineage() -> str | None:
-    """Return the address of a lineage that a server shows, by LSM_LINEAGE_URL; None if there is only its file."""
+    """Return the URL of a lineage server, from LSM_LINEAGE_URL; None if it is not set."""
     return os.environ.get(LINEAGE_URL) or None
 
 
 def lineage_page_url(warehouse: str | Path) -> str:
-    """Return where people open the lineage page: LSM_LINEAGE_URL, or its file in the warehouse."""
+    """Return the URL of the lineage page: LSM_LINEAGE_URL, or the file in the warehouse."""
     page = f"{absolute_warehouse(str(warehouse))}/{LINEAGE_PAGE}"
     return served_lineage() or (page if "://" in page else Path(page).as_uri())

@@ -1,4 +1,4 @@
-"""LsmIOManager: assets and ops that return rows, and those that take them, kept in tables."""
+"""LsmIOManager: stores rows that assets and ops return in tables, and loads them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -72,7 +72,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
     )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Commit the rows; None means that there is nothing to write: an asset keeps its version."""
+        """Commit the rows of an output. None writes nothing, and an asset keeps its data version."""
         run = context.step_context.dagster_run
         storage = storage_from_metadata(
             {MODE: self.mode, SCHEMA: self.schema_mode},
@@ -109,7 +109,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         self._set_versions(context, declaration, table, keys, stored.before, metadata)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Read the upstream table at the snapshot that this run is recorded to have read."""
+        """Load the upstream table at the version that Dagster has recorded as the input of this run."""
         if not context.has_asset_key:
             return load_output(context, self.lsm)
         require_known_keys(context.definition_metadata, INPUT_KEYS)
@@ -118,7 +118,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         name = table_keys(context.asset_key).name
         if definition is not None and not keys and self.lsm.existing_table(name) is None:
-            # Such as the day before the first of an asset that reads itself.
+            # The partition mapping selects no partition, such as the day before the first of a self-dependent asset.
             return empty_rows(annotation)
         table = self.lsm.upstream_table(context.asset_key)
         schema = table.schema.arrow
@@ -129,7 +129,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
             row_filter = pc.scalar(False)  # noqa: FBT003 -- a filter
         if templates is not None:
             row_filter = partition_filter(templates, keys, schema)
-            # Others have no rows here, whatever their directories are called.
+            # The filter excludes rows of other partitions, so that directories without a match do not matter.
             partitions = partition_layout(table, replace(templates, is_declared=True), keys)
         pinned = pin_input(context.step_context, self.lsm, context.asset_key, partitions)
         arguments = {**pinned.at, **scan_arguments(context.definition_metadata, row_filter)}
@@ -166,7 +166,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         before: Snapshot | None,
         table_metadata: Mapping[str, Any],
     ) -> None:
-        """Set the data version of the run, and of its partitions that have another; see `versions_after`."""
+        """Set the data version of the run, and of partitions with another version; see `versions_after_run`."""
         step, lineage = context.step_context, self.lsm.catalog.lineage
         version, partition_versions = versions_after_run(
             step.instance, declaration, table, lineage, keys, before.id if before else 0
@@ -176,7 +176,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         for event in partition_events(step, declaration, partition_versions, event_metadata):
             context.log_event(event)
         if partition_versions:
-            # Dagster's own events come later, and would give these the version of the run again.
+            # Dagster's own events come later, and would give these partitions the version of the run again.
             definition, remaining_keys = (
                 context.asset_partitions_def,
                 [key for key in keys if key not in partition_versions],
@@ -192,7 +192,7 @@ def _add_partition_row_counts(
     templates: PartitionTemplates | None,
     keys: Sequence[str],
 ) -> None:
-    """Add to each partition's event how many rows it has, unless counting costs too much."""
+    """Add the row count of each partition to its event, unless counting costs too much."""
     is_large = (snapshot.total_record_count or 0) >= declaration.exact_row_count_below
     if templates is None or is_large or len(keys) > _PARTITIONS_COUNTED_MAX:
         return

@@ -1,4 +1,4 @@
-"""Helpers to test assets that keep tables: a warehouse that is gone afterwards, a clock, what was read."""
+"""Test assets that write tables: a temporary warehouse, a clock, and assertions on inputs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,17 +17,17 @@ from lsm_engine import TableName, record
 
 
 class SetClock:
-    """A clock that stands still until it is moved; milliseconds since 1970."""
+    """A clock in milliseconds since 1970 that moves only by `advance` and `sleep_millis`."""
 
     def __init__(self, now_millis: int = 1_700_000_000_000) -> None:
         self.millis = now_millis
 
     def now_millis(self) -> int:
-        """The time that commits are stamped with."""
+        """Return the time, which commits get as their time."""
         return self.millis
 
     def local_time(self) -> tuple[int, int, int, int, int, int, int]:
-        """The same as a wall clock in UTC."""
+        """Return the time in UTC: year, month, day, hour, minute, second, nanosecond."""
         now = datetime.fromtimestamp(self.millis / 1000, UTC)
         return (
             now.year,
@@ -40,17 +40,17 @@ class SetClock:
         )
 
     def advance(self, millis: int) -> None:
-        """Let time pass."""
+        """Move the clock by some milliseconds."""
         self.millis += millis
 
     def sleep_millis(self, millis: int) -> None:
-        """Let time pass at once."""
+        """Move the clock by some milliseconds, in place of waiting."""
         self.millis += max(0, millis)
 
 
 @record
 class WarehouseUnderTest:
-    """A warehouse in a folder of its own, a Dagster instance in memory, and the resources that runs get."""
+    """A temporary warehouse, a Dagster instance in memory, and the resources of runs."""
 
     catalog: lsm.Catalog
     resources: dict[str, Any]
@@ -58,11 +58,11 @@ class WarehouseUnderTest:
     clock: SetClock
 
     def materialize(self, assets: Sequence[Any], **arguments: Any) -> dg.ExecuteInProcessResult:
-        """Run assets in this process, without Spark; arguments are those of `dagster.materialize`."""
+        """Materialise assets in this process, without Spark. Other arguments are those of `dagster.materialize`."""
         return dg.materialize(assets, instance=self.instance, resources=self.resources, **arguments)
 
     def inputs(self, table: str, snapshot_id: int | None = None) -> dict[str, int | None]:
-        """Return what a snapshot (None: the newest) was made from: by dataset, the snapshot that was read."""
+        """Return the inputs of a snapshot (None: the newest): by dataset, the id of the snapshot that was read."""
         newest = self.catalog.table(table).latest_snapshot()
         assert newest is not None, f"{table} has no snapshot"
         rows = self.catalog.lineage.inputs_of_snapshot(
@@ -71,7 +71,7 @@ class WarehouseUnderTest:
         return {row["dataset"]: row["input_snapshot_id"] for row in rows}
 
     def assert_made_from(self, table: str, **snapshot_ids: int) -> None:
-        """Check which snapshots the newest one was made from; `__` in a name stands for the dot."""
+        """Assert the inputs of the newest snapshot: ids by dataset, with `__` in place of the dot."""
         expected = {name.replace("__", "."): number for name, number in snapshot_ids.items()}
         inputs = self.inputs(table)
         assert inputs == expected, f"{table} was made from {inputs}, not from {expected}"
@@ -79,7 +79,7 @@ class WarehouseUnderTest:
 
 @contextmanager
 def warehouse_under_test(directory: str | Path | None = None) -> Iterator[WarehouseUnderTest]:
-    """Yield a warehouse to test assets on; in a folder that is deleted afterwards if none is given."""
+    """Yield a warehouse for tests, in `directory` or in a temporary directory."""
     clock = SetClock()
     with TemporaryDirectory() as temporary, dg.DagsterInstance.ephemeral() as instance:
         settings = settings_from({WAREHOUSE: str(directory or temporary), EXECUTOR: "local"})

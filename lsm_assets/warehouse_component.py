@@ -1,4 +1,4 @@
-"""LsmWarehouseComponent: many tables, or all that a catalog has, looked after by one set of everything."""
+"""LsmWarehouseComponent: the tables of a warehouse with one set of sensors, jobs and schedules."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ def _is_own(context: dg.ResolutionContext, model: Any) -> bool:
 
 
 def _require_own_resource(*values: str | None, has_resource: bool) -> None:
-    """Raise InvalidInputError for a component that names a warehouse and runs on that of another one."""
+    """Raise InvalidInputError if a component without its own resource sets a warehouse, a catalog or an executor."""
     names = ("warehouse", "catalog_url", "executor")
     own = [name for name, value in zip(names, values, strict=True) if value]
     if own and not has_resource:
@@ -52,7 +52,7 @@ def _require_own_resource(*values: str | None, has_resource: bool) -> None:
 
 
 class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A warehouse: its resource, its tables, and one set of sensors, jobs, schedules and health for all."""
+    """A warehouse: its resource, its tables, and one set of sensors, jobs, schedules and a health asset."""
 
     name: str = Field(
         default="lsm",
@@ -77,7 +77,7 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
     )
 
     def settings(self) -> Settings:
-        """Return what is given, completed from the environment."""
+        """Return the settings of the component. The environment has the defaults."""
         attributes = {
             WAREHOUSE: self.warehouse,
             CATALOG_URL: self.catalog_url,
@@ -87,7 +87,7 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         return settings_from({**_environment(with_catalog=not self.warehouse), **variables})
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the definitions of all tables, and what looks after them."""
+        """Return the definitions of all tables, with sensors, jobs and schedules."""
         _require_own_resource(
             self.warehouse, self.catalog_url, self.executor, has_resource=self.resource
         )
@@ -104,9 +104,10 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def _watched_tables(self, settings: Settings) -> list[TableDeclaration]:
-        """Return the watched tables as they are, in a run's process as they were when its location was loaded.
+        """Return the declarations of the watched tables.
 
-        So a run opens no table but its own, and has the definitions that it was launched from.
+        The process of a run takes them from Dagster's reconstruction metadata, as they were when the code location was
+        loaded. It opens no other table, and has the definitions that it was launched from.
         """
         context, key = DefinitionsLoadContext.get(), f"lsm_watched/{self.name}"
         is_run = context.load_type is DefinitionsLoadType.RECONSTRUCTION
@@ -126,9 +127,13 @@ def warehouse_definitions(
     name: str = "lsm",
     with_resources: bool = True,
 ) -> dg.Definitions:
-    """Return tables with one set of sensors, jobs and schedules, and the asset of their health.
+    """Return the definitions of tables with one set of sensors, jobs and schedules, and a health asset.
 
-    `name` is what these begin with. Of several sets in one project one defines resources and executor.
+    Args:
+        tables: Tables, from `lsm_table_assets`.
+        settings: Warehouse, catalog and executor.
+        name: Prefix of the names of sensors, jobs, schedules and of the health asset.
+        with_resources: Whether to define resources and executor. A project must do so once.
     """
     declarations = [table.declaration for table in tables]
     jobs = fleet_jobs(declarations, prefix=name)
@@ -149,9 +154,9 @@ def warehouse_definitions(
 def watched_tables(
     settings: Settings, patterns: Sequence[str], owners: Sequence[str] = ()
 ) -> list[TableDeclaration]:
-    """Return tables of the catalog that patterns name, as they are there; a damaged one is left out.
+    """Return declarations of the catalog's tables that match a pattern. A table that cannot be read is left out.
 
-    Raises StorageError, naming the catalog, if it cannot tell its tables.
+    Raises StorageError, with the catalog's URL, if the tables cannot be listed.
     """
     if not patterns:
         return []
@@ -165,7 +170,7 @@ def watched_tables(
             declarations = (_read_declaration(catalog, name, tuple(owners)) for name in names)
             return [declaration for declaration in declarations if declaration is not None]
     except lsm.LsmError as error:
-        # The engine's errors show no password of a URL.
+        # The message of the engine's error hides the password of a URL.
         raise lsm.StorageError(
             f"cannot list tables of {settings.catalog_url}: {error.message}", kind=error.kind
         ) from error
@@ -191,7 +196,7 @@ def _read_declaration(
 
 
 def _to_json(declarations: Sequence[TableDeclaration]) -> str:
-    """Return watched tables as text, for `_declarations_of`."""
+    """Return declarations as JSON, for `_from_json`."""
     return json.dumps(
         [
             {
@@ -224,5 +229,5 @@ def _from_json(text: str) -> list[TableDeclaration]:
 
 
 def _environment(*, with_catalog: bool) -> dict[str, str]:
-    """Return the environment; a catalog that it names belongs to the warehouse that it names."""
+    """Return the environment, without the catalog if the component has its own warehouse."""
     return {name: text for name, text in os.environ.items() if with_catalog or name != CATALOG_URL}

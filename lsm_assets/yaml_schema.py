@@ -1,6 +1,6 @@
-"""What `dg check yaml` and editors know of a table in YAML: the names of types and options, and words they take.
+"""JSON schemas for `dg check yaml` and editors: names of types and options, and values of options.
 
-Longer rules, such as the digits of a DECIMAL or options that do not go together, are checked by `dg check defs`.
+`dg check defs` checks other rules, such as the precision of a DECIMAL and options that exclude each other.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from lsm_engine import core_options
 
 _TEMPLATE = r".*\{\{.*"
-"""A text that is put in when the file is loaded, such as {{ env.BUCKETS }}."""
+"""A template that Dagster resolves when it loads the file, such as {{ env.BUCKETS }}."""
 _TYPES = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DEC",
     "NUMERIC", "STRING", "CHAR", "VARCHAR", "BYTES", "BINARY", "VARBINARY", "DATE", "TIME",
@@ -20,20 +20,20 @@ _TYPE = rf"^\s*((?i:{'|'.join(_TYPES)})([\s(<].*)?|{_TEMPLATE})$"
 
 
 def columns_schema() -> dict[str, Any]:
-    """Return the JSON schema of columns, beside what their fields say: a type begins with one that there is.
+    """Return the JSON schema of columns, in addition to that of their fields: a type begins with a known name.
 
-    Beside it, and not in it: what is wrong is then shown at the line of the column.
+    As a schema of its own it makes `dg` report an error at the line of the column.
     """
     return {"items": {"properties": {"type": {"pattern": _TYPE}}}}
 
 
 def tables_schema() -> dict[str, Any]:
-    """Return the JSON schema of tables, beside what their fields say, for the same reason."""
+    """Return the JSON schema of tables, in addition to that of their fields."""
     return {"items": {"properties": {"columns": columns_schema(), "options": options_schema()}}}
 
 
 def options_schema() -> dict[str, Any]:
-    """Return the JSON schema of a table's options: the keys there are, with their words and descriptions."""
+    """Return the JSON schema of a table's options: names, values and descriptions."""
     options = core_options.BY_KEY.values()
     properties = {
         key: {**_values(option.default), "description": option.doc}
@@ -44,7 +44,7 @@ def options_schema() -> dict[str, Any]:
     return {
         "properties": properties,
         "patternProperties": {rf"^fields\..+\.({suffixes})$": {}},
-        # With "additionalProperties": False what is wrong would be shown at the line of the options.
+        # With "additionalProperties": False `dg` would report an unknown option at the line of `options`.
         "additionalProperties": {"not": {"description": "no table option has this name"}},
     }
 

@@ -1,4 +1,4 @@
-"""The compaction asset: merge sorted runs on the executor, and show the tree before and after."""
+"""The compaction asset: merges sorted runs, and shows the LSM trees before and after."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ from lsm_engine import Snapshot
 
 
 class CompactionConfig(dg.Config):
-    """What to compact; by default what is due by the table's own options."""
+    """What to compact; by default the buckets that are due by the table's options."""
 
     full: bool = Field(default=False, description="Merge every bucket into one run")
     partitions: list[dict[str, Any]] = Field(
@@ -34,12 +34,12 @@ class CompactionConfig(dg.Config):
 def compact_table(
     context: dg.AssetExecutionContext, declaration: TableDeclaration, config: CompactionConfig
 ) -> Iterator[Any]:
-    """Compact, record the snapshot and the files, and judge the number of sorted runs again.
+    """Compact a table, record the snapshot and the files, and evaluate the check of sorted runs.
 
-    The table itself gets no materialisation: its rows are what they were, so that nothing that
-    reads them becomes stale. Where reads leave level 0 out, the table moves in `lsm_sync`.
+    The table asset gets no event: a compaction changes no rows, so that readers stay up to date. If reads skip level 0,
+    the sync sensor reports the new data version. Raises dagster.Failure for a table without a snapshot.
     """
-    # Not as it is declared: others may have altered its columns, which makes no difference here.
+    # The declaration is not checked: other clients may have altered columns, which does not matter here.
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     newest = None if table is None else table.latest_snapshot()
     if table is None or newest is None:
@@ -75,7 +75,7 @@ def _compact(
 
 
 def compaction_reason(tags: Mapping[str, str]) -> str:
-    """Return why a run compacts, by its tags."""
+    """Return why a compaction was requested, from the run's tags."""
     if REASON_TAG in tags:
         return tags[REASON_TAG]
     if AUTOMATION_CONDITION_TAG in tags or AUTO_MATERIALIZE_TAG in tags:

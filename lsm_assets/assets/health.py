@@ -1,4 +1,4 @@
-"""The health of a warehouse: which tables owe what, the worst first, and the job that mends each."""
+"""The health asset of a warehouse: findings about its tables, most severe first, with the job that repairs each."""
 
 import math
 import shlex
@@ -23,7 +23,7 @@ _OLDEST = 10
 
 
 class HealthConfig(dg.Config):
-    """How closely tables are looked at."""
+    """Options of a health check."""
 
     depth: str = Field(
         default="shallow", description="shallow: newest snapshots; whole: every root, orphans; deep"
@@ -31,14 +31,14 @@ class HealthConfig(dg.Config):
 
 
 def health_key(prefix: str = "lsm") -> dg.AssetKey:
-    """Return the key of the asset of a warehouse's health."""
+    """Return the key of a warehouse's health asset."""
     return dg.AssetKey([prefix, "health"])
 
 
 def health_asset(
     declarations: Sequence[TableDeclaration], *, prefix: str = "lsm"
 ) -> dg.AssetsDefinition:
-    """Return the asset whose page ranks debt, damage, retention pins, freshness and small files."""
+    """Return the asset whose page ranks compaction debt, damage, retention, freshness and small files of tables."""
     keys = {declaration.name: declaration.keys for declaration in declarations}
     asset_key = health_key(prefix)
 
@@ -62,7 +62,9 @@ def health_asset(
     )
     def health(context: dg.AssetExecutionContext, config: HealthConfig) -> Iterator[Any]:
         catalog: lsm.Catalog = context.resources.lsm.catalog
-        existing = set(catalog.list_tables())  # damaged ones too, of which the report has findings
+        existing = set(
+            catalog.list_tables()
+        )  # with damaged tables, which the report has findings of
         names = [name for name in keys if name in existing]
         report = lsm.doctor(catalog, names, depth=config.depth) if names else None
         findings = sorted(report.findings, key=_rank) if report is not None else []
@@ -91,7 +93,7 @@ def health_asset(
 
 
 def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.ScheduleDefinition:
-    """Return the schedule that looks at all tables every hour; off until somebody turns it on."""
+    """Return the schedule that checks all tables every hour. It starts stopped."""
     return dg.ScheduleDefinition(
         name=f"{prefix}_health_hourly",
         target=dg.AssetSelection.assets(*asset.keys),
@@ -102,7 +104,7 @@ def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.Sc
 
 
 def _findings_metadata(rows: Sequence[tuple[str, ...]]) -> Metadata:
-    """Return the worst findings as a table in place and, where it is cut, more of them behind a button."""
+    """Return the most severe findings as a short table, and all findings as a second table if the first is cut."""
     if not rows:
         return {"lsm/health": dg.MetadataValue.md("nothing is owed")}
     worst = markdown_table(_HEADINGS, rows)
@@ -116,7 +118,7 @@ def _findings_metadata(rows: Sequence[tuple[str, ...]]) -> Metadata:
 
 
 def _severity(findings: Sequence[Any]) -> dg.AssetCheckSeverity:
-    """Return an error where files are lost, damaged or cannot be read; what is only owed is a warning."""
+    """Return ERROR if files are lost, damaged or cannot be read; WARN for maintenance that is due."""
     is_lost = any(
         finding.severity.name == "ERROR" and finding.kind != "debt" for finding in findings
     )
@@ -145,7 +147,7 @@ def _command(finding: Any) -> str:
 
 
 def _oldest_tables(catalog: lsm.Catalog, names: Sequence[str]) -> str:
-    """Return the tables that have waited longest for a commit, those without any first."""
+    """Return a table of the tables with the oldest last commit. Tables without a commit come first."""
     ages = sorted(_table_ages(catalog, names), key=lambda age: -age[0])[:_OLDEST]
     rows = [
         (name, committed_at, f"{hours:,.1f}" if committed_at != "never" else "")
@@ -155,13 +157,13 @@ def _oldest_tables(catalog: lsm.Catalog, names: Sequence[str]) -> str:
 
 
 def _table_ages(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str, str]]:
-    """Yield hours since its last commit of each table that can be read, its name, and the time."""
+    """Yield the hours since the last commit, the name and the time of that commit, for each table."""
     for name in names:
         try:
             table = catalog.table(name)
             newest = table.latest_snapshot()
         except lsm.LsmError:
-            continue
+            continue  # the report has a finding for a table that cannot be read
         if newest is None:
             yield math.inf, name, "never"
             continue

@@ -1,4 +1,4 @@
-"""Snapshots and manifest lists: already immutable, so materialising one reads and checks it again."""
+"""The assets of snapshots and manifest lists. Both are immutable: materialising one reads and checks it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ from lsm_engine import NotFoundError, Snapshot, VerifyReport, core_options
 
 
 class InspectConfig(dg.Config):
-    """How much of a snapshot is read."""
+    """Options of checking a snapshot."""
 
     read_again: bool = Field(
         default=False,
@@ -36,11 +36,11 @@ class InspectConfig(dg.Config):
 def inspect_snapshots(
     context: dg.AssetExecutionContext, declaration: TableDeclaration, config: InspectConfig
 ) -> Iterator[Any]:
-    """Read the snapshots of the run's partitions, record them in the lineage, and judge their files.
+    """Check the snapshots of the run's partitions, and record them in the lineage.
 
-    Of `snapshots` every page of every file that has not been read before; of `manifest_lists` the
-    manifests, which are then compacted where the newest snapshot has gathered too many. Raises
-    dagster.Failure, once the check has recorded it, for a snapshot that is damaged.
+    For `snapshots` every page of every file is read that no earlier run has read. For `manifest_lists` the manifests
+    are read, and compacted if the newest snapshot has too many. Raises dagster.Failure for a damaged snapshot, after
+    the check `contents` has recorded it.
     """
     keys = declaration.keys
     lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
@@ -94,7 +94,7 @@ def _add_page_metadata(
     table: lsm.Table,
     snapshot: Snapshot,
 ) -> None:
-    """Put what a snapshot and its lists hold on the pages of their partitions."""
+    """Add the contents of a snapshot and of its manifest lists to the metadata of their partitions."""
     keys, partition = declaration.keys, str(snapshot.id)
     lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
     if lists_key in context.selected_asset_keys:
@@ -115,7 +115,7 @@ def _compact_manifests(
     table: lsm.Table,
     snapshot: Snapshot,
 ) -> Iterator[dg.AssetMaterialization]:
-    """Write the newest snapshot's manifests anew where they are many, and record that commit."""
+    """Compact the manifests of the newest snapshot if they are many, and record that commit."""
     count = table.system("manifests").num_rows
     newest, least = table.latest_snapshot(), table.options[core_options.MANIFEST_MERGE_MIN_COUNT]
     if newest is None or newest.id != snapshot.id or count < least:

@@ -1,4 +1,4 @@
-"""The table asset: run the writer, commit each of its changes, record what each commit made."""
+"""The table asset: runs the writer, commits each of its changes, and records each commit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,19 +30,19 @@ from lsm_engine import LineageInput as Input
 from lsm_engine import Snapshot
 
 Writer = Callable[[dg.AssetExecutionContext, lsm.Table], Any]
-"""Yields or returns changes (or bare rows, which mean an upsert); None for no change at all."""
+"""Yields or returns changes, or rows, which become an upsert; None for no change."""
 
 FEED_RETRIES = 3
-"""How often a step that carries changes over begins anew because another run was faster."""
+"""Retries of a step that applies changes, if a concurrent run has applied them first."""
 
 
 def write_table(
     context: dg.AssetExecutionContext, declaration: TableDeclaration, writer: Writer
 ) -> Iterator[Any]:
-    """Commit the writer's changes one by one; each is recorded before the next one starts.
+    """Commit the writer's changes one by one, and yield the events of each commit before the next one starts.
 
-    Ends with the table's materialisation, whose data version is the last data-changing snapshot,
-    also when the writer had nothing to change.
+    The last event is the table's materialisation. Its data version is the last commit that changed rows, also if the
+    writer had no change.
     """
     table: lsm.Table = context.resources.lsm.table(declaration)
     keys = context.partition_keys if declaration.partitions_def is not None else []
@@ -50,7 +50,7 @@ def write_table(
     before = table.latest_snapshot()
     commits: list[Snapshot] = []
     for number, change in enumerate(to_changes(writer(context, table))):
-        # A writer has read its inputs by the time that it yields.
+        # The writer has pinned its inputs by the time it yields: only now are they known.
         inputs = run_inputs(context, declaration)
         if feed_commit_user(change.properties) is not None:
             _require_unchanged_offset(context, table, change, commits)
@@ -71,7 +71,7 @@ def write_table(
     result = _materialize_result(context, declaration, table, newest, commits, version)
     yield result
     yield from partition_events(step, declaration, partition_versions, result.metadata or {})
-    if partition_versions:  # what was recorded last stands for the whole of it
+    if partition_versions:  # Dagster takes the last event as the version of the table
         tags = input_tags(step, declaration.keys.asset(AssetKind.TABLE))
         yield table_event(declaration, table, version, tags=tags)
 
@@ -82,9 +82,9 @@ def _require_unchanged_offset(
     change: Change,
     commits: Sequence[Snapshot],
 ) -> None:
-    """Begin the step anew where another run has carried a change over; raise dagster.Failure where this has.
+    """Retry the step if a concurrent run has applied the changes; raise dagster.Failure if this run has.
 
-    A commit looks for its replays among the newest snapshots alone, and a writer may take its time.
+    The commit itself detects a replay only among the newest snapshots, and a writer may take longer than these last.
     """
     feed_commit = concurrent_feed_commit(
         table, change.properties, context.resources.lsm.catalog.lineage
@@ -103,7 +103,7 @@ def _require_unchanged_offset(
 
 
 def to_changes(result: Any) -> Iterator[Change]:
-    """Return what a writer returned as changes: nothing, one change, bare rows, or several of either."""
+    """Yield the result of a writer as changes. It may be None, one change, rows, or an iterable of both."""
     if result is None:
         return
     if isinstance(result, Upsert | Delete | Overwrite) or not _is_iterable_of_changes(result):
@@ -114,7 +114,7 @@ def to_changes(result: Any) -> Iterator[Change]:
 
 
 def _is_iterable_of_changes(result: Any) -> bool:
-    # Arrow tables and data frames can be iterated over too, by column or by row.
+    # Arrow tables and data frames are iterable, too, by column or by row: they are rows.
     return isinstance(result, Iterable) and not hasattr(result, "__arrow_c_stream__")
 
 
@@ -126,10 +126,10 @@ def _commit(
     number: int,
     inputs: tuple[Input, ...],
 ) -> Snapshot | None:
-    """Commit one change under a name of its own (`commit_identity`).
+    """Commit one change with its own commit user and identifier (`commit_identity`).
 
-    Changes that are carried over have the name of what they go on from. Where another run has committed
-    that meanwhile, the step is run again: it has more to carry over, or nothing.
+    A change that applies a change feed has the commit user of its previous offset. If a concurrent run has committed
+    with it, this commit is a replay, and the step is retried: it then applies later changes, or nothing.
     """
     feed_user = feed_commit_user(change.properties)
     identity: dict[str, Any] = {
@@ -168,7 +168,7 @@ def _commit(
 
 
 def _with_compactions(table: lsm.Table, committed: Snapshot | None) -> Iterator[Snapshot]:
-    """Yield a commit, and the compaction that the engine let follow it in the same breath."""
+    """Yield a commit, and the compactions that the engine has committed after it in the same call."""
     if committed is None:
         return
     yield committed

@@ -1,4 +1,4 @@
-"""Tags: one partition per name; materialising it creates, replaces, extends or deletes the tag."""
+"""The asset of tags, a partition each. Materialising one creates, replaces, extends or deletes the tag."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -17,7 +17,7 @@ from lsm_engine import Tag
 
 
 class TagAction(Enum):
-    """What is done to a tag."""
+    """The action of a run on its tag."""
 
     CREATE = "create"
     REPLACE = "replace"
@@ -26,7 +26,7 @@ class TagAction(Enum):
 
 
 class TagConfig(dg.Config):
-    """What is done to the tag, what it pins, and for how long."""
+    """Action, snapshot and lifetime of a tag."""
 
     action: TagAction = Field(
         default=TagAction.CREATE,
@@ -44,9 +44,10 @@ class TagConfig(dg.Config):
 def change_tag(
     context: dg.AssetExecutionContext, declaration: TableDeclaration, config: TagConfig
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Create, replace, extend or delete the tag that the partition is named after.
+    """Create, replace, extend or delete the tag of the run's partition.
 
-    A tag to create that exists already is reported as it is.
+    Creating an existing tag reports it as it is, so that a retry succeeds. Raises dagster.Failure if the table has no
+    snapshot, if a tag to change does not exist, or if a tag to create retains another snapshot than the given one.
     """
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     if table is None or table.latest_snapshot() is None:
@@ -55,7 +56,7 @@ def change_tag(
             allow_retries=False,
         )
     name, key = context.partition_key, declaration.keys.asset(AssetKind.TAGS)
-    # A run may name a partition that nobody has added: it would fail after the tag was made.
+    # A run may name a partition that was not added. Without it the event would fail after the tag was created.
     tags = partition_set_name(tag_partitions(declaration.keys))
     context.instance.add_dynamic_partitions(tags, [name])
     if config.action is TagAction.DELETE:
@@ -121,5 +122,5 @@ def _require_tag(declaration: TableDeclaration, table: lsm.Table, name: str) -> 
 
 
 def find_tag(table: lsm.Table, name: str) -> Tag | None:
-    """Return a tag by name, None if there is none."""
+    """Return a tag by name; None if it does not exist."""
     return next((tag for tag in table.tags() if tag.name == name), None)

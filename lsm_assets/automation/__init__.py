@@ -1,1 +1,1 @@
-"""What happens by itself: compaction, keeping up with commits made elsewhere, tags and expiry."""
+"""Sensors, schedules and jobs: compaction, sync with commits of other clients, tags, expiry, verification."""

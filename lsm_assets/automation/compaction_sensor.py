@@ -1,4 +1,4 @@
-"""Ask every table how much compaction it owes; one run per table and state, and more where it fails."""
+"""The sensor that requests compactions: one run per table and commit, and retries of failed runs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from lsm_engine import LsmError, SystemClock
 
 INTERVAL_SECONDS = 30
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5 * 60, 6 * 60 * 60
-"""How long after a run that failed it is asked for again; twice as long each time."""
+"""Wait before a failed run is requested again. It doubles with each attempt."""
 _MESSAGES_MAX = 20
 
 
@@ -33,13 +33,12 @@ def compaction_sensor(
     name: str = "lsm_compaction",
     interval_seconds: int = INTERVAL_SECONDS,
 ) -> dg.SensorDefinition:
-    """Return the sensor that compacts tables whose pressure makes it due.
+    """Return the sensor that requests compactions of tables with due buckets.
 
-    The run key names the table's newest commit (its id and a mark, as a rollback gives ids again), so
-    that asking twice about one state makes one run. The cursor remembers the commit that was looked
-    at: a quiet table costs one look at its newest one. Where the run has failed it is asked for again,
-    ever more rarely; the tick and the run's reason say so. Very many tables take turns
-    (`automation.cursor.in_turn`).
+    The run key contains the version of the table's newest commit, so that two ticks over one state make one run. The
+    cursor has the last evaluated commit: a table without a new commit costs one read of its newest snapshot. A failed
+    run is requested again after a growing wait; the tick and the run's reason say so. Many tables take turns
+    (`automation.cursor.tables_in_turn`).
     """
     keys = [declaration.keys.asset(AssetKind.COMPACTION) for declaration in declarations]
 
@@ -61,7 +60,8 @@ def compaction_sensor(
             looked_at += 1
             try:
                 result = _next_request(context, declaration, states)
-            except Exception as error:  # one table keeps no other from its turn
+            except Exception as error:
+                # A damaged table must not stop the compaction of the others.
                 is_bug = not isinstance(error, LsmError)
                 context.log.error("cannot look at %s: %s", declaration.name, error, exc_info=is_bug)
                 failed[declaration.name] = error
@@ -90,7 +90,7 @@ def _next_request(
     declaration: TableDeclaration,
     states: dict[str, dict[str, Any]],
 ) -> dg.RunRequest | str | None:
-    """Return the run to ask for, or in words what a failed one waits for; None: there is nothing to do."""
+    """Return the run to request, a message if a failed run waits for its retry, or None if nothing is due."""
     table = context.resources.lsm.existing_table(declaration.name)
     newest = table.latest_snapshot() if table is not None else None
     if table is None or newest is None:
@@ -99,6 +99,7 @@ def _next_request(
     key, attempts = f"compact-{declaration.name}-{version}", 0
     if state.get("snapshot") == version:
         attempts = state.get("asked", 0)
+        # This state was evaluated before. Only a run that was requested and has failed is requested again.
         ended = _failure_time(context.instance, _run_key(key, attempts)) if attempts else None
         if ended is None:
             return None
@@ -110,13 +111,13 @@ def _next_request(
             return f"the compaction of {declaration.name} has failed, and is asked for again at {retry_time}"
     compactable = [bucket for bucket in table.pressure() if bucket.compactable]
     due_buckets = table.due_buckets() if compactable else frozenset()
-    # Rows that wait for a bucket are assigned one by a compaction, and are no tree to pick from.
+    # Rows in bucket -2 (postpone mode) have no LSM tree: a compaction moves them to buckets whenever there are some.
     compactable = [
         bucket
         for bucket in compactable
         if bucket.bucket < 0 or (bucket.partition, bucket.bucket) in due_buckets
     ]
-    # Not before it was read: the next tick looks again at a table that could not be.
+    # The state is stored after the reads: if one fails, the next tick evaluates the table again.
     states[declaration.name] = {
         "snapshot": version,
         **({"asked": attempts + 1} if compactable else {}),
@@ -137,7 +138,10 @@ def _run_key(key: str, number: int) -> str:
 
 
 def _failure_time(instance: dg.DagsterInstance, run_key: str) -> float | None:
-    """Return when the run of a key has failed, its retries included; None: it has not, or not yet."""
+    """Return when the run of a key failed, in seconds since 1970; None if it has not failed.
+
+    Retries of a run have its tags, so that the newest run decides.
+    """
     run_filter = dg.RunsFilter(tags={RUN_KEY_TAG: run_key})
     for record in instance.get_run_records(run_filter, limit=1):
         if record.dagster_run.status is dg.DagsterRunStatus.FAILURE:

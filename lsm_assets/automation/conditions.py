@@ -1,4 +1,4 @@
-"""Automation conditions that know how tables change."""
+"""Automation conditions for assets that are fed from tables."""
 
 from typing import Any
 
@@ -8,10 +8,12 @@ from lsm_assets.model.keys import AssetKind, table_keys
 
 
 def eager_with_compactions(*upstream: dg.AssetKey) -> dg.AutomationCondition:
-    """Return `eager`, which also asks for a run when a table that an asset is fed from was compacted.
+    """Return `eager` with runs after compactions of upstream tables.
 
-    With the changelog producers `lookup` and `full-compaction` a compaction may tell changes that moved
-    the table's data version before. `upstream`: the keys of those tables.
+    With the changelog producers `lookup` and `full-compaction` a compaction emits changes of rows that have been
+    committed before. It does not change the data version, so that `eager` alone does not request a run.
+
+    `upstream` are the asset keys of these tables.
     """
     condition = dg.AutomationCondition.eager()
     idle = ~dg.AutomationCondition.in_progress()

@@ -1,4 +1,4 @@
-"""A sensor's cursor: one small JSON object per table, and which table's turn it is."""
+"""Cursors of sensors over many tables: the state of each table, and the table with which the next tick begins."""
 
 import base64
 import json
@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 from lsm_assets.model.declaration import TableDeclaration
 
 TICK_SECONDS = 0.6
-"""How long a tick looks at very many tables before the rest has to wait for the next one."""
+"""Seconds that a tick spends on many tables. The next tick goes on with the others."""
 FEW_TABLES, FEW_SECONDS = 20, 20.0
-"""So few tables are all looked at by every tick, for so long: Dagster ends a tick of 60 s, and all is lost."""
+"""Up to FEW_TABLES tables are all evaluated in each tick, within FEW_SECONDS.
+
+Dagster ends a tick after 60 s, and its results are lost.
+"""
 UNCOMPRESSED_MAX = 4_000
-"""Characters from which on a cursor is compressed: Dagster keeps one with each tick."""
+"""Longer cursors (characters) are compressed, because Dagster stores the cursor with each tick."""
 
 _POSITION, _PACKED = "", "z:"
 _NAMES_MAX = 20
@@ -22,12 +25,13 @@ T = TypeVar("T")
 
 
 def read_cursor(text: str | None) -> dict[str, dict[str, Any]]:
-    """Return what a cursor remembers; nothing for a first tick, or for text that is not ours."""
+    """Return the states by table of a cursor; empty for the first tick and for a cursor that cannot be read."""
     try:
         if text and text.startswith(_PACKED):
             text = zlib.decompress(base64.b85decode(text.removeprefix(_PACKED))).decode()
         states = json.loads(text) if text else {}
     except (ValueError, zlib.error):
+        # Another version or a user may have written it. An empty state only costs another evaluation of each table.
         return {}
     if not isinstance(states, dict):
         return {}
@@ -35,7 +39,7 @@ def read_cursor(text: str | None) -> dict[str, dict[str, Any]]:
 
 
 def write_cursor(states: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the text of a cursor, the same for the same states."""
+    """Return states as a cursor. The same states give the same cursor."""
     text = json.dumps(states, sort_keys=True, separators=(",", ":"))
     if len(text) <= UNCOMPRESSED_MAX:
         return text
@@ -49,9 +53,14 @@ def tables_in_turn(
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[TableDeclaration]:
-    """Yield tables from where the last tick stopped, for so many seconds; `states` has where the next begins.
+    """Yield tables in a round-robin order, beginning where the last tick stopped. At least one is yielded.
 
-    At least one. What `states` has of tables that are no longer declared is dropped.
+    Args:
+        declarations: All tables of the sensor.
+        states: States of the cursor. The first table of the next tick is stored in it, and states of tables that are
+            no longer declared are deleted.
+        seconds: Time after which no further table is yielded; None for the default.
+        clock: Clock in seconds.
     """
     if seconds is None:
         seconds = FEW_SECONDS if len(declarations) <= FEW_TABLES else TICK_SECONDS
@@ -72,10 +81,10 @@ def tables_in_turn(
 def failure_message(
     failed: Mapping[str, Exception], looked_at: int, states: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    """Return in a few words which tables a tick could not look at; "" if it could look at all.
+    """Return a message with the tables that a tick could not read; "" if it read all.
 
-    Raises the first error if no table was left out of the turn and none could be read: only then does
-    a tick that fails lose nothing, neither the position of the turn nor what it has to report.
+    Raises the first error if the tick covered all tables and could read none. A failed tick keeps neither the cursor
+    nor events, so that it may fail only if it has nothing to store.
     """
     if failed and len(failed) == looked_at and _POSITION not in states:
         raise next(iter(failed.values()))
@@ -88,5 +97,5 @@ def failure_message(
 
 
 def tick_interval(declarations: Sequence[T], seconds: int) -> int:
-    """Return the seconds between ticks that look at some of very many tables: shorter, so that turns come."""
+    """Return the seconds between ticks. Sensors over more than 80 tables tick more often, so that turns come sooner."""
     return max(5, seconds * 80 // max(80, len(declarations)))

@@ -1,4 +1,4 @@
-"""Expiry by a table's own retention options: a plan that shows on the table's page, then the act."""
+"""Expiry of snapshots by a table's retention options: a plan that the table's page shows, then the deletion."""
 
 import dagster as dg
 from pydantic import Field
@@ -20,7 +20,7 @@ NIGHTLY = "15 3 * * *"
 
 
 class ExpiryConfig(dg.Config):
-    """Whether to act; the table's options decide what is kept."""
+    """Options of an expiry run. The table's options decide which snapshots are retained."""
 
     dry_run: bool = Field(default=False, description="Only show what would go")
     keep_recorded: bool = Field(
@@ -30,11 +30,11 @@ class ExpiryConfig(dg.Config):
 
 
 CONSUMER = "dagster-recorded"
-"""The consumer that keeps snapshots for readers."""
+"""The consumer that retains snapshots which Dagster has recorded."""
 
 
 def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that takes snapshots past retention; tags keep theirs readable."""
+    """Return the job that expires snapshots. Tagged snapshots stay readable."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("plan_expiry"), required_resource_keys={"lsm"}, pool=keys.pool)
@@ -68,10 +68,13 @@ def plan_expiry(
     keep_recorded: bool = False,
     dry_run: bool = False,
 ) -> bool:
-    """Show what expiry would take on the page of the table's files; return whether it is to be taken.
+    """Report the planned expiry on the page of the table's files; return whether to expire.
 
-    With `keep_recorded` a consumer of the table keeps snapshots that readers may ask for, and shows as such.
-    A dry run leaves that consumer as it was.
+    Args:
+        context: Context of the op.
+        declaration: Declaration of the table.
+        keep_recorded: Retain, by a consumer of the table, the snapshots that steps may read when they run again.
+        dry_run: Only report. The consumer is left as it was.
     """
     table = find_table(context, declaration)
     if table is None:
@@ -87,6 +90,7 @@ def plan_expiry(
         None,
     )
     planned = previous if dry_run and not keep_recorded else required
+    # The plan is computed by the engine, which sees the consumer only if it is set: also a dry run sets it for a while.
     if planned != previous:
         table.reset_consumer(CONSUMER, planned)
     try:
@@ -105,7 +109,7 @@ def plan_expiry(
 
 
 def expire_table(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:
-    """Take snapshots past retention, and their partitions in Dagster."""
+    """Expire snapshots, and remove their partitions from Dagster."""
     table = context.resources.lsm.existing_table(declaration.name)
     if table is None:
         return
@@ -117,9 +121,9 @@ def expire_table(context: dg.OpExecutionContext, declaration: TableDeclaration) 
 def _remove_expired(
     context: dg.OpExecutionContext, declaration: TableDeclaration, table: lsm.Table
 ) -> None:
-    """Take the partitions of expired snapshots away at once; their history is kept."""
+    """Remove the partitions of expired snapshots without waiting for the sync sensor. Their events stay."""
     name = partition_set_name(snapshot_partitions(declaration.keys))
-    # Partitions before snapshots: one added in between by a writer is then not mistaken for expired.
+    # Partitions are read before snapshots: a partition that a writer adds in between does not look expired.
     partitions = context.instance.get_dynamic_partitions(name)
     live = [snapshot_partition(snapshot_id) for snapshot_id in table.snapshot_ids()]
     _, expired = differences(partitions, live)
@@ -128,7 +132,7 @@ def _remove_expired(
 
 
 def expiry_schedule(declaration: TableDeclaration, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Return the schedule of the job; off until somebody turns it on, as it deletes files."""
+    """Return the nightly schedule of the job. It starts stopped, because the job deletes files."""
     return dg.ScheduleDefinition(
         name=declaration.keys.op("expire_nightly"),
         job=job,

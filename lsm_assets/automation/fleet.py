@@ -1,4 +1,4 @@
-"""Upkeep of many tables by one set of jobs and schedules: each job looks after those that a pattern names."""
+"""Maintenance of many tables by one set of jobs and schedules. The run's config selects tables by patterns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -22,13 +22,13 @@ from lsm_engine import LsmError, record
 
 
 class FleetConfig(dg.Config):
-    """Which tables."""
+    """Selection of tables."""
 
     tables: list[str] = Field(default=["*"], description="Names or patterns, such as shop.*")
 
 
 class ExpireTablesConfig(FleetConfig):
-    """What expiry keeps, and whether to act."""
+    """Selection of tables, and options of expiry."""
 
     dry_run: bool = Field(default=False, description="Only show what would be expired")
     keep_recorded: bool = Field(
@@ -37,16 +37,16 @@ class ExpireTablesConfig(FleetConfig):
 
 
 class VerifyTablesConfig(FleetConfig, VerifyConfig):
-    """Which tables, and how much is read."""
+    """Selection of tables, and options of verification."""
 
 
 class OrphansTablesConfig(FleetConfig, OrphansConfig):
-    """Which tables, how old an orphan has to be, and whether to act."""
+    """Selection of tables, and options of orphan removal."""
 
 
 @record
 class _Maintenance:
-    """One kind of upkeep: what it does to a table, how, when, and a word about it."""
+    """A kind of maintenance: its function for one table, its config, its schedule and its description."""
 
     run: Callable[[dg.OpExecutionContext, TableDeclaration, Any], None]
     config: type[FleetConfig]
@@ -57,10 +57,10 @@ class _Maintenance:
 def fleet_jobs(
     declarations: Sequence[TableDeclaration], *, prefix: str = "lsm"
 ) -> list[dg.JobDefinition]:
-    """Return the jobs expire, verify and orphans for many tables, one after the other.
+    """Return the jobs expire, verify and orphans, which process tables one after the other.
 
-    What fails with one table does not keep the others from their turn; the run fails in the end, and
-    names them. A pattern that names no table fails before anything is done.
+    An error of one table does not stop the others; the run fails at the end and names the failed tables. A pattern
+    that matches no table fails the run before anything is done.
     """
     return [
         _job(f"{prefix}_{name}", kind, declarations) for name, kind in _maintenance_kinds().items()
@@ -68,7 +68,7 @@ def fleet_jobs(
 
 
 def fleet_schedules(jobs: Iterable[dg.JobDefinition]) -> list[dg.ScheduleDefinition]:
-    """Return a schedule for each job of a fleet; off until somebody turns it on, as they delete files."""
+    """Return a schedule for each job. Schedules start stopped, because jobs delete files."""
     kinds = _maintenance_kinds()
     return [
         dg.ScheduleDefinition(
@@ -84,7 +84,7 @@ def fleet_schedules(jobs: Iterable[dg.JobDefinition]) -> list[dg.ScheduleDefinit
 
 
 def _maintenance_kinds() -> dict[str, _Maintenance]:
-    """Return each kind of upkeep by the name of its job, less the prefix."""
+    """Return the kinds of maintenance by the name of the job without its prefix."""
     return {
         "expire": _Maintenance(
             run=_expire,
@@ -110,7 +110,7 @@ def _maintenance_kinds() -> dict[str, _Maintenance]:
 def match_tables(
     declarations: Iterable[TableDeclaration], patterns: Iterable[str]
 ) -> list[TableDeclaration]:
-    """Return the tables that any of some patterns names."""
+    """Return the tables whose names match one of the patterns."""
     pattern_list = list(patterns)
     return [
         declaration
@@ -145,7 +145,8 @@ def _job(
         for declaration in selected:
             try:
                 kind.run(context, declaration, config)
-            except Exception as error:  # one table keeps no other from its turn
+            except Exception as error:
+                # A damaged table must not stop the maintenance of the others. The run fails at the end.
                 failed[declaration.name] = str(error)
                 is_bug = not isinstance(error, LsmError | dg.Failure)
                 context.log.error("%s: %s", declaration.name, error, exc_info=is_bug)

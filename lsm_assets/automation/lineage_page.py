@@ -1,4 +1,4 @@
-"""The lineage page: one file beside the tables that draws where everything came from."""
+"""The job and the schedule that write the lineage page, an HTML file in the warehouse."""
 
 import dagster as dg
 
@@ -9,7 +9,7 @@ JOB = "lsm_lineage_page"
 
 
 def lineage_page_job() -> dg.JobDefinition:
-    """Return the job that draws the page anew."""
+    """Return the job that writes the page."""
 
     @dg.op(name="draw_lineage_page", required_resource_keys={"lsm"})
     def draw(context: dg.OpExecutionContext) -> None:
@@ -31,7 +31,7 @@ def lineage_page_job() -> dg.JobDefinition:
 
 
 def lineage_page_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Return the schedule of the page; off until somebody turns it on."""
+    """Return the hourly schedule of the job. It starts stopped."""
     return dg.ScheduleDefinition(
         name=f"{JOB}_hourly",
         job=job,

@@ -1,7 +1,7 @@
-"""Upkeep as jobs of two steps: a plan that everybody can see, then its execution; with schedules.
+"""Maintenance jobs of one table: orphan removal, verification, snapshot diff; and their schedules.
 
-Whoever starts a job by hand may leave it at the plan (`dry_run`). Schedules start switched off, as
-they delete files.
+Jobs that delete files have two steps: the first reports its plan on the page of `files`, the second deletes. With
+`dry_run` in the run's config only the plan is reported. Schedules start stopped.
 """
 
 from typing import Any
@@ -28,14 +28,14 @@ PATHS_SHOWN = 20
 
 
 class OrphansConfig(dg.Config):
-    """How old an orphan has to be, and whether to act."""
+    """Options of orphan removal."""
 
     dry_run: bool = Field(default=False, description="Only report what would be removed")
     older_than: str = Field(default="1 d", description="Only files older than this")
 
 
 class VerifyConfig(dg.Config):
-    """How much is read."""
+    """Options of verification."""
 
     incremental: bool = Field(
         default=False, description="Without files found sound before that have not changed since"
@@ -43,14 +43,14 @@ class VerifyConfig(dg.Config):
 
 
 class DiffConfig(dg.Config):
-    """Which two snapshots to compare."""
+    """The two snapshots to compare."""
 
     first: int = Field(description="The snapshot to start from")
     second: int | None = Field(default=None, description="The other one; default the newest")
 
 
 def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that removes files which no root names, after it has listed them."""
+    """Return the job that lists and then removes files that no snapshot, tag or branch references."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("plan_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
@@ -79,7 +79,7 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
 def plan_orphans(
     context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
 ) -> bool:
-    """Show files that no root names on the page of the table's files; return whether there are any."""
+    """Report orphan files on the page of the table's files; return whether there are any."""
     table = find_table(context, declaration)
     if table is None:
         return False
@@ -98,7 +98,8 @@ def plan_orphans(
 def remove_orphans(
     context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
 ) -> None:
-    """Remove files that no root names; planned anew, as an orphan may be somebody's file by now."""
+    """Remove files that no snapshot, tag or branch references."""
+    # The plan is computed again: a commit may reference a planned file by now.
     table = find_table(context, declaration)
     if table is None:
         return
@@ -109,7 +110,7 @@ def remove_orphans(
 
 
 def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that reads every page of every file that any root names; it fails on damage."""
+    """Return the job that reads every page of every referenced file. Its run fails if a file is damaged."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("walk_roots"), required_resource_keys={"lsm"})
@@ -130,7 +131,7 @@ def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
 def verify_table(
     context: dg.OpExecutionContext, declaration: TableDeclaration, *, incremental: bool
 ) -> None:
-    """Read what any root of a table names; raises dagster.Failure, naming files and rows, on damage."""
+    """Read all files that a snapshot or tag references; raises dagster.Failure, with files and rows, on damage."""
     table = find_table(context, declaration)
     if table is None:
         return
@@ -147,7 +148,7 @@ def verify_table(
 
 
 def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that reports the difference of two snapshots on the snapshots' page."""
+    """Return the job that reports the difference of two snapshots on the page of `snapshots`."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("compare_snapshots"), required_resource_keys={"lsm"})
@@ -177,7 +178,7 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
 def maintenance_schedules(
     declaration: TableDeclaration, orphans: dg.JobDefinition, verify: dg.JobDefinition
 ) -> tuple[dg.ScheduleDefinition, ...]:
-    """Return the schedules of orphan removal and verification, both switched off."""
+    """Return the schedules of orphan removal and verification. Both start stopped."""
     keys = declaration.keys
     return (
         dg.ScheduleDefinition(
@@ -198,7 +199,7 @@ def maintenance_schedules(
 
 
 def find_table(context: dg.OpExecutionContext, declaration: TableDeclaration) -> lsm.Table | None:
-    """Return a table, None if there is none yet, which is logged."""
+    """Return a table; None, with a log message, if it does not exist yet."""
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     if table is None:
         context.log.info("not created yet table=%s", declaration.name)
@@ -212,7 +213,7 @@ def log_observation(
     metadata: Metadata,
     kind: AssetKind = AssetKind.FILES,
 ) -> None:
-    """Show metadata on the page of the table's files, or of another of its assets."""
+    """Log an observation with metadata for the table's asset `files`, or for another of its assets."""
     key = declaration.keys.asset(kind)
     context.log_event(
         dg.AssetObservation(asset_key=key, description=description, metadata=metadata)

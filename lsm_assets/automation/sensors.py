@@ -1,4 +1,4 @@
-"""The sensors that look after many tables at once."""
+"""The sensors of a set of tables."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from lsm_assets.model.keys import AssetKind
 def table_sensors(
     declarations: Sequence[TableDeclaration], *, prefix: str = "lsm"
 ) -> list[dg.SensorDefinition]:
-    """Return the three sensors that look after tables: automation, compaction, sync."""
+    """Return the three sensors of a set of tables: automation, compaction and sync."""
     watched = [
         declaration.keys.asset(kind)
         for declaration in declarations
@@ -24,7 +24,7 @@ def table_sensors(
     automation = dg.AutomationConditionSensorDefinition(
         name=f"{prefix}_automation",
         target=dg.AssetSelection.assets(*watched),
-        # The sensor that Dagster would add by itself starts switched off.
+        # The default automation sensor of Dagster starts stopped.
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Acts on the automation conditions of tables and their compactions.",
     )

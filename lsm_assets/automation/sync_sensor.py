@@ -1,4 +1,4 @@
-"""Commits made outside Dagster become materialisations; what has expired loses its partition."""
+"""The sync sensor: reports commits and tags of other clients to Dagster, and removes partitions of expired snapshots."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -36,9 +36,9 @@ from lsm_engine import LsmError, Snapshot
 INTERVAL_SECONDS = 30
 RECORDING_MILLIS_MAX = 5 * 60_000
 COMMITS_PER_TABLE_MAX = 20
-"""Newest commits of a table that a tick remembers, to notice that a rollback has given their ids to others."""
+"""Newest commits of a table whose hashes the cursor has, to detect that a rollback has assigned their ids again."""
 COMMITS_MAX = 4_000
-"""Commits of all tables together that a cursor remembers; at least two of each."""
+"""Commits of all tables whose hashes the cursor has; at least two of each table."""
 
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 PartitionsRequest: TypeAlias = dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest
@@ -53,10 +53,14 @@ def sync_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor that keeps Dagster's partitions equal to the live snapshots and tags.
 
-    `with_physical` false: of tables that have no assets for their snapshots, files and tags.
+    Dagster's partitions are the state of the sensor: a second tick over the same table reports nothing. Only the newest
+    snapshots get events, older ones only partitions.
 
-    Dagster's own partitions are its memory, so a second tick over the same table reports nothing. On a
-    table with a long past only the newest snapshots get events, the others just their partitions.
+    Args:
+        declarations: Tables of the sensor.
+        name: Name of the sensor.
+        interval_seconds: Least seconds between ticks.
+        with_physical: Whether the tables have assets for their snapshots, files and tags.
     """
 
     commits_max = max(2, min(COMMITS_PER_TABLE_MAX, COMMITS_MAX // max(1, len(declarations))))
@@ -81,11 +85,12 @@ def sync_sensor(
                 table_events, plan = sync_table(
                     context, declaration, states, commits_max, with_physical=with_physical
                 )
-            except Exception as error:  # one table keeps no other from its turn
+            except Exception as error:
+                # A damaged table must not keep the others from being reported.
                 is_bug = not isinstance(error, LsmError)
                 context.log.error("cannot look at %s: %s", declaration.name, error, exc_info=is_bug)
                 failed[declaration.name] = error
-                # As if it had not been looked at: the next tick finds all of it again.
+                # Restore the table's state, so that the next tick reports everything.
                 states.pop(declaration.name, None)
                 if before is not None:
                     states[declaration.name] = before
@@ -109,7 +114,13 @@ def io_sync_sensor(
     name: str = "lsm_io_sync",
     interval_seconds: int = INTERVAL_SECONDS,
 ) -> dg.SensorDefinition:
-    """Return the sensor that reports commits of others to tables in which `LsmIOManager` keeps assets."""
+    """Return the sensor that reports commits of other clients to tables that `LsmIOManager` writes.
+
+    Args:
+        assets: The assets that the I/O manager stores.
+        name: Name of the sensor.
+        interval_seconds: Least seconds between ticks.
+    """
     declarations = declarations_from_assets(assets)
     return sync_sensor(
         declarations, name=name, interval_seconds=interval_seconds, with_physical=False
@@ -117,7 +128,7 @@ def io_sync_sensor(
 
 
 def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
-    """Return in one line what a tick did; it requests no runs."""
+    """Return a one-line summary of a tick."""
     if not requests and not events:
         return "Dagster knows every snapshot and tag"
     added, removed = (
@@ -135,7 +146,7 @@ def sync_table(
     *,
     with_physical: bool = True,
 ) -> tuple[list[Event], SyncPlan]:
-    """Return what has happened to one table, and remember in `states` how it is now."""
+    """Return the events and partition changes of one table, and store its state in `states`."""
     lsm_resource = context.resources.lsm
     table = lsm_resource.existing_table(declaration.name)
     events: list[Event] = []
@@ -145,7 +156,7 @@ def sync_table(
     plan = compare_table(context.instance, declaration, table, states, commits_max)
     catalog = lsm_resource.catalog
     if table is not None:
-        # Those of other clients: what they changed is asked for once they have expired.
+        # The lineage must have the commits of other clients before they expire: their changes are looked up later.
         catalog.record_commits(declaration.name, plan.report_snapshots)
         events += sync_events(context.instance, declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
@@ -168,9 +179,9 @@ def compare_table(
     states: dict[str, dict[str, Any]],
     commits_max: int = COMMITS_PER_TABLE_MAX,
 ) -> SyncPlan:
-    """Compare one table with its partitions, and remember the tags that it has now.
+    """Compare one table with its partitions, and store its tags and commits in `states`. `table` None: it was dropped.
 
-    Two listings per table and tick; only snapshots that are new are read. `table` None: it was dropped.
+    A tick lists the snapshots and tags of a table, and reads only new snapshots.
     """
     keys = declaration.keys
     known_partitions = set(
@@ -180,7 +191,7 @@ def compare_table(
     live, tags = (table.snapshot_ids(), table.tag_names()) if table is not None else ([], [])
     state = states.get(declaration.name, {})
     seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
-    # Cursors of old kept marks of another kind: they tell nothing, and no commit is reported again.
+    # Cursors of earlier versions have other hashes. They are ignored, so that no commit is reported again.
     seen_commits = {
         key: mark for key, mark in seen_commits.items() if len(mark) == COMMIT_HASH_LENGTH
     }
@@ -205,7 +216,7 @@ def compare_table(
 
 
 def commit_hashes(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
-    """Return a mark of each of some commits, by id: after a rollback an id names another."""
+    """Return the hash of each commit by snapshot id."""
     return {
         snapshot_partition(snapshot.id): version_from_snapshot(snapshot).commit_hash
         for snapshot in read_snapshots(table, live)
@@ -215,9 +226,9 @@ def commit_hashes(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
 def unrecorded_snapshots(
     instance: dg.DagsterInstance, table: lsm.Table, fresh: Sequence[int]
 ) -> set[int]:
-    """Return new snapshots whose Dagster run still runs here: it records them itself.
+    """Return new snapshots of Dagster runs that are still running: the runs record them.
 
-    A run that was killed may be called running for ever, so it is believed for a few minutes only.
+    Dagster may show a killed run as running for ever. After RECORDING_MILLIS_MAX the sensor reports the snapshot.
     """
     snapshot_ids = set()
     for snapshot in read_snapshots(table, fresh):
@@ -231,7 +242,7 @@ def unrecorded_snapshots(
 
 
 def read_snapshots(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot]:
-    """Read snapshots; those that expire meanwhile are left out."""
+    """Return snapshots by id, without those that expire meanwhile."""
     snapshots = []
     for snapshot_id in snapshot_ids:
         with suppress(lsm.NotFoundError, lsm.ExpiredError):
@@ -242,7 +253,7 @@ def read_snapshots(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapsh
 def sync_events(
     instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan
 ) -> list[Event]:
-    """Return the events that a run would have recorded, had the commits been Dagster's."""
+    """Return the events that a Dagster run would have recorded for the commits of a plan."""
     keys = declaration.keys
     fresh = read_snapshots(table, plan.report_snapshots)
     events: list[Event] = []
@@ -257,7 +268,7 @@ def sync_events(
 
 
 def partition_requests(declaration: TableDeclaration, plan: SyncPlan) -> list[PartitionsRequest]:
-    """Return the changes to the table's two sets of partitions."""
+    """Return the requests that add and remove snapshot and tag partitions."""
     snapshots, tags = snapshot_partitions(declaration.keys), tag_partitions(declaration.keys)
     requests: list[PartitionsRequest] = []
     for definition, add, remove in (

@@ -1,4 +1,4 @@
-"""A tag per day, by schedule: adds the partition and asks for its materialisation."""
+"""The schedule that creates a tag every day."""
 
 from datetime import datetime
 
@@ -12,12 +12,12 @@ DAILY = "5 0 * * *"
 
 
 def tag_name(day: datetime) -> str:
-    """Spell the tag of a day: `2013-01-31`."""
+    """Return the name of a day's tag: `2013-01-31`."""
     return day.strftime("%Y-%m-%d")
 
 
 def tag_schedule(declaration: TableDeclaration) -> dg.ScheduleDefinition:
-    """Return the schedule that tags a table's newest snapshot every day; off until turned on."""
+    """Return the schedule that tags a table's newest snapshot every day. It starts stopped."""
     keys = declaration.keys
     tags = keys.asset(AssetKind.TAGS)
 

@@ -1,4 +1,4 @@
-"""Data versions that something outside of Dagster has moved: of a table, and of its asset's partitions."""
+"""Events for data versions, of a table and of its asset's partitions, that other clients have changed."""
 
 from typing import Any
 
@@ -26,12 +26,18 @@ def version_events(
     state: dict[str, Any],
     common_id: int = 0,
 ) -> list[dg.AssetMaterialization]:
-    """Return the table's data version, if something outside Dagster has moved it.
+    """Return events for the data versions that Dagster has not recorded.
 
-    Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
-    a partitioned asset those partitions move whose rows a commit has changed, and those whose
-    recorded commit is no longer part of the table. `state` remembers the version that was seen, and the
-    commit up to which it was looked for. `kept`: a commit that was there before, and still is.
+    Commits of other clients change versions, and so do a rollback, a fast-forward, a restore and a dropped or created
+    table. Partitions get an event if a commit has changed their rows, or if their recorded commit was rolled back.
+
+    Args:
+        instance: Dagster instance.
+        declaration: Declaration of the table.
+        table: The table; None if it was dropped.
+        lineage: Lineage of the catalog.
+        state: State of the sensor's cursor: the last seen data version, and the commit at which it was seen.
+        common_id: A snapshot that an earlier tick has seen and that was not rolled back; 0 if none is known.
     """
     seen_version, seen_commit = (
         parse_version(state.get(name, "")) for name in ("version", "looked")
@@ -53,6 +59,7 @@ def version_events(
     if not recorded.is_same(version):
         tags = inherited_tags(instance, declaration)
         events.append(table_event(declaration, table, version, tags=tags))
+    # A snapshot after the last seen commit proves nothing about commits before it.
     common_id = common_id if seen_commit is not None and common_id <= seen_commit.snapshot_id else 0
     new_versions = _changed_partition_versions(
         instance, declaration, table, lineage, seen_version, version, common_id
@@ -73,7 +80,7 @@ def _changed_partition_versions(
     common_id: int,
 ) -> dict[str, TableVersion]:
     recorded = recorded_partitions(instance, declaration)
-    # What came before a commit that is still part of the table is part of it as well.
+    # Commits before a live commit are live, too: recorded versions up to `common_id` need no check.
     is_live = seen_version is not None and not is_rolled_back(table, lineage, seen_version)
     common_id = seen_version.snapshot_id if seen_version is not None and is_live else common_id
     rolled_back = {

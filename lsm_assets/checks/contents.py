@@ -1,4 +1,4 @@
-"""The check on `snapshots`: what its data files hold is what was written, read page by page."""
+"""The check `contents` of the asset `snapshots`: data files, read page by page, have the rows that were written."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ CONTENTS = "contents"
 
 
 def contents_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
-    """Return the spec of the check; materialising a snapshot and the verify job make it."""
+    """Return the spec of the check. Materialising a snapshot and the verify job evaluate it."""
     return dg.AssetCheckSpec(
         name=CONTENTS,
         asset=declaration.keys.asset(AssetKind.SNAPSHOTS),
@@ -27,9 +27,13 @@ def contents_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
 def scrub(
     resource: LsmResource, table: lsm.Table, snapshot_id: int | None, *, incremental: bool
 ) -> VerifyReport:
-    """Read every page of every file that a snapshot (None: any snapshot or tag) names; on Spark, if that runs.
+    """Read every page of every data file, with the resource's executor.
 
-    `incremental`: without files that an earlier run has read and that have not changed since.
+    Args:
+        resource: The resource, for its executor.
+        table: The table.
+        snapshot_id: The snapshot whose files are read; None for all snapshots and tags.
+        incremental: Skip files that an earlier run has read and that have not changed since.
     """
     if resource.executor != "spark":
         return table.verify(snapshot_id=snapshot_id, deep=True, incremental=incremental)
@@ -41,7 +45,7 @@ def scrub(
 def contents_evaluation(
     declaration: TableDeclaration, report: VerifyReport
 ) -> dg.AssetCheckEvaluation:
-    """Judge what a scrub has found."""
+    """Return the evaluation of the check for a report."""
     return dg.AssetCheckEvaluation(
         asset_key=declaration.keys.asset(AssetKind.SNAPSHOTS),
         check_name=CONTENTS,
@@ -52,7 +56,7 @@ def contents_evaluation(
 
 
 def damage_text(name: str, report: VerifyReport) -> str:
-    """Return in a sentence what is damaged, which rows that concerns, and what to do."""
+    """Return a sentence with the damaged files, the affected rows and the remedy."""
     if report.is_clean:
         return f"{report.read_count} files read, {report.skipped_count} read before: all as written"
     files = report.damaged_files
@@ -63,7 +67,7 @@ def damage_text(name: str, report: VerifyReport) -> str:
 
 
 def damage_metadata(name: str, report: VerifyReport) -> Metadata:
-    """Return the damaged files with their rows and what still has them, and how to mend them."""
+    """Return metadata with the damaged files, their rows, other sources of these rows, and the remedy."""
     metadata: Metadata = {
         "lsm/files_read": dg.MetadataValue.int(report.read_count),
         "lsm/files_read_before": dg.MetadataValue.int(report.skipped_count),
@@ -82,7 +86,7 @@ def damage_metadata(name: str, report: VerifyReport) -> Metadata:
 
 
 def remedy(name: str, files: Sequence[DamagedFile]) -> str:
-    """Return the commands that mend damaged files."""
+    """Return the commands that repair damaged files."""
     restored = f"'lsm repair {name} restore' shows what gives their rows back, with --act does it"
     if all(file.sources for file in files):
         return f"{restored}."
@@ -91,7 +95,7 @@ def remedy(name: str, files: Sequence[DamagedFile]) -> str:
 
 
 def problem_list(problems: Sequence[str]) -> str:
-    """A Markdown list of what is wrong, cut to what can be drawn in place."""
+    """Return a Markdown list of problems that is short enough to be shown inline."""
     shown = [f"- {escape_html(problem[:180])}" for problem in problems[:5]]
     if len(problems) > len(shown):
         shown.append(f"- … {len(problems) - len(shown)} more")

@@ -1,4 +1,4 @@
-"""The checks of one table as Dagster runs them: on their own from the UI, or after a write."""
+"""The asset checks of one table, which users run from the UI or after a write."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ from lsm_engine import Snapshot
 
 
 def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition]:
-    """Return one op for the checks on the table and one for the check on its files."""
+    """Return one op for the checks of the table and one op for the check of its files."""
     keys, specs = declaration.keys, table_check_specs(declaration)
 
     @dg.multi_asset_check(
@@ -61,7 +61,7 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
 def _read_state(
     context: dg.AssetCheckExecutionContext, declaration: TableDeclaration
 ) -> tuple[lsm.Table, list[Snapshot]] | None:
-    """Return the table and its last snapshots; None while nothing has been committed to it."""
+    """Return the table and its last two snapshots; None without a snapshot."""
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     history = recent_snapshots(table, limit=2) if table is not None else []
     return (table, history) if table is not None and history else None

@@ -1,4 +1,4 @@
-"""The checks on a table: every file that its newest snapshot names exists, and its totals add up."""
+"""The checks of a table: all files of its newest snapshot exist, and the record counts are consistent."""
 
 import dagster as dg
 
@@ -14,7 +14,7 @@ TOTALS = "totals"
 
 
 def table_check_specs(declaration: TableDeclaration) -> list[dg.AssetCheckSpec]:
-    """Return the specs of the checks on a table."""
+    """Return the specs of the checks of a table."""
     table = declaration.keys.asset(AssetKind.TABLE)
     return [
         dg.AssetCheckSpec(
@@ -33,7 +33,7 @@ def table_check_specs(declaration: TableDeclaration) -> list[dg.AssetCheckSpec]:
 def references_result(
     declaration: TableDeclaration, table: lsm.Table, snapshot: Snapshot
 ) -> dg.AssetCheckResult:
-    """Follow every reference of `snapshot`."""
+    """Return the result of the check that every file of `snapshot` exists."""
     report = table.verify(snapshot_id=snapshot.id)
     clean_message = f"snapshot {snapshot.id} is whole"
     metadata = {} if report.is_clean else damage_metadata(declaration.name, report)
@@ -50,7 +50,7 @@ def references_result(
 def totals_result(
     declaration: TableDeclaration, snapshot: Snapshot, before: Snapshot | None, tree: TreeFacts
 ) -> dg.AssetCheckResult:
-    """Compare the record counts of a snapshot with its files, and with the snapshot before it."""
+    """Return the result of comparing the record counts of a snapshot with its files and with the previous snapshot."""
     problems = []
     if snapshot.total_record_count not in (None, tree.rows):
         problems.append(

@@ -1,4 +1,4 @@
-"""The check on `files`: every bucket is below the number of sorted runs at which writers wait."""
+"""The check of `files`: every bucket has fewer sorted runs than the number at which writers wait."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ SORTED_RUNS = "sorted_runs"
 
 
 def sorted_runs_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
-    """Return the spec of the check; the compaction's automation condition waits for its failure."""
+    """Return the spec of the check. Its failure triggers the automation condition of compactions."""
     return dg.AssetCheckSpec(
         name=SORTED_RUNS,
         asset=declaration.keys.asset(AssetKind.FILES),
@@ -30,9 +30,10 @@ def files_events(
     table: lsm.Table,
     snapshot: Snapshot,
 ) -> list[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """Return what new commits up to `snapshot` made of the files: the tree, and whether it is too deep.
+    """Return the event of the asset `files` and the evaluation of its check, after commits up to `snapshot`.
 
-    Where no compaction was ever due, also that: its asset would else look unfinished for ever.
+    A table without a due compaction also gets an event for its compaction asset. Without one the UI would show that
+    asset as never materialised.
     """
     inspection = inspect_table(table, snapshot)
     verdict = sorted_runs_evaluation(
@@ -54,7 +55,7 @@ def files_events(
 def sorted_runs_evaluation(
     declaration: TableDeclaration, tree: TreeFacts, *, stop_trigger: int
 ) -> dg.AssetCheckEvaluation:
-    """Judge a tree; made by the check itself, and by every run that changes files."""
+    """Return the evaluation of the check for LSM trees, for runs that change files."""
     result = sorted_runs_result(declaration, tree, stop_trigger=stop_trigger)
     return dg.AssetCheckEvaluation(
         asset_key=declaration.keys.asset(AssetKind.FILES),
@@ -69,7 +70,7 @@ def sorted_runs_evaluation(
 def sorted_runs_result(
     declaration: TableDeclaration, tree: TreeFacts, *, stop_trigger: int
 ) -> dg.AssetCheckResult:
-    """Judge a tree."""
+    """Return the result of the check for LSM trees."""
     full_buckets = [bucket for bucket in tree.buckets if bucket.runs >= stop_trigger]
     return dg.AssetCheckResult(
         asset_key=declaration.keys.asset(AssetKind.FILES),

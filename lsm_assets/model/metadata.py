@@ -393,7 +393,7 @@ def snapshot_links(keys: TableKeys, snapshot_id: int) -> str:
 def lineage_url(page_url: str, table: str, snapshot_id: int) -> str:
     """Return the URL of a snapshot on the lineage page."""
     name = quote(table, safe="")
-    # A server draws a page around this table and snapshot; the file has only the newest snapshots of all tables.
+    # A server draws a page of this table around this snapshot, however old it is.
     part = f"?table={name}&at={snapshot_id}" if page_url.endswith("/lineage") else ""
     return f"{page_url}{part}#{name}/{snapshot_id}"
 
