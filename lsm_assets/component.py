@@ -34,13 +34,14 @@ _TIMES: Mapping[str, Callable[..., dg.PartitionsDefinition]] = {
 
 
 def _resolve_type(context: dg.ResolutionContext, text: str) -> str:
-    type_of_text(text)  # raises, with what it may have meant
-    _field(text, text)  # raises for what would become another type
+    # Both raise with a suggestion. `dg check` shows the error at the line of the type.
+    type_of_text(text)
+    _field(text, text)
     return text
 
 
 def _option_strings(options: Mapping[str, Any]) -> dict[str, str]:
-    # YAML reads true and 2 as values of their own; table options are text.
+    # YAML parses true and 2 as a boolean and a number. Table options are strings.
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in options.items()
@@ -49,7 +50,7 @@ def _option_strings(options: Mapping[str, Any]) -> dict[str, str]:
 
 def _resolve_options(context: dg.ResolutionContext, options: dict[str, Any]) -> dict[str, str]:
     texts = _option_strings(context.resolve_value(options))
-    given_options(texts)  # raises, with what it may have meant
+    given_options(texts)  # raises, with a suggestion, for an unknown option or value
     return texts
 
 
@@ -328,6 +329,7 @@ def import_callable(path: str, role: str) -> Any:
     try:
         value = getattr(import_module(module), name, None)
     except ImportError as error:
+        # The message names the module that is missing, which may be one that the writer's module imports.
         raise InvalidInputError(
             f"module {module!r} of a {role} cannot be imported: {error}",
             kind=ErrorKind.INVALID_NAME,

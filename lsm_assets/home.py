@@ -38,6 +38,7 @@ def prepare_home(settings: Settings) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     shipped = files("lsm_assets").joinpath("dagster.yaml").read_text()
     for name, text in (("dagster.yaml", shipped), ("workspace.yaml", _WORKSPACE)):
+        # An existing file may have settings of the user.
         if not (home / name).exists():
             (home / name).write_text(text)
     return home

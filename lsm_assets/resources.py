@@ -148,6 +148,7 @@ class LsmResource(dg.ConfigurableResource):
         try:
             return self.catalog.table(name)
         except NotFoundError as error:
+            # A missing table is an answer. Any other missing file means damage, which must not create a new table.
             if error.kind in _ABSENT:
                 return None
             raise

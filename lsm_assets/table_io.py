@@ -88,6 +88,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         table = self.lsm.existing_table(table_keys(context.asset_key).name)
         if obj is None:
+            # Dagster records an event in any case. It gets the version that the partitions already have.
             self._keep_data_version(context, definition, keys, table)
             return
         rows = to_rows(obj, None if table is None else table.schema)
@@ -126,6 +127,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         templates = storage.templates(definition, keys, schema)
         row_filter, partitions = None, None
         if definition is not None and not keys:
+            # The mapping selects no partition of a table that exists: no rows, but with the table's columns.
             row_filter = pc.scalar(False)  # noqa: FBT003 -- a filter
         if templates is not None:
             row_filter = partition_filter(templates, keys, schema)

@@ -80,6 +80,7 @@ class WarehouseUnderTest:
 @contextmanager
 def warehouse_under_test(directory: str | Path | None = None) -> Iterator[WarehouseUnderTest]:
     """Yield a warehouse for tests, in `directory` or in a temporary directory."""
+    # Runs open the catalog by their own resource. They take this clock from the context variable.
     clock = SetClock()
     with TemporaryDirectory() as temporary, dg.DagsterInstance.ephemeral() as instance:
         settings = settings_from({WAREHOUSE: str(directory or temporary), EXECUTOR: "local"})

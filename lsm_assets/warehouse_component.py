@@ -182,6 +182,7 @@ def _read_declaration(
     try:
         table = catalog.table(name)
     except lsm.LsmError as error:
+        # One damaged table must not make the code location, with all other tables, fail to load.
         log.warning("%s is left out: it cannot be read: %s", name, error)
         return None
     return TableDeclaration(

@@ -56,6 +56,7 @@ def inspect_snapshots(
     )
     for snapshot in snapshots:
         report = _verify(context, table, snapshot, config, is_deep=is_deep)
+        # One evaluation per run: of the first damaged snapshot, else of the last one.
         if is_deep and (not report.is_clean or snapshot is snapshots[-1]):
             yield contents_evaluation(declaration, report)
         if not report.is_clean:
@@ -118,6 +119,7 @@ def _compact_manifests(
     """Compact the manifests of the newest snapshot if they are many, and record that commit."""
     count = table.system("manifests").num_rows
     newest, least = table.latest_snapshot(), table.options[core_options.MANIFEST_MERGE_MIN_COUNT]
+    # Older snapshots keep their manifests, as they are immutable.
     if newest is None or newest.id != snapshot.id or count < least:
         return
     user = f"dagster-{context.run.run_id}-{context.retry_number}"

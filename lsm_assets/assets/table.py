@@ -52,6 +52,7 @@ def write_table(
     for number, change in enumerate(to_changes(writer(context, table))):
         # The writer has pinned its inputs by the time it yields: only now are they known.
         inputs = run_inputs(context, declaration)
+        # Looked up again before each commit: a concurrent run may have committed since the writer read the changes.
         if feed_commit_user(change.properties) is not None:
             _require_unchanged_offset(context, table, change, commits)
         committed = _commit(context, declaration, table, change, number, inputs)

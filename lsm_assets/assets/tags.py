@@ -93,6 +93,7 @@ def _apply_action(
             _require_tag(declaration, table, name)
             return table.replace_tag(name, config.snapshot_id, config.retained)
         case TagAction.EXTEND:
+            # The engine sets a lifetime only with a tag's snapshot: replace the tag by itself.
             pinned = _require_tag(declaration, table, name).snapshot.id
             return table.replace_tag(name, pinned, config.retained)
         case _:

@@ -97,6 +97,7 @@ def plan_expiry(
         metadata = retention_metadata(table.simulate_retention())
         report = table.expire_snapshots(dry_run=True)
     finally:
+        # A dry run changes nothing, also if the plan fails.
         if dry_run and planned != previous:
             table.reset_consumer(CONSUMER, previous)
     if required is not None:

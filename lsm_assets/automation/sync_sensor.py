@@ -150,6 +150,7 @@ def sync_table(
     lsm_resource = context.resources.lsm
     table = lsm_resource.existing_table(declaration.name)
     events: list[Event] = []
+    # A table that never existed has nothing to report. One that a tick has seen was dropped, which is reported.
     if table is None and declaration.name not in states:
         return [], SyncPlan()
     seen_commits = states.get(declaration.name, {}).get("commits", {})
@@ -160,6 +161,7 @@ def sync_table(
         catalog.record_commits(declaration.name, plan.report_snapshots)
         events += sync_events(context.instance, declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
+    # A running run reports the versions of its commits itself, with inputs that the sensor does not know.
     if not plan.is_recording:
         common_id = max(
             (int(key) for key, _ in seen_commits.items() & state["commits"].items()), default=0
@@ -262,6 +264,7 @@ def sync_events(
     if fresh:
         events += files_events(instance, declaration, table, fresh[-1])
     for name in plan.report_tags:
+        # A tag may be deleted since the plan was made. The next tick removes its partition.
         with suppress(lsm.NotFoundError):
             events.append(tag_event(table, keys, table.tag(name)))
     return events

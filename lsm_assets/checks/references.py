@@ -58,6 +58,7 @@ def totals_result(
             f"its files hold {tree.rows}"
         )
     counts = [snapshot.total_record_count, snapshot.delta_record_count]
+    # Other clients may leave counts out, and the previous snapshot may have expired: then only the files count.
     if before is not None and before.id == snapshot.id - 1:
         counts.append(before.total_record_count)
         known_counts = [count for count in counts if count is not None]

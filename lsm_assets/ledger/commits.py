@@ -166,6 +166,7 @@ def lineage_commits(
             with_keys=is_first,
         )
     except NotFoundError:
+        # The lineage does not know the table: no expired commit of it was recorded.
         return []
     commits = []
     for number, group in groupby(changes.to_pylist(), key=lambda row: int(row["snapshot_id"])):

@@ -122,11 +122,13 @@ def _commits_newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commi
         try:
             page = lineage.snapshots(TableName.parse(table.name), upto=newest, limit=_PAGE_SIZE)
         except NotFoundError:
+            # The lineage does not know the table, and older commits have expired: the offset may be in one of them.
             yield None
             return
         ids = page["snapshot_id"].to_numpy()
         contiguous_count = int((ids == newest - np.arange(len(ids))).cumprod().sum())
         page = page.slice(0, contiguous_count)
+        # Filtered in Arrow: of thousands of commits only a few have an offset or are overwrites.
         has_offset = pc.match_substring(page["properties"], OFFSET_PROPERTY)
         overwrites = pc.equal(page["commit_kind"], CommitKind.OVERWRITE.value)
         for row in page.filter(pc.or_kleene(has_offset, overwrites)).to_pylist():

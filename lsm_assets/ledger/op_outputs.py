@@ -109,11 +109,13 @@ def load_output(context: dg.InputContext, resource: LsmResource) -> Any:
     )
     remedy = f"Run {writer} again, then this one."
     annotation, table = context.dagster_type.typing_type, resource.existing_table(keys.name)
+    # The output was None and no table existed. A table that was dropped since is an error instead.
     if table is None and event_metadata is not None and recorded is None:
         return empty_rows(annotation)
     if table is None:
         raise dg.Failure(f"There is no table {keys.name}. {remedy}")
     newest, schema = table.latest_snapshot(), table.schema.arrow
+    # Without a recorded commit the newest one is pinned, so that the page of the step says what was read.
     if recorded is None and newest is not None:
         recorded = version_from_snapshot(newest)
     templates, row_filter, layout = _run_templates(storage, step, schema), None, None

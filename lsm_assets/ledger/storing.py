@@ -97,6 +97,7 @@ def write_rows(
     templates, keys = request.templates, request.keys
     if templates is not None:
         require_whole_days(templates, keys, declaration.schema)  # before anything is written
+    # An overwrite must not delete rows of other partitions: it is refused before anything is written.
     if keys and storage.mode is WriteMode.OVERWRITE:
         _require_partitions(declaration, templates, keys, step.instance)
     table = _prepare_table(resource, declaration, storage, table)

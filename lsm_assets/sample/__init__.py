@@ -1,1 +1,1 @@
-"""The sample: the flights that left New York in 2013, replayed as operations data arrives in life."""
+"""The sample: flights that left New York in 2013, replayed in the order in which their data would have arrived."""

@@ -1,4 +1,4 @@
-"""The sample's tables as assets: what each one's writer does."""
+"""The assets of the sample's tables, with their writers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ from lsm_assets.sample.totals import (
 from lsm_engine.spark import lookup_join, read_dataframe
 
 ONE_RUN = dg.BackfillPolicy.single_run()
-"""A backfill of many days is one run: one Spark session, one look at the source."""
+"""A backfill of many days is one run, so that Spark starts once and the source is read once."""
 
 
 def sample_assets() -> tuple[LsmTableAssets, ...]:
@@ -71,12 +71,12 @@ def sample_assets() -> tuple[LsmTableAssets, ...]:
 
 
 def run_days(context: dg.AssetExecutionContext) -> list[date]:
-    """Return the days that a run is about, in order."""
+    """Return the days of a run's partitions, in order."""
     return sorted(date.fromisoformat(key) for key in context.partition_keys)
 
 
 def write_flights(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Upsert]:
-    """Correct what came late for the days before, then replay the run's days."""
+    """Yield late corrections of earlier days, then the changes of the run's days."""
     days = run_days(context)
     corrected = _corrections(context, table, days)
     for change in [*corrected, *replay(days)]:
@@ -86,7 +86,7 @@ def write_flights(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterat
 def _corrections(
     context: dg.AssetExecutionContext, table: lsm.Table, days: Sequence[date]
 ) -> list[Upsert]:
-    """Return corrections of flights that are in the table, found by its bloom index."""
+    """Return corrections of flights that are in the table. The table's bloom index locates them."""
     late = late_corrections(days)
     if not late.num_rows:
         return []
@@ -108,14 +108,14 @@ def _corrections(
 
 
 def write_weather(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
-    """Insert the hours of the run's days."""
+    """Return the weather of the run's days."""
     days, hours = run_days(context), read_source("weather")
     rows = cast_columns(pa.concat_tables(rows_of_day(hours, day) for day in days), WEATHER.schema)
     return Upsert(rows=_to_executor(context, rows), label=_days_label("hours", days))
 
 
 def write_carrier_days(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
-    """Compute figures from the states of flights and airlines that this run is recorded to read."""
+    """Compute delay figures from flights and airlines, at the versions that Dagster has recorded as inputs."""
     resource: LsmResource = context.resources.lsm
     days = run_days(context)
     months = [{"month": month} for month in sorted({day.month for day in days})]
@@ -144,7 +144,12 @@ def _totals_writer(
     aggregate: Callable[[pa.Table], pa.Table],
     finish: Callable[[dg.AssetExecutionContext, pa.Table], Any] | None = None,
 ) -> Writer:
-    """Return the writer of a table that is fed from what changed in flights."""
+    """Return the writer of a table that applies the changes of flights.
+
+    Args:
+        aggregate: Computes rows from changes.
+        finish: Completes these rows; by default they are only handed to the executor.
+    """
 
     def write(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Upsert]:
         flights = FLIGHTS.keys.asset(AssetKind.TABLE)
@@ -165,7 +170,7 @@ def _feed_label(changes: Changes) -> str:
 
 
 def _with_names(context: dg.AssetExecutionContext, sightings: pa.Table) -> Any:
-    """Return first sightings with names, looked up by key in the states that this run reads."""
+    """Return first sightings with names of airlines and aircraft, joined by key at the recorded inputs."""
     resource: LsmResource = context.resources.lsm
     airlines = pinned_table(context, AIRLINES.keys.asset(AssetKind.TABLE))
     planes = pinned_table(context, PLANES.keys.asset(AssetKind.TABLE))
@@ -180,7 +185,7 @@ def _with_names(context: dg.AssetExecutionContext, sightings: pa.Table) -> Any:
 
 
 def _to_executor(context: dg.AssetExecutionContext, rows: pa.Table) -> Any:
-    """Return rows as a DataFrame where Spark does the work."""
+    """Return rows as a DataFrame if the executor is Spark."""
     resource: LsmResource = context.resources.lsm
     return resource.spark.createDataFrame(rows) if resource.executor == "spark" else rows
 

@@ -1,4 +1,4 @@
-"""What the columns of the sample hold, by name: most stand in several of its tables, and mean the same there."""
+"""Comments of the sample's columns by name. Most columns are in several tables, with the same meaning."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The sample as one code location."""
+"""The definitions of the sample's code location."""
 
 import dagster as dg
 
@@ -11,7 +11,7 @@ from lsm_assets.warehouse_component import warehouse_definitions
 
 
 def sample_definitions(settings: Settings) -> dg.Definitions:
-    """Return the sample's tables with one upkeep and the page of their health, its jobs, and the release of airports."""
+    """Return the sample's tables with one set of sensors and jobs, its own jobs, and the release of airports."""
     page = lineage_page_job()
     own = dg.Definitions(
         assets=[airports_release],

@@ -26,7 +26,7 @@ FLIGHT_COLUMNS = (
 
 
 def days_filter(days: Sequence[date]) -> lsm.Predicate:
-    """Return the filter that flights of these days pass; partitions of other months are pruned."""
+    """Return the filter of the flights of some days. It prunes partitions of other months."""
     months = sorted({day.month for day in days})
     per_month = (
         (lsm.col("month") == month)
@@ -37,7 +37,7 @@ def days_filter(days: Sequence[date]) -> lsm.Predicate:
 
 
 def carrier_days(flights: pa.Table, airlines: pa.Table) -> pa.Table:
-    """Return the rows of the carrier_days table that `flights` amount to."""
+    """Return the rows of the table carrier_days for some flights."""
     figures = flights.group_by(["year", "month", "day", "carrier"]).aggregate(
         [
             ("dep_time", "count"),

@@ -1,4 +1,4 @@
-"""The sample's jobs: reference tables, days of operations, and what their changes feed."""
+"""The sample's jobs: load reference tables, replay days, apply changes of flights to totals."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ FEED_JOB = "feed_totals"
 
 
 def sample_jobs() -> list[Any]:
-    """Return the jobs that the entry point runs; the UI offers them as well."""
+    """Return the jobs that `lsm-sample` runs. Users can also run them from the UI."""
     references = [table.keys.asset(AssetKind.TABLE) for table in REFERENCE_TABLES]
     operations = [table.keys.asset(AssetKind.TABLE) for table in (WEATHER, FLIGHTS, CARRIER_DAYS)]
     fed = [table.keys.asset(AssetKind.TABLE) for table in FED_TABLES]

