@@ -39,7 +39,7 @@ from lsm_engine.table.forget.traces import emptied_partitions
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire, expire_changelogs, trash
 from lsm_engine.table.history.orphans import remove_orphans
-from lsm_engine.table.tags.tag import kept
+from lsm_engine.table.tags.tag import is_there, kept
 
 log = logging.getLogger(__name__)
 _NO_LIMIT = 1 << 40
@@ -184,6 +184,8 @@ def _expire_below(
     line: TableSession, quiet: TableSession, kept: Snapshot, scope: ForgetScope
 ) -> None:
     """Take every snapshot below one, once no consumer needs its changes."""
+    if not is_there(line, kept):
+        raise _rolled_back(line, kept)
     behind = [] if scope.move_consumers else consumers_behind(line, until=kept.id)
     if behind:
         raise CommitConflictError(
@@ -195,11 +197,22 @@ def _expire_below(
         )
     for consumer in line.consumers.list():
         line.consumers.advance(consumer.name, kept.id)
-    count = (line.snapshots.latest_id() or kept.id) - kept.id + 1
+    count = (line.snapshots.latest_id() or 0) - kept.id + 1
+    if count < 1:
+        raise _rolled_back(line, kept)
     retention = Retention(
         retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=_NO_LIMIT
     )
     expire.expire(quiet, retention, dry_run=False)
+
+
+def _rolled_back(line: TableSession, snapshot: Snapshot) -> CommitConflictError:
+    return CommitConflictError(
+        "the table was rolled back meanwhile, and older snapshots may hold the keys again; run it again, which "
+        "plans anew",
+        snapshot_id=snapshot.id,
+        branch=shown(line),
+    )
 
 
 def _for_good(session: TableSession) -> TableSession:

@@ -808,3 +808,33 @@ def test_a_tag_that_names_the_key_itself_is_reported(catalog: lsm.Catalog, tmp_p
     assert table.forget([{"k": PERSON}], False, **AT_ONCE).is_clean
     lineage = [path for path in files_with(tmp_path, TEXT) if not path.startswith("c.db")]
     assert not lineage
+
+
+@pytest.mark.parametrize("commits_again", [False, True])
+def test_a_rollback_beside_forget_is_a_conflict_and_the_next_forget_finishes(
+    monkeypatch: pytest.MonkeyPatch, commits_again: bool
+) -> None:
+    story = Story()
+    for number in range(4):
+        story.put(k1=f"a{number}", k2="b")
+    newest = story.table.snapshot_ids()[-1]
+    expire_below = forgetting._expire_below
+
+    def roll_back_before(*args: Any) -> None:
+        story.reopened().rollback_to(newest - 1)
+        for number in range(3 * commits_again):
+            story.put(k3=f"c{number}")
+        expire_below(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forgetting, "_expire_below", roll_back_before)
+        with pytest.raises(lsm.CommitConflictError, match="rolled back"):
+            story.reopened().forget([{"id": 1}], dry_run=False, **AT_ONCE)
+    assert story.rows().get(2) == "b"
+    story.clock.advance(1000)
+    proof = story.reopened().forget([{"id": 1}], dry_run=False, **AT_ONCE).proof
+    assert proof is not None
+    assert proof.traces == (), proof
+    assert 1 not in story.rows()
+    assert story.rows() == {2: "b", **({3: "c2"} if commits_again else {})}
+    story.check()
