@@ -15,7 +15,8 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
-from lsm_engine.codec.documents import encode_snapshot
+from lsm_engine.codec.documents import decode_snapshot, encode_snapshot
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import LATEST, TablePaths
 from lsm_engine.io.together import behind
@@ -35,7 +36,7 @@ from lsm_engine.plan.live_snapshots import (
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rollback_seal import leads_to, takes_first
 from lsm_engine.store.newest import NewestSnapshot
-from lsm_engine.store.publishing import published
+from lsm_engine.store.publishing import deleted, published, replaced
 from lsm_engine.store.snapshot_files import (
     found_snapshot,
     ids_of,
@@ -399,6 +400,37 @@ class SnapshotStore(SnapshotHints):
     def delete_state(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file unless its id is another's by now; False if it was not there."""
         return self._is_there(snapshot) and self.delete(snapshot.id)
+
+    def delete_unchanged(self, snapshot: Snapshot) -> bool:
+        """Delete a snapshot's file if it still is what was read; False, and no change, otherwise."""
+        path = self._paths.snapshot_file(snapshot.id)
+        content = self._content_of(path)
+        if content is None or decode_snapshot(content, file_name=path) != snapshot:
+            return False
+        self._newest.forget()
+        return deleted(self._file_io, path, expected=content)
+
+    def give_back(self, snapshot: Snapshot) -> bool:
+        """Create a snapshot's file, or replace that of the same commit; False if another commit has its id."""
+        path, data = self._paths.snapshot_file(snapshot.id), encode_snapshot(snapshot)
+        for _ in range(_RACES):
+            if published(self._file_io, path, data):
+                return True
+            content = self._content_of(path)
+            if content is None:
+                continue  # deleted since
+            if not same_state(decode_snapshot(content, file_name=path), snapshot):
+                return False
+            if replaced(self._file_io, path, data, expected=content):
+                return True
+        return False
+
+    def _content_of(self, path: str) -> bytes | None:
+        self._file_io.forget_gathered([path])
+        try:
+            return self._file_io.read(path, length=READ_MAX)
+        except NotFoundError:
+            return None
 
     def delete_there(self, snapshot_id: int) -> None:
         """Delete a snapshot file that is known to be there."""

@@ -19,6 +19,7 @@ from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import (
     IDENTIFIER,
     SHAPE,
+    TRASH,
     USER,
     WRITE_ONLY,
     acting,
@@ -316,6 +317,46 @@ def test_a_verification_of_what_changes_finds_nothing_wrong(theirs: Act, extent:
         theirs,
         check,
         orphans=theirs is roll_back,
+    )
+
+
+def undo(table: Table) -> object:
+    return table.undo_maintenance()
+
+
+@EXTENTS
+def test_an_expiry_into_the_trash_and_its_undo(extent: str) -> None:
+    """What was given back is there: the expiry deletes no snapshot that has come back."""
+    before = view(disk_with(write_and_compact, TRASH)).snapshots
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        assert not isinstance(ours_came, LsmError) or isinstance(ours_came, CommitConflictError)
+        if isinstance(theirs_came, LsmError):  # nothing was in the trash yet
+            assert isinstance(theirs_came, NotFoundError)
+        else:
+            assert view(disk).snapshots == before
+        table = open_again(disk, first_id=900_000)
+        table.upsert(rows(50, 1, "later"))
+        expire_most(table)
+
+    every_schedule(extent, write_and_compact, expire_most, undo, check, orphans=True, layout=TRASH)
+
+
+def untag_into_trash(table: Table) -> object:
+    return table.delete_tag("kept")
+
+
+@EXTENTS
+def test_a_deletion_of_a_tag_into_the_trash_and_its_undo(extent: str) -> None:
+    """The tag is there, or in the trash."""
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        assert not isinstance(ours_came, LsmError)
+        table = open_again(disk, first_id=900_000)
+        assert "kept" in table.tag_names() or len(table.trash()) == 1
+
+    every_schedule(
+        extent, write_and_compact, untag_into_trash, undo, check, orphans=True, layout=TRASH
     )
 
 

@@ -1,6 +1,7 @@
 """The trash: give back what maintenance took, or let it go for good."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
@@ -14,6 +15,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.trash import TrashStore
@@ -21,6 +23,9 @@ from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.orphans import reachable_paths, root_paths
 from lsm_engine.table.tags.roots import Roots
+
+GIVEN_BACK = "lsm.given-back"
+"""Property of a snapshot that came back from the trash: an id, another one each time."""
 
 
 @record
@@ -68,30 +73,45 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
             raise AlreadyExistsError(
                 f"tag {tag.name!r} was made anew since; rename it first", tag=tag.name
             )
+    if not one.was_rolled_back:
+        # Also those that are there: the expiry that takes them may go on.
+        order = one.snapshots[::-1]
     for snapshot in order:
         _give_back(branch, snapshot)
     if order:
-        branch.snapshots.announce(max(order, key=lambda one: one.id))
+        branch.snapshots.announce(max(order, key=lambda snapshot: snapshot.id))
         oldest = branch.snapshots.stable_listing()[0].id
         branch.snapshots.hint_earliest(oldest)
     for changelog in one.changelogs:
         branch.changelogs.publish(changelog)
     for tag in one.tags:
-        if branch.tags.find(tag.name) is None:
-            branch.tags.create(tag, numeric=True)
+        _give_tag_back(branch, tag)
         _notify_tagged(session, one, tag.name)
     trash_of(session).delete(one.name)
     return one
 
 
 def _give_back(branch: TableSession, snapshot: Snapshot) -> None:
-    there = branch.snapshots
-    if not there.publish_only(snapshot) and not same_state(there.find(snapshot.id), snapshot):
+    """Create a snapshot file again, with a property that sets it apart from the one that was taken.
+
+    So the maintenance that took it, if it goes on, deletes nothing of what is back.
+    """
+    properties = {**(snapshot.properties or {}), GIVEN_BACK: branch.ids.new_id()}
+    if not branch.snapshots.give_back(replace(snapshot, properties=properties)):
         raise CommitConflictError(
             f"another file has the name of snapshot {snapshot.id}; remove orphan files, which takes "
             "what never counted, and undo again",
             snapshot_id=snapshot.id,
         )
+
+
+def _give_tag_back(branch: TableSession, tag: Tag) -> None:
+    """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
+    back = replace(tag, id=branch.ids.new_id())
+    there = branch.tags.find(tag.name)
+    if there is not None and there == tag and branch.tags.replace(there, back) is not None:
+        return
+    branch.tags.create(back, numeric=True)
 
 
 def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 from lsm_engine.base import core_options
+from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import DeadFile, ExpirePlan
 from lsm_engine.store.snapshot_removal import delete_states
@@ -33,11 +34,10 @@ def carry_out(
     """
     _keep_changelogs(session, plan)
     kept = keep_in_trash(session, plan)
-    for tag in plan.tags:
-        if not session.tags.delete(tag):
-            if kept is not None:
-                TrashStore(session.file_io, session.paths).delete(kept.name)
-            return False
+    if not all(map(session.tags.delete, plan.tags)):
+        if kept is not None:
+            TrashStore(session.file_io, session.paths).delete(kept.name)
+        return False
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
@@ -50,7 +50,9 @@ def carry_out(
         if not kept:
             directories.update(_delete_files(session, plan))
 
-    if sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
+    if kept is not None:
+        _delete_recorded(session, plan)
+    elif sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
         delete_files()
         delete_states(session.file_io, session.snapshots, plan.expired)
     else:
@@ -62,6 +64,23 @@ def carry_out(
             session.file_io.remove_empty_directory(directory)
     notify_removed(session, plan, kind)
     return True
+
+
+def _delete_recorded(session: TableSession, plan: ExpirePlan) -> None:
+    """Delete the snapshot files that a record of the trash holds, each only as it was read.
+
+    What is given back meanwhile has another content. Raises CommitConflictError then.
+    """
+    for snapshot in plan.expired:
+        if session.snapshots.delete_unchanged(snapshot):
+            continue
+        if session.snapshots.find_now(snapshot.id) is not None:  # and not deleted by another expiry
+            raise CommitConflictError(
+                f"snapshot {snapshot.id} was given back from the trash while it expired; nothing more was "
+                "deleted, expire again if it is to go",
+                snapshot_id=snapshot.id,
+                table=session.name,
+            )
 
 
 def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
