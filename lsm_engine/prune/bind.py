@@ -125,9 +125,11 @@ def _compared_float(
 
 
 def _among(given: where.Among, field: pa.Field, *, negated: bool) -> bound.Predicate:
-    # Arrow finds NaN in a set; SQL, where it equals nothing, does not.
     ours = given.null_is is None
-    values = _values(given.values, field) if ours else given.values
+    values = _values(given.values, field)
+    if not ours and pa.types.is_floating(field.type) and _has_nan(given.values):
+        # Arrow finds NaN in a set; SQL, where it equals nothing, does not.
+        values = pa.concat_arrays([values, pa.array([float("nan")], values.type)])
     found: bound.Predicate = bound.IsIn(
         column=field.name, values=values, null_matches=given.null_is is True
     )
@@ -159,6 +161,12 @@ def _values(given: object, field: pa.Field) -> pa.Array:
             if isinstance(test, bound.Compare):
                 held.append(test.value)
     return pa.array(held, kind)
+
+
+def _has_nan(given: object) -> bool:
+    values = given if isinstance(given, pa.Array) else _array(given)
+    assert values is not None, "numbers of one type"
+    return bool(pc.any(pc.is_nan(values)).as_py())
 
 
 def _array(given: object) -> pa.Array | None:

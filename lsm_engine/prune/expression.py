@@ -101,11 +101,11 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
             "name the columns of a filter instead of numbering them", filter=str(expression)
         )
     _require_evaluable(expression, schema)
-    _require_exact_sets(expression, schema)
     read = _read(expression, schema)
     tree = bind(read, schema)
     if is_known(read):
         return tree
+    _require_exact_sets(expression, schema)
     columns = tuple(_columns(expression, schema, schema.names))
     return all_of([tree, Opaque(columns=columns, expression=expression)])
 

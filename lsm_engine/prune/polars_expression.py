@@ -90,8 +90,9 @@ def _value(literal: Any, kind: pa.DataType) -> object:
             return flag
         case {"Scalar": {"Date": int(days)}} if pa.types.is_date32(kind):
             return _EPOCH + timedelta(days=days)
-        case {"Scalar": {"Decimal": [int(digits), _, int(scale)]}} if pa.types.is_decimal(kind):
-            return Decimal(digits).scaleb(-scale)
+        case {"Scalar": {"Decimal": [int(unscaled), _, int(scale)]}} if pa.types.is_decimal(kind):
+            # Arithmetic of decimals would round to 28 digits.
+            return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
         case {"Scalar": {"Datetime": [int(count), "Microseconds", None]}}:
             plain = pa.types.is_timestamp(kind) and kind.tz is None
             return pa.scalar(count, pa.timestamp("us")) if plain else None

@@ -131,8 +131,7 @@ class _Reader:
         # A null in the set: whether Arrow matches it is not written down.
         if not isinstance(column, where.Column) or len(values) < len(options) or _NULL in values:
             return where.Unknown()
-        kind = self._schema.field(column.name).type
-        return where.Among(column=column.name, values=_array(values, kind), null_is=False)
+        return where.Among(column=column.name, values=tuple(values), null_is=False)
 
     def _starts_with(self, call: Message, arguments: list[Message]) -> where.Predicate:
         column, prefix = map(self._operand, arguments)
@@ -164,14 +163,6 @@ class _Reader:
     def _arguments(self, call: Message) -> list[Message]:
         values = (_message(argument).get(3) for argument in call.get(4, ()))
         return [_message(value[0]) for value in values if value]
-
-
-def _array(values: list[object], kind: pa.DataType) -> pa.Array:
-    """The values of a set in the column's own type; raises pyarrow.ArrowInvalid if it cannot hold one."""
-    if not pa.types.is_temporal(kind):
-        return pa.array(values, kind)
-    held = [value.cast(kind) for value in values if isinstance(value, pa.Scalar)]
-    return pa.array(held, kind)
 
 
 def _literal(message: Message) -> _Literal | None:

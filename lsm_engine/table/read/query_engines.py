@@ -1,24 +1,20 @@
 """Lazy reads by polars and DuckDB: columns, filters and limits of their queries reach the scan.
 
 Where nothing has to be merged, they get the Parquet files themselves, and read them as any others: with
-their own threads and statistics, and without the checksums of pages.
+their own threads and statistics, and without the checksums of pages. That is so only for columns on which
+an engine answers alike from files and from rows in memory; tests/engines compares them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
-from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.polars_expression import polars_predicate
-from lsm_engine.prune.predicate import And, Compare, Comparison, Opaque, Or, Predicate
-from lsm_engine.prune.where import Filter
 from lsm_engine.table.read.arrow_dataset import ArrowDataset
 from lsm_engine.table.read.raw_files import RawFile
 from lsm_engine.table.read.scan import Scan
@@ -33,13 +29,12 @@ _FILES_KNOWN = 1024
 _FILES_MAX = 64
 """Files up to which polars reads each by itself, without its replaced rows."""
 _ROWS_AT_ONCE = 1 << 20
-_ABOVE = (Comparison.GREATER, Comparison.GREATER_EQUAL)
 
 
 def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     """Return the rows of a scan as a polars LazyFrame; UnsupportedError where polars is not installed."""
     polars = _installed("polars")
-    files = scan.parquet_files()
+    files = scan.parquet_files() if _polars_takes_files(scan.schema) else None
     if files and _polars_reads(files[0].path, scan.schema):
         paths = [file.path for file in files]
         raw: pl.LazyFrame = polars.scan_parquet(paths, glob=False).select(scan.schema.names)
@@ -78,7 +73,7 @@ def _files_less_replaced(
     scan: Scan, narrowed: Callable[[], Scan], limit: int | None, predicate: Any
 ) -> tuple[RawFile, ...] | None:
     """Return the files of a scan, if what to leave out is known, or worth to be found out for this read."""
-    if scan.replaced is None:
+    if scan.replaced is None or not _polars_takes_files(scan.schema):
         return None
     files = scan.parquet_files(scan.replaced)
     if files is None and limit is None and (predicate is None or narrowed().reads_all):
@@ -155,6 +150,11 @@ def _polars_schema(schema: pa.Schema) -> Any:
     return import_module("polars").from_arrow(schema.empty_table()).schema
 
 
+def _polars_takes_files(schema: pa.Schema) -> bool:
+    """Whether polars filters files with such columns: on a TIME column it panics, or finds nothing."""
+    return not any(_holds(pa.types.is_time, column.type) for column in schema)
+
+
 @lru_cache(maxsize=_FILES_KNOWN)
 def _polars_reads(file: str, schema: pa.Schema) -> bool:
     """Whether polars makes columns of a file what it makes of Arrow data of `schema`."""
@@ -193,21 +193,59 @@ def duckdb_relation(
         and _duckdb_reads(files[0].path, scan.schema)
         and (all(file.deleted is None for file in files) or _duckdb_counts(files))
     ):
-        return _duckdb_rows(at, files, scan.schema.names)
-    made: duckdb.DuckDBPyRelation = at.from_arrow(
-        ArrowDataset(scan.schema, partial(_read_for_duckdb, scan))
-    )
+        return _duckdb_rows(at, files, scan.schema)
+    rows = at.from_arrow(ArrowDataset(scan.schema, scan.narrowed))
+    made: duckdb.DuckDBPyRelation = rows.select(*_duckdb_columns(scan.schema))
     return made
 
 
+def _duckdb_columns(schema: pa.Schema) -> list["duckdb.Expression"]:
+    """Return the columns of a relation; of those that only DuckDB filters rightly, expressions with the same values.
+
+    Statistics of files, and pyarrow, leave out NaN, which to DuckDB is equal to itself and above every number. Of times in
+    nanoseconds it hands down microseconds. A filter on an expression reaches neither files nor pyarrow.
+    """
+    engine = import_module("duckdb")
+
+    def column(field: pa.Field) -> "duckdb.Expression":
+        stored = engine.ColumnExpression(field.name)
+        if pa.types.is_floating(field.type):
+            # The constant is NaN, so that DuckDB does not take the bounds of the file for those of the values.
+            nan = engine.ConstantExpression("nan").cast(_DUCKDB_FLOATS[field.type])
+            is_nan = engine.FunctionExpression("isnan", stored)
+            return engine.CaseExpression(is_nan, nan).otherwise(stored).alias(field.name)
+        if _holds(_is_in_nanoseconds, field.type) or _holds(pa.types.is_floating, field.type):
+            nothing = engine.ConstantExpression(None)
+            return (
+                engine.CaseExpression(stored.isnull(), nothing).otherwise(stored).alias(field.name)
+            )
+        return stored
+
+    return [*map(column, schema)]
+
+
+_DUCKDB_FLOATS = {pa.float32(): "FLOAT", pa.float64(): "DOUBLE"}
+
+
+def _is_in_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def _holds(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """Whether a type, or one inside of it, is such a type."""
+    parts = (kind.field(at).type for at in range(kind.num_fields))
+    return is_such(kind) or any(_holds(is_such, part) for part in parts)
+
+
 def _duckdb_rows(
-    at: "duckdb.DuckDBPyConnection", files: Sequence[RawFile], names: Sequence[str]
+    at: "duckdb.DuckDBPyConnection", files: Sequence[RawFile], schema: pa.Schema
 ) -> "duckdb.DuckDBPyRelation":
     """Return the rows of files that nothing replaces, as DuckDB reads them: with a bit for each row that stays."""
     engine = import_module("duckdb")
-    columns = [*map(engine.ColumnExpression, names)]
+    columns = _duckdb_columns(schema)
     if all(file.deleted is None for file in files):
-        return at.read_parquet([file.path for file in files]).select(*columns)
+        stored = at.read_parquet([file.path for file in files], hive_partitioning=False)
+        return stored.select(*columns)
     counts = np.array([file.row_count for file in files])
     firsts = np.cumsum(counts) - counts
     stays = np.ones(counts.sum(), np.bool_)
@@ -251,7 +289,9 @@ def _duckdb_numbers(file: str) -> bool:
             alone.sql(_COUNTED.format(_sql_text(file)))
         except engine.BinderException:  # an older version
             return False
-        named = {name.lower() for name in alone.read_parquet([file]).columns}
+        named = {
+            name.lower() for name in alone.read_parquet([file], hive_partitioning=False).columns
+        }
         return not named & {"file_index", "file_row_number"}
 
 
@@ -268,30 +308,11 @@ def _duckdb_reads(file: str, schema: pa.Schema) -> bool:
     """Whether DuckDB makes columns of a file what it makes of Arrow data of `schema`."""
     engine = import_module("duckdb")
     with engine.connect() as alone:
-        raw = alone.read_parquet([file]).select(*map(engine.ColumnExpression, schema.names))
+        raw = alone.read_parquet([file], hive_partitioning=False).select(
+            *map(engine.ColumnExpression, schema.names)
+        )
         made = alone.from_arrow(schema.empty_table())
         return bool((raw.columns, raw.types) == (made.columns, made.types))
-
-
-def _read_for_duckdb(
-    scan: Scan, columns: Sequence[str] | None, where: Filter | None, limit: int | None
-) -> Scan:
-    """Return what DuckDB asks for. To it NaN is above every number; the filter it hands down forgets that."""
-    if where is not None:
-        where = to_expression(_with_nan(tree_of(where, scan.schema), scan.schema))
-    return scan.narrowed(columns, where, limit)
-
-
-def _with_nan(predicate: Predicate, schema: pa.Schema) -> Predicate:
-    if isinstance(predicate, And | Or):
-        parts = tuple(_with_nan(part, schema) for part in predicate.parts)
-        return replace(predicate, parts=parts)
-    if not isinstance(predicate, Compare) or predicate.comparison not in _ABOVE:
-        return predicate
-    column = predicate.column
-    if not pa.types.is_floating(schema.field(column).type):
-        return predicate
-    return Or(parts=(predicate, Opaque(columns=(column,), expression=pc.is_nan(pc.field(column)))))
 
 
 def _installed(name: str) -> Any:

@@ -10,6 +10,7 @@ import datafusion
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
@@ -311,3 +312,101 @@ def test_a_connection_that_takes_bytes_for_text_still_gives_the_types_of_the_tab
         made.append([{"id": 1, "raw": b"\xff"}])
         connection.execute("SET binary_as_string = true")
         assert made.to_duckdb(connection).fetchall() == [(1, b"\xff")]
+
+
+NAN = float("nan")
+NESTED = pa.schema(
+    [("k", pa.int32()), ("s", pa.struct([("x", pa.float64()), ("t", pa.timestamp("ns"))]))]
+)
+
+
+@pytest.mark.parametrize("key", ["k", ()])
+def test_duckdb_filters_nan_inside_of_rows_as_in_its_own_table(tmp_path, key):
+    nanos = 1_700_000_000_000_000_001
+    rows = pa.table(
+        {
+            "k": pa.array([1, 2, 3, 4], pa.int32()),
+            "s": pa.array(
+                [{"x": 1.0, "t": nanos}, {"x": NAN, "t": nanos + 1}, {"x": None, "t": None}, None],
+                NESTED.field("s").type,
+            ),
+        }
+    )
+    with lsm.open_catalog(tmp_path / "lake") as catalog, duckdb.connect() as connection:
+        made = catalog.create_table("db.t", NESTED, primary_key=key)
+        (made.upsert if key else made.append)(rows)
+        connection.execute("create table plain as from rows")
+        stamp = f"s.t = make_timestamp_ns({nanos})"
+        for condition in ("s.x <> 1", "s.x > 1", "s.x <= 1", "s.x is null", "s is null", stamp):
+            wanted = connection.table("plain").filter(condition).project("k").fetchall()
+            assert made.to_duckdb(connection).filter(condition).project("k").fetchall() == wanted
+
+
+def test_sets_of_values_of_another_unit_or_width_are_compared_exactly(tmp_path):
+    """DuckDB and polars hand them down as they have them."""
+    columns = {"k": "INT", "t": "TIME(3)", "m": "TIMESTAMP(3)", "f": "FLOAT", "d": "DECIMAL(38, 2)"}
+    day = UTC_NOON.replace(tzinfo=None, hour=0)
+    with lsm.open_catalog(tmp_path / "lake") as catalog, duckdb.connect() as connection:
+        made = catalog.create_table("db.t", columns, primary_key="k", options={"bucket": "1"})
+        row = {"t": dt.time(1, 2, 3), "m": day, "f": 0.5, "d": Decimal("1.50")}
+        nothing = dict.fromkeys(row)
+        for rows in ([{"k": 1, **nothing}], [{"k": 1, **row}, {"k": 2, **nothing}]):
+            made.upsert(pa.Table.from_pylist(rows, schema=made.to_arrow().schema))
+        lazy, dataset = made.to_duckdb(connection), made.to_dataset()
+        for condition in (
+            "t in (TIME '01:02:03', TIME '01:02:04')",
+            "m in (TIMESTAMP '2024-02-29', TIMESTAMP '2024-02-29 00:00:00.000001')",
+            "f in (0.5::float, 0.1::float)",
+            "d in (1.5, 2.5)",
+        ):
+            assert lazy.filter(condition).project("k").fetchall() == [(1,)], condition
+        exact = {"f": pa.array([0.5, 0.1]), "m": pa.array([day, day.replace(microsecond=1)])}
+        for name, values in exact.items():
+            assert dataset.to_table(["k"], pc.field(name).isin(values))["k"].to_pylist() == [1]
+            outside = dataset.to_table(["k"], ~pc.field(name).isin(values.slice(1)))
+            assert outside["k"].to_pylist() == [1, 2]  # to pyarrow null is outside of a set
+        days = pl.Series([day], dtype=pl.Datetime("ms")).implode()
+        scanned = pl.scan_pyarrow_dataset(dataset).filter(pl.col("m").is_in(days))
+        assert scanned.select("k").collect().rows() == [(1,)]
+
+
+def test_a_decimal_of_38_digits_is_handed_down_by_polars_as_it_is(tmp_path):
+    most = Decimal("9" * 28 + "." + "9" * 10)
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("db.t", {"k": int, "d": "DECIMAL(38, 10)"}, primary_key="k")
+        made.upsert([{"k": 1, "d": most}, {"k": 2, "d": most.copy_negate()}])
+        made.upsert([{"k": 3, "d": most}])
+        lazy = made.to_polars()
+        assert sorted(lazy.filter(pl.col("d") >= most).collect()["k"]) == [1, 3]
+        assert lazy.filter(pl.col("d") == most.copy_negate()).collect()["k"].to_list() == [2]
+
+
+def test_polars_filters_times_in_every_layout(tmp_path):
+    """On Parquet files with a TIME column it panics."""
+    times = [dt.time(1, 2, 3), dt.time(23, 59, 59, 999_000), None]
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        for key in ("k", ()):
+            made = catalog.create_table(
+                f"db.t{len(key)}", {"k": int, "t": "TIME(3)"}, primary_key=key
+            )
+            rows = [{"k": at, "t": time} for at, time in enumerate(times)]
+            (made.upsert if key else made.append)(rows)
+            for state in ("written", "compacted"):
+                if state == "compacted":
+                    made.compact(full=True)
+                lazy = made.to_polars()
+                assert lazy.filter(pl.col("t") == times[0]).collect()["k"].to_list() == [0]
+                assert lazy.filter(pl.col("t") > times[0]).collect()["k"].to_list() == [1]
+                assert lazy.select("k").filter(pl.col("k") > 1).collect()["k"].to_list() == [2]
+
+
+def test_directories_of_partitions_give_engines_no_values(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog, duckdb.connect() as connection:
+        made = catalog.create_table("db.t", {"p": str, "k": int}, partitioned_by="p")
+        made.append([{"p": p, "k": k} for k, p in enumerate(["1", "2", "3"])])
+        made.append([{"p": p, "k": k} for k, p in enumerate([None, "02", "a b/c"], 3)])
+        wanted = sorted(map(repr, made.to_arrow().to_pylist()))
+        rows = made.to_duckdb(connection).to_arrow_table().to_pylist()
+        assert sorted(map(repr, rows)) == wanted
+        assert sorted(map(repr, made.to_polars().collect().to_dicts())) == wanted
+        assert made.to_duckdb(connection).filter("p = '02'").fetchall() == [("02", 4)]
