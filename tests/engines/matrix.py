@@ -241,7 +241,9 @@ def main() -> None:
     report = matrix.report
     for layout in chosen(LAYOUTS, given.layouts):
         matrix.ask([layout], kinds, engines)
-        print(f"{layout}: {report.compared} answers compared, {len(report.ours)} differ", flush=True)
+        print(
+            f"{layout}: {report.compared} answers compared, {len(report.ours)} differ", flush=True
+        )
     print(*report.ours, *(f"not known: {line}" for line in report.unknown), sep="\n")
     for difference, count in report.theirs.items():
         print(f"theirs, {count} times: {difference.why}")
