@@ -207,7 +207,7 @@ def _duckdb_columns(schema: pa.Schema) -> list["duckdb.Expression"]:
     """
     engine = import_module("duckdb")
 
-    def column(field: pa.Field) -> "duckdb.Expression":
+    def column(field: pa.Field) -> Any:
         stored = engine.ColumnExpression(field.name)
         if pa.types.is_floating(field.type):
             # The constant is NaN, so that DuckDB does not take the bounds of the file for those of the values.
