@@ -110,13 +110,6 @@ def _next_request(
             retry_time = f"{datetime.fromtimestamp(retry_seconds, UTC):%H:%M} UTC"
             return f"the compaction of {declaration.name} has failed, and is asked for again at {retry_time}"
     compactable = [bucket for bucket in table.pressure() if bucket.compactable]
-    due_buckets = table.due_buckets() if compactable else frozenset()
-    # Rows in bucket -2 (postpone mode) have no LSM tree: a compaction moves them to buckets whenever there are some.
-    compactable = [
-        bucket
-        for bucket in compactable
-        if bucket.bucket < 0 or (bucket.partition, bucket.bucket) in due_buckets
-    ]
     # The state is stored after the reads: if one fails, the next tick evaluates the table again.
     states[declaration.name] = {
         "snapshot": version,

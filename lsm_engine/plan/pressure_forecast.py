@@ -113,7 +113,10 @@ def _forecast(pressure: BucketPressure, arrivals: Arrivals, span_millis: int) ->
         span_millis=span_millis,
         runs_per_hour=pace,
         bytes_per_hour=arrivals.size_bytes / hours if hours else 0.0,
-        due_in_millis=_until(pressure.run_trigger - pressure.run_count, pace),
+        # Runs that have reached the trigger and are not due wait for at least one more.
+        due_in_millis=0
+        if pressure.compactable
+        else _until(max(pressure.run_trigger - pressure.run_count, 1), pace),
         stops_in_millis=_until(pressure.stop_trigger + 1 - pressure.run_count, pace),
     )
 

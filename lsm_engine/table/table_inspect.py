@@ -121,10 +121,7 @@ class TableInspect:
         return pressure.bucket_pressures(self.session)
 
     def due_buckets(self) -> frozenset[tuple[bytes, int]]:
-        """Return the (partition, bucket) pairs, as in `pressure()`, that `compact()` would work on now.
-
-        Fewer than `pressure()` calls due where the sizes of runs make no compaction worth its cost.
-        """
+        """Return the (partition, bucket) pairs, as in `pressure()`, that `compact()` would work on now."""
         return pressure.due_buckets(self.session)
 
     def forecast(self) -> list[BucketForecast]:

@@ -250,13 +250,18 @@ def test_a_bucket_that_no_pick_would_touch_is_not_asked_for(lake: Lake) -> None:
         lake.write(pa.table({"id": list(range(size)), "name": names}, schema=SCHEMA))
     table = lake.lsm.existing_table("shop.orders")
     (bucket,) = table.pressure()
-    assert bucket.compactable
+    assert bucket.run_count >= bucket.run_trigger
+    assert not bucket.compactable
+    assert bucket.reason.startswith("not due")
     assert table.due_buckets() == frozenset()
+    assert [forecast.due_in_millis for forecast in table.forecast()] != [0]
+    assert not [finding for finding in lsm.doctor(table).findings if finding.kind == "debt"]
     assert not lake.tick("lsm_compaction").run_requests
     assert table.compact() is None
 
     lake.write(rows(9))
     assert table.due_buckets() == {(bucket.partition, bucket.bucket)}
+    assert [bucket.compactable for bucket in table.pressure()] == [True]
     assert lake.tick("lsm_compaction").run_requests
     assert table.compact() is not None
 

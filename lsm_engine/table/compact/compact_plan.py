@@ -72,9 +72,14 @@ def plan_compaction(
     holds: Callable[[bytes, int], bool] | None = None,
     *,
     full: bool = False,
+    counts_picks: bool = True,
 ) -> list[BucketWork]:
-    """Decide what to do in each bucket of a snapshot; buckets in shape are left out."""
-    return _Planner(session, full=full).work(base, holds)
+    """Decide what to do in each bucket of a snapshot; buckets in shape are left out.
+
+    `counts_picks` False: the work is not carried out, so that gentle buckets come no nearer to their turn
+    (`lookup-compact` = gentle).
+    """
+    return _Planner(session, full=full, counts_picks=counts_picks).work(base, holds)
 
 
 @record
@@ -89,12 +94,14 @@ class _Steps:
 class _Planner:
     """Plans the compactions of one table's buckets (MergeTreeCompactManager)."""
 
-    def __init__(self, session: TableSession, *, full: bool) -> None:
+    def __init__(self, session: TableSession, *, full: bool, counts_picks: bool = True) -> None:
         options = session.options
         assert session.key_order is not None
         self._session = session
         self._key_order = session.key_order
         self._full = full
+        picks = session.components.skipped_picks
+        self._is_due = picks.is_due if counts_picks else picks.would_be_due
         self._rewrites_all = full and options[core_options.COMPACTION_FORCE_REWRITE_ALL_FILES]
         self._now_millis = session.clock.now_millis()
         self._early = EarlyFull.from_options(options)
@@ -225,9 +232,7 @@ class _Planner:
         elif self._early.asks(runs, max_level=last, now_millis=self._now_millis):
             unit = pick_full(runs, max_level=last, reason=PickReason.EARLY_FULL)
         elif isinstance(self._strategy, ForceUpLevelZero):
-            session = self._session
-            tree = (session.paths.branch_name, *bucket)
-            is_due = partial(session.components.skipped_picks.is_due, tree)
+            is_due = partial(self._is_due, (self._session.paths.branch_name, *bucket))
             unit = self._strategy.pick(runs, max_level=last, is_due=is_due)
         else:
             unit = self._strategy.pick(runs, max_level=last)

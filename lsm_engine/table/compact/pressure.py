@@ -2,6 +2,7 @@
 
 from lsm_engine.base import core_options
 from lsm_engine.base.modes import CommitKind
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.pressure import BucketPressure, pressures
 from lsm_engine.plan.pressure_forecast import BucketForecast, arrivals_of, forecasts
 from lsm_engine.table.compact.compact_plan import plan_compaction
@@ -12,7 +13,7 @@ _COMMITS_SEEN = 100
 
 
 def bucket_pressures(session: TableSession) -> list[BucketPressure]:
-    """Return the pressure of every bucket, the most urgent first."""
+    """Return the pressure of every bucket, the most urgent first; what is due, the strategy's pick says."""
     latest = session.snapshots.latest()
     if latest is None or not session.schema.has_primary_key:
         return []
@@ -21,6 +22,7 @@ def bucket_pressures(session: TableSession) -> list[BucketPressure]:
             session.live_entries(latest),
             run_trigger=session.options[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER],
             stop_trigger=session.options.stop_trigger,
+            picked=_picked(session, latest),
         )
     )
 
@@ -30,7 +32,12 @@ def due_buckets(session: TableSession) -> frozenset[tuple[bytes, int]]:
     latest = session.snapshots.latest()
     if latest is None or not session.schema.has_primary_key:
         return frozenset()
-    return frozenset((work.partition, work.bucket) for work in plan_compaction(session, latest))
+    return _picked(session, latest)
+
+
+def _picked(session: TableSession, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
+    works = plan_compaction(session, snapshot, counts_picks=False)
+    return frozenset((work.partition, work.bucket) for work in works)
 
 
 def bucket_forecasts(session: TableSession) -> list[BucketForecast]:

@@ -143,6 +143,11 @@ class SkippedPicks:
             self._counts[tree] = count
         return False
 
+    def would_be_due(self, tree: TreeKey, max_interval: int) -> bool:
+        """Return what `is_due` would, and count nothing."""
+        with self._lock:
+            return self._counts.get(tree, 0) + 1 >= max_interval
+
 
 class CommitTurns:
     """The turns that attempts of a table's commits take with other processes of this machine. Threads may share it.

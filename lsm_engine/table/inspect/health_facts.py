@@ -209,7 +209,7 @@ def _debt(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | 
     runs = {place: count for place, (*_, count, _) in sizes.items()}
     if max(runs.values(), default=0) < fewest_runs(session):
         return None
-    work = plan_compaction(session, latest)
+    work = plan_compaction(session, latest, counts_picks=False)
     if not work:
         return None
     counts = [runs.get((one.partition, one.bucket), 0) for one in work]
