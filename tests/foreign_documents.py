@@ -3,9 +3,14 @@
 import json
 from dataclasses import replace
 
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.codec.manifest import decode_manifest_list, encode_manifest_list
 from lsm_engine.codec.snapshot_checksums import PROPERTY as CHECKSUMS
 from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.store.snapshots import SnapshotStore
 
 
 def without_checksum(document: bytes) -> bytes:
@@ -38,3 +43,62 @@ def forget_checksums(disk: FileIO) -> None:
                 for key in [key for key in stored if f"{key}Size" in stored]:
                     stored[f"{key}Size"] = len(disk.read(f"manifest/{stored[key]}"))
                 disk.replace(one.path, json.dumps(stored).encode())
+
+
+def commit_as_another_client(
+    disk: FileIO, count: int, *, user: str = "flink", identifier: int | None = None
+) -> int:
+    """Make empty snapshots on the newest one as Java does, without any property; return the id of the last.
+
+    `identifier`: of the first, the next ones count on; None: they have none.
+    """
+    snapshots = SnapshotStore(disk, TablePaths())
+    newest = snapshots.latest()
+    assert newest is not None, "the table has a state to go on from"
+    state = [
+        meta
+        for name in (newest.base_manifest_list, newest.delta_manifest_list)
+        for meta in decode_manifest_list(disk.read(f"manifest/{name}"), file_name=name)
+    ]
+    mark = f"{newest.id}-{user}"
+    lists = {
+        f"manifest-list-java-{mark}-0": encode_manifest_list(state),
+        f"manifest-list-java-{mark}-1": encode_manifest_list([]),
+    }
+    for name, data in lists.items():
+        disk.replace(f"manifest/{name}", data)
+    base_list, delta_list = lists
+    for number in range(count):
+        made = replace(
+            newest,
+            id=newest.id + 1 + number,
+            base_manifest_list=base_list,
+            delta_manifest_list=delta_list,
+            base_manifest_list_size=len(lists[base_list]),
+            delta_manifest_list_size=len(lists[delta_list]),
+            changelog_manifest_list=None,
+            changelog_manifest_list_size=None,
+            changelog_record_count=None,
+            commit_user=user,
+            commit_identifier=BATCH_COMMIT_IDENTIFIER
+            if identifier is None
+            else identifier + number,
+            commit_kind=CommitKind.APPEND,
+            delta_record_count=0,
+            properties=None,
+            uuid=None,
+            writer_version=None,
+            checksums=None,
+            manifest_lists=None,
+        )
+        assert disk.publish(f"snapshot/snapshot-{made.id}", without_checksum(encode_snapshot(made)))
+    disk.replace("snapshot/LATEST", str(newest.id + count).encode())
+    return newest.id + count
+
+
+def expire_as_another_client(disk: FileIO, oldest: int) -> None:
+    """Delete the snapshots below one, and then move EARLIEST, as Java does; files that they name stay."""
+    for number in SnapshotStore(disk, TablePaths()).listed_ids():
+        if number < oldest:
+            disk.delete(f"snapshot/snapshot-{number}")
+    disk.replace("snapshot/EARLIEST", str(oldest).encode())

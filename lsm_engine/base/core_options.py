@@ -458,6 +458,14 @@ SNAPSHOT_IGNORE_EMPTY_COMMIT = Option(
     key="snapshot.ignore-empty-commit", parse=optional(parse_bool), default=None,
     default_text="true", doc="Make no snapshot when a commit changes nothing.",
 )  # fmt: skip
+COMMIT_IDENTIFIER_NUM_RETAINED = Option(
+    key="commit-identifier.num-retained", parse=at_least(1), default=1000,
+    doc="Commit users whose last commit identifier is kept, the most recent ones. Of the others it is known that they have committed: their next numbered commit is refused, with what to do.",
+)  # fmt: skip
+COMMIT_IDENTIFIER_TIME_RETAINED = Option(
+    key="commit-identifier.time-retained", parse=parse_millis, default=31_536_000_000, default_text="365 d",
+    doc="How long the last commit identifier of a commit user is kept at least after its last numbered commit.",
+)  # fmt: skip
 COMMIT_FSYNC = Option(
     key="commit.fsync", parse=parse_bool, default=True,
     doc="Force files to disk before a commit becomes visible, so that it survives a power cut.",

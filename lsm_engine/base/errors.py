@@ -58,6 +58,7 @@ class ErrorKind(Enum):
     STAGED_FILES_GONE = "staged-files-gone"
     LOSSY_CAST = "lossy-cast"
     NOT_SHARED = "not-shared"
+    UNKNOWN_IDENTIFIER = "unknown-identifier"
 
 
 class LsmError(Exception):

@@ -55,6 +55,7 @@ SECTIONS = {
         "expire-partitions": ("mend:expire_partitions", "Drop old partitions."),
         "orphans": ("mend:orphans", "Delete files that nothing names."),
         "consumer": ("history:consumer", "Know the readers that keep snapshots."),
+        "commit-user": ("history:commit_user", "Know writers by the numbers of their commits."),
         "repair": ("mend:repair", "Mend a table whose files are damaged or gone."),
         "trash": ("mend:trash", "Give back what maintenance took."),
         "forget": ("forget:forget", "Take keys out of all that a table has."),

@@ -4,7 +4,7 @@ Unknown members are ignored when read, unless their names look damaged; members 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
@@ -26,6 +26,12 @@ from lsm_engine.codec.member_names import (
 )
 from lsm_engine.codec.readable import readable
 from lsm_engine.codec.snapshot_checksums import stored_properties, with_checksums
+from lsm_engine.meta.commit_message import (
+    FORGOTTEN_LENGTH,
+    CommitIdentifiers,
+    LastCommit,
+    RecordedIdentifiers,
+)
 from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import SCHEMA_VERSION, TableSchema
@@ -386,3 +392,131 @@ def decode_hint(data: bytes) -> int | None:
 def encode_hint(snapshot_id: int) -> bytes:
     """Return what a LATEST or EARLIEST file holds."""
     return str(snapshot_id).encode()
+
+
+# --- commit identifiers -----------------------------------------------------------------------
+
+COMMIT_IDENTIFIERS = "lsm.commit-identifiers"
+"""Property of a snapshot: the last numbered commit of each commit user up to it, its own included."""
+
+_VERSION = "1"
+_FLAGS = {"has_more": "m", "has_file": "f", "is_recorded": "r", "is_incomplete": "i"}
+_LONG = r"-?[0-9]{1,19}"
+_KEY = r"[A-Za-z0-9_-]{16}"
+_HEAD = re.compile(r"1([mfri]*)")
+_LAST = re.compile(rf"({_KEY}):({_LONG}):([acon?+]{{1,6}}):([0-9]{{1,19}}):({_LONG})")
+_PENDING = re.compile(rf"({_KEY}):({_LONG}):([0-9]{{1,19}})")
+_FORGOTTEN = re.compile(r"[A-Za-z0-9_-]*")
+
+
+def carried(base: Snapshot | None) -> str | None:
+    """Return the property of a snapshot that changes nothing of its base's; None where the base has none."""
+    return _VERSION if base is None else (base.properties or {}).get(COMMIT_IDENTIFIERS)
+
+
+def decode_identifiers(text: str, *, file_name: str) -> CommitIdentifiers:
+    """Return what a property holds; CorruptFileError for one that is none, UnsupportedError for newer versions."""
+    head, *words = text.split(" ")
+    flags = _HEAD.fullmatch(head)
+    if flags is None:
+        if head.isalnum() and head[0].isdigit() and head[0] != _VERSION:
+            raise UnsupportedError(
+                f"commit identifiers of version {head[0]} are newer than {_VERSION}, the newest this version reads",
+                kind=ErrorKind.UNSUPPORTED_FORMAT,
+                file=file_name,
+            )
+        raise _damaged(file_name, head)
+    return CommitIdentifiers(
+        users=_users(words, file_name),
+        **{name: letter in flags[1] for name, letter in _FLAGS.items()},
+    )
+
+
+def encode_identifiers(identifiers: CommitIdentifiers) -> str:
+    """Return the property that holds them."""
+    flags = "".join(letter for name, letter in _FLAGS.items() if getattr(identifiers, name))
+    return " ".join([_VERSION + flags, *_words(identifiers.users)])
+
+
+def decode_recorded(data: bytes, *, file_name: str) -> RecordedIdentifiers:
+    """Return what the file holds; raises as `decode_identifiers`."""
+    stored = parse_object(data, file_name=file_name)
+    version = stored.long("version")
+    if version != int(_VERSION):
+        raise UnsupportedError(
+            f"commit identifiers of version {version} are not those of {_VERSION}, which this version reads",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=file_name,
+        )
+    return RecordedIdentifiers(
+        snapshot_id=stored.long("snapshotId"),
+        users=_users(_split(stored, "users"), file_name),
+        pending=_pending(_split(stored, "pending"), file_name),
+        forgotten=_forgotten(stored.optional_text("forgotten") or "", file_name),
+        is_recorded=stored.optional_long("isRecorded") == 1,
+    )
+
+
+def encode_recorded(recorded: RecordedIdentifiers) -> bytes:
+    """Return the file that holds them."""
+    pending = (f"{key}:{number}:{base}" for key, (number, base) in recorded.pending.items())
+    return object_text(
+        {
+            "version": int(_VERSION),
+            "snapshotId": recorded.snapshot_id,
+            "isRecorded": int(recorded.is_recorded),
+            "users": " ".join(_words(recorded.users)),
+            "pending": " ".join(pending),
+            "forgotten": "".join(sorted(recorded.forgotten)),
+        }
+    )
+
+
+def _words(users: Mapping[str, LastCommit]) -> Iterable[str]:
+    for key, last in users.items():
+        yield f"{key}:{last.identifier}:{last.kinds}:{last.snapshot_id}:{last.seconds}"
+
+
+def _split(stored: JsonObject, member: str) -> list[str]:
+    return (stored.optional_text(member) or "").split()
+
+
+def _users(words: Iterable[str], file_name: str) -> dict[str, LastCommit]:
+    users: dict[str, LastCommit] = {}
+    for word in words:
+        parts = _LAST.fullmatch(word)
+        if parts is None:
+            raise _damaged(file_name, word)
+        users[parts[1]] = LastCommit(
+            identifier=int(parts[2]),
+            kinds=parts[3],
+            snapshot_id=int(parts[4]),
+            seconds=int(parts[5]),
+        )
+    return users
+
+
+def _pending(words: Iterable[str], file_name: str) -> dict[str, tuple[int, int]]:
+    pending: dict[str, tuple[int, int]] = {}
+    for word in words:
+        parts = _PENDING.fullmatch(word)
+        if parts is None:
+            raise _damaged(file_name, word)
+        pending[parts[1]] = (int(parts[2]), int(parts[3]))
+    return pending
+
+
+def _forgotten(text: str, file_name: str) -> frozenset[str]:
+    if len(text) % FORGOTTEN_LENGTH or not _FORGOTTEN.fullmatch(text):
+        raise _damaged(file_name, text)
+    return frozenset(
+        text[place : place + FORGOTTEN_LENGTH] for place in range(0, len(text), FORGOTTEN_LENGTH)
+    )
+
+
+def _damaged(file_name: str, value: str) -> CorruptFileError:
+    return CorruptFileError(
+        "the file holds no commit identifiers where it should; restore it",
+        file=file_name,
+        value=value[:80],
+    )

@@ -155,6 +155,11 @@ class TablePaths:
         """How far a named reader has got."""
         return f"{self.consumer_directory}/{check_name(CONSUMER_PREFIX + consumer_id)}"
 
+    @property
+    def commit_identifier_file(self) -> str:
+        """The last commit identifiers of users, as far as snapshots may not keep them."""
+        return f"{self.consumer_directory}/commit-identifiers"
+
     # Data.
 
     def bucket_directory(self, partition_path: str, bucket: int) -> str:

@@ -13,6 +13,7 @@ from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID, LONG_MAX
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
+from lsm_engine.codec.documents import COMMIT_IDENTIFIERS
 from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntry
 from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
@@ -132,8 +133,9 @@ def snapshot_of(
     schema_id: int,
     now_millis: int,
     writer_version: str | None = None,
+    commit_identifiers: str | None = None,
 ) -> Snapshot:
-    """Return the snapshot that publishes `plan`.
+    """Return the snapshot that publishes `plan`; `commit_identifiers`: its property of that name.
 
     Its time never lies before its base's, so that "the newest at or before" has one answer, unless
     the base was made by a clock that was days ahead: that is not handed on. The index manifest, the
@@ -168,7 +170,10 @@ def snapshot_of(
         changelog_record_count=plan.changelog_record_count if step.changelog else None,
         watermark=max(marks) if marks else None,
         statistics=None if base is None or drops_statistics else base.statistics,
-        properties=with_manifests(with_base(step.properties, base), files.named_manifests),
+        properties=with_manifests(
+            with_base(_with_identifiers(step.properties, commit_identifiers), base),
+            files.named_manifests,
+        ),
         manifest_lists=packed_lists(
             files.lists.get(files.base_manifest_list), files.lists.get(files.delta_manifest_list)
         ),
@@ -177,6 +182,16 @@ def snapshot_of(
         writer_version=writer_version,
         checksums=_checksums(state, files, None if rewrites_index(plan) else inherited_index),
     )
+
+
+def _with_identifiers(
+    properties: Mapping[str, str] | None, text: str | None
+) -> Mapping[str, str] | None:
+    """Return properties with those commit identifiers; a writer may hand in the properties of another snapshot."""
+    others = {
+        name: value for name, value in (properties or {}).items() if name != COMMIT_IDENTIFIERS
+    }
+    return others if text is None else {**others, COMMIT_IDENTIFIERS: text}
 
 
 def _checksums(

@@ -18,18 +18,19 @@ from lsm_engine.plan.commit_steps import CommitStep, steps_of
 
 @record
 class CommitIdentity:
-    """Who commits, and which of their commits it is; the pair makes a replay a no-op.
+    """Who commits, and which of their commits it is; the pair makes a replay known.
 
-    `searches_all`: a replay is looked for among all snapshots that are kept, not the newest alone, as
-    that of a stream may come when others have committed for days. `watermark`: the time, in milliseconds
-    since 1970, up to which all events of a stream are in the table once this is.
+    `watermark`: the time, in milliseconds since 1970, up to which all events of a stream are in the table
+    once this is. `restates`: the identifier is stated to be the user's last one, whatever it was before; with
+    `others_are_new` also that users have none of which nothing is known.
     """
 
     commit_user: str
     commit_identifier: int = BATCH_COMMIT_IDENTIFIER
     properties: Mapping[str, str] | None = None
-    searches_all: bool = False
     watermark: int | None = None
+    restates: bool = False
+    others_are_new: bool = False
 
     @property
     def is_numbered(self) -> bool:

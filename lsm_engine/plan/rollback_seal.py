@@ -11,6 +11,7 @@ from dataclasses import replace
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
+from lsm_engine.codec.documents import COMMIT_IDENTIFIERS, carried
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import (
     ROLLBACK_TARGET,
@@ -42,6 +43,9 @@ def seal_of(
         ROLLBACK_TARGET: str(target.id),
         FIRST: "" if first is None else first.delta_manifest_list,
     }
+    identifiers = carried(target)
+    if identifiers is not None:
+        marks[COMMIT_IDENTIFIERS] = identifiers
     return replace(
         without_changelog(target),
         id=newest.id + 1,

@@ -1,7 +1,9 @@
-"""`writeStream.format("lsm")`: one commit a micro-batch, known by the query and the batch.
+"""`writeStream.format("lsm")`: one commit a micro-batch, by the query as `commit_user`, numbered by the batch.
 
-Spark runs a micro-batch again whose end its checkpoint does not know, under the same numbers: what was
-committed is found by them and nothing is committed twice. A query is the same as long as its checkpoint is.
+Spark runs a micro-batch again whose end its checkpoint does not know, under the same numbers. A commit with a number
+is applied once: a `commit_identifier` that is not greater than the last one of its `commit_user` changes nothing,
+whatever was committed or expired since, and where that last one is not kept any more the commit is refused. A query is
+the same as long as its checkpoint is.
 """
 
 from collections.abc import Iterator, Mapping
@@ -139,7 +141,6 @@ class StreamSink(DataSourceStreamArrowWriter):
         identity = CommitIdentity(
             commit_user=parts[0].query_id,
             commit_identifier=batchId,
-            searches_all=True,
             watermark=max(
                 (one.watermark for one in parts if one.watermark is not None), default=None
             ),

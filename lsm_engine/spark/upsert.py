@@ -44,9 +44,7 @@ def upsert_batches(table: Table) -> Callable[[DataFrame, int], None]:
             raise UnsupportedError(
                 "call it by foreachBatch of a query: it needs the id of the query, which Spark Connect hides"
             )
-        identity = CommitIdentity(
-            commit_user=query_id, commit_identifier=batch_id, searches_all=True
-        )
+        identity = CommitIdentity(commit_user=query_id, commit_identifier=batch_id)
         session = on_spark(table, spark).session
         write = upsert if session.schema.has_primary_key else append
         write(session, frame, identity)

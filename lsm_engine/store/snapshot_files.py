@@ -20,10 +20,15 @@ def found_snapshot(
         data = file_io.read(path, length=READ_MAX)
     except NotFoundError:
         return None
-    found = decode_snapshot(data, file_name=path)
-    if found.id != snapshot_id:
-        raise CorruptFileError(if_another, file=path, id=found.id)
-    return found
+    return decoded_snapshot(data, path, snapshot_id, if_another=if_another)
+
+
+def decoded_snapshot(data: bytes, path: str, snapshot_id: int, *, if_another: str) -> Snapshot:
+    """Return the snapshot that a file's bytes hold; raises as `found_snapshot`."""
+    snapshot = decode_snapshot(data, file_name=path)
+    if snapshot.id != snapshot_id:
+        raise CorruptFileError(if_another, file=path, id=snapshot.id)
+    return snapshot
 
 
 def hinted_id(file_io: FileIO, path: str) -> int | None:

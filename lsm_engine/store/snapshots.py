@@ -6,7 +6,8 @@ as it may be stale, torn or missing. A snapshot whose base is there counts; wher
 EARLIEST decides, read after the file. Nothing is cached: after a rollback the next commit uses an id again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 from lsm_engine.base.errors import (
     CorruptFileError,
@@ -38,6 +39,7 @@ from lsm_engine.plan.rollback_seal import leads_to, takes_first
 from lsm_engine.store.newest import NewestSnapshot
 from lsm_engine.store.publishing import deleted, published, replaced
 from lsm_engine.store.snapshot_files import (
+    decoded_snapshot,
     found_snapshot,
     ids_of,
     require_base,
@@ -45,6 +47,7 @@ from lsm_engine.store.snapshot_files import (
 from lsm_engine.store.snapshot_hints import GAPS_LOOKED_UP, Expect, SnapshotHints
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
+_ANOTHER = "a snapshot file holds another snapshot; restore it"
 _CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, before a listing
 
 
@@ -243,8 +246,18 @@ class SnapshotStore(SnapshotHints):
             self._file_io,
             self._paths.snapshot_file(snapshot_id),
             snapshot_id,
-            if_another="a snapshot file holds another snapshot; restore it",
+            if_another=_ANOTHER,
         )
+
+    def find_many(self, ids: Iterable[int]) -> Iterator[Snapshot | None]:
+        """Yield what `find` does for each id, a few at a time where that is faster."""
+        paths = {self._paths.snapshot_file(number): number for number in ids if number > 0}
+        for path, data in self._file_io.read_many(paths, length=READ_MAX):
+            yield (
+                None
+                if data is None
+                else decoded_snapshot(data, path, paths[path], if_another=_ANOTHER)
+            )
 
     def find_now(self, snapshot_id: int) -> Snapshot | None:
         """Return what `find` does, past what was gathered."""
@@ -312,13 +325,18 @@ class SnapshotStore(SnapshotHints):
         return kept, [one for one in found if one.id not in known]
 
     def newest_first(self, limit: int | None = None) -> Iterator[Snapshot]:
-        """Yield snapshots backwards from the newest, at most `limit`, until there is none below."""
-        found = self.latest()
-        count = 0
-        while found is not None and (limit is None or count < limit):
-            yield found
-            count += 1
-            found = self.before(found)
+        """Return snapshots backwards from the newest, at most `limit`, until there is none below."""
+        newest = self.latest()
+        return iter(()) if newest is None else self.down_from(newest, limit)
+
+    def down_from(self, newest: Snapshot, limit: int | None = None) -> Iterator[Snapshot]:
+        """Yield a snapshot and those below it, at most `limit`, until there is none."""
+        snapshot: Snapshot | None = newest
+        for _ in count() if limit is None else range(limit):
+            if snapshot is None:
+                return
+            yield snapshot
+            snapshot = self.before(snapshot)
 
     def before(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the snapshot under another one, None if it has expired."""

@@ -110,9 +110,13 @@ class Table(
         is a bookmark. Its `visible` is False where the rows are committed and cannot be read yet:
         on first-row tables and with deletion vectors the write waits for the compaction that shows
         them (`lookup-wait`, `commit.timeout`), but not where it may not or does not compact
-        (`write-only`, `lookup-compact` gentle, rows that wait for a bucket). A numbered `commit_identifier` makes
-        a replay by the same `commit_user` a no-op, while the first or a later number of that user is among
-        the newest 100 snapshots. Raises InvalidInputError before anything is written for rows that do not fit,
+        (`write-only`, `lookup-compact` gentle, rows that wait for a bucket).
+
+        A commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
+        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
+        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
+
+        Raises InvalidInputError before anything is written for rows that do not fit,
         CommitConflictError when nothing became visible, CommitUnknownError when that could not be found out.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
@@ -130,6 +134,10 @@ class Table(
         """Add rows to a table without a primary key; one atomic commit, and nothing is replaced.
 
         `rows`, the result and errors as in `upsert`, which is the verb of tables with a key.
+
+        A commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
+        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
+        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.append(self.session, rows, identity)

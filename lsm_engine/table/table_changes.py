@@ -112,6 +112,11 @@ class TableChanges:
         `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With
         `consumer_id` a later reader of the same name goes on where this one stopped, and expiry keeps
         what it still needs; asking for the next item acknowledges the one before.
+
+        Whoever commits what is made of an item with its `snapshot_id` as `commit_identifier`, under one `commit_user`, may die
+        anywhere and follow again: a commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
+        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
+        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
         """
         request = FollowRequest(
             start=_start(start),

@@ -5,14 +5,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.habits import Listed, called, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.proposal import Proposal
 from lsm_engine.plan.retention import NO_LIMIT, retention_of
-from lsm_engine.table.commit.commit import CommitIdentity, committed_before
+from lsm_engine.table.commit.commit import CommitIdentity, committed_before, propose
+from lsm_engine.table.commit.history_of_base import last_identifier
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import (
     BRANCHES_VERBS,
@@ -297,6 +300,41 @@ class TableHistory:
     def clear_consumers(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
         """Forget consumers whose names match a pattern such as "etl-*"; return their names."""
         return consumer.clear(self.session, including, excluding)
+
+    # --- commit users ----------------------------------------------------------------------------
+
+    def last_commit_identifier(self, commit_user: str) -> int | None:
+        """Return the greatest number that a commit user has committed under; None if there is none.
+
+        Raises InvalidInputError, kind UNKNOWN_IDENTIFIER, where that is not kept any more.
+        """
+        return last_identifier(self.session, commit_user)
+
+    def set_commit_identifier(
+        self, commit_user: str, commit_identifier: int, *, others_are_new: bool = False
+    ) -> Snapshot:
+        """State the last number that a commit user has committed under, by an empty commit; return that.
+
+        From then on numbers up to `commit_identifier` are replays, which change nothing, and greater ones are new:
+        after a refusal of kind UNKNOWN_IDENTIFIER, or for a user that begins anew with smaller numbers. Whoever states
+        too small a number has rows committed twice, and too great a one leaves rows out. With `others_are_new` users
+        of which nothing is known count as new as well, where another client's expiry took what was known of them.
+        """
+        identity = CommitIdentity(
+            commit_user=commit_user,
+            commit_identifier=commit_identifier,
+            restates=True,
+            others_are_new=others_are_new,
+        )
+        if not identity.is_numbered:
+            raise InvalidInputError(
+                "this number is that of commits without one; state a smaller one",
+                commit_identifier=commit_identifier,
+            )
+        self.session.options.require_writable()
+        made = propose(self.session, Proposal(identity=identity))
+        assert made is not None, identity
+        return made
 
     def _of_table(self, found: list[T]) -> list[T]:
         """Return what was found; NotFoundError where it is nothing, as the table was dropped."""

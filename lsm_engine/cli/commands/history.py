@@ -292,3 +292,42 @@ def consumer_clear(call: Call, *, table: str, matching: str, besides: str, yes: 
     asked(f"Forget consumers {matching!r} of {opened.name}?", yes=yes)
     gone = opened.clear_consumers(matching, besides)
     call.out.report(f"forgot {counted(len(gone), 'consumer')}", {"consumers": list(gone)})
+
+
+# --- commit users --------------------------------------------------------------------------------
+
+
+@click.group(name="commit-user", cls=VerbGroup)
+def commit_user() -> None:
+    """Know the last number that a commit user has committed under, by which its replays are known."""
+
+
+@table_verb("lsm commit-user show shop.turnover turnover-feed", name="show", of=commit_user)
+@click.argument("name")
+def commit_user_show(call: Call, *, table: str, name: str) -> None:
+    """Print the last commit identifier of a user."""
+    last = call.table(table).last_commit_identifier(name)
+    text = f"{name} has committed under no number" if last is None else f"{name}: {last}"
+    call.out.report(text, {"commit_user": name, "commit_identifier": last})
+
+
+@table_verb(
+    "lsm commit-user set shop.turnover turnover-feed 12",
+    "lsm commit-user set shop.turnover turnover-feed 0 --others-are-new",
+    name="set",
+    of=commit_user,
+)
+@click.argument("name")
+@click.argument("number", type=int)
+@click.option("--others-are-new", is_flag=True,
+              help="Users of which nothing is known have not committed, either.")  # fmt: skip
+def commit_user_set(
+    call: Call, *, table: str, name: str, number: int, others_are_new: bool
+) -> None:
+    """State the last number under which a user's rows are in the table, by an empty commit.
+
+    Greater numbers are applied from then on, and the others are not.
+    """
+    made = call.table(table).set_commit_identifier(name, number, others_are_new=others_are_new)
+    facts = {"commit_user": name, "commit_identifier": number, "snapshot_id": made.id}
+    call.out.report(f"the last number of {name} is {number}: snapshot {made.id}", facts)

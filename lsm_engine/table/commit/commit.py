@@ -28,7 +28,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit import CommitPlan, plan_commit, snapshot_of
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.conflicts import Conflict, find_conflict
-from lsm_engine.plan.ownership import already_committed, same_state
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.postponed_buckets import chosen_by_size
 from lsm_engine.plan.proposal import (
     NO_CHANGE,
@@ -48,7 +48,7 @@ from lsm_engine.table.commit.commit_metadata import (
     discard_metadata,
     write_metadata,
 )
-from lsm_engine.table.commit.history_of_base import LOOKBACK_SNAPSHOTS, History
+from lsm_engine.table.commit.history_of_base import History, Replays
 from lsm_engine.table.commit.preconditions import require
 from lsm_engine.table.commit.publish_snapshot import publish, publish_schema, report
 from lsm_engine.table.commit.reassign_buckets import WriteAgain, reassigned
@@ -127,7 +127,8 @@ def propose(
     uuids = [session.ids.new_id(), session.ids.new_id()]
     published: Snapshot | None = None
     planned_on = proposal.planned_on
-    for step in proposal.steps(uuids, force=_wants_empty_snapshots(session.options)):
+    forced = proposal.identity.restates or _wants_empty_snapshots(session.options)
+    for step in proposal.steps(uuids, force=forced):
         made = _Attempts(session, proposal, step, planned_on, write_again).run()
         published = made or published
         planned_on = made or planned_on
@@ -146,7 +147,7 @@ def committed_before(
     if not identity.is_numbered:
         return None
     (step,) = Proposal(identity=identity, kind=kind).steps([session.ids.new_id()] * 2, force=True)
-    return already_committed(step, session.snapshots.newest_first(LOOKBACK_SNAPSHOTS))
+    return Replays(session, identity).proof(step, session.snapshots.latest())
 
 
 def _wants_empty_snapshots(options: TableOptions) -> bool:
@@ -176,8 +177,9 @@ class _Attempts:
         self.fitted_to = planned_on
         self.write_again = write_again
         self.retries = Retries(session)
-        lookback = None if proposal.identity.searches_all else LOOKBACK_SNAPSHOTS
-        self.history = History(session, planned_on, lookback)
+        self.history = History(session, planned_on)
+        self.replays = Replays(session, proposal.identity)
+        self.is_stated = proposal.identity.restates
         self.written: WrittenMetadata | None = None
         self.synced: frozenset[str] = frozenset()
         self.vanished: tuple[ManifestEntry, ...] = ()
@@ -188,7 +190,8 @@ class _Attempts:
             while True:
                 with self.retries.turn():
                     base = self._next_base()
-                    before = self.history.proof(self.step, base)
+                    self.history.goes_on_to(base)
+                    before = self.replays.proof(self.step, base)
                     if before is not None:
                         self._discard_replay(before)
                         return before
@@ -209,8 +212,12 @@ class _Attempts:
                 self.retries.wait()
         except CommitUnknownError:
             raise
-        except (LsmError, OSError):
-            self._discard()
+        except (LsmError, OSError) as error:
+            # Staged files of a commit that may be in the table already may be those that it named.
+            if isinstance(error, LsmError) and error.kind is ErrorKind.UNKNOWN_IDENTIFIER:
+                discard_metadata(self.session, self.written)
+            else:
+                self._discard()
             raise
 
     def _next_base(self) -> Snapshot | None:
@@ -259,7 +266,7 @@ class _Attempts:
             counts_differ=chosen_by_size(session.options),
             tracks_rows=session.schema.tracks_rows,
         )
-        if plan.is_empty and not _wants_empty_snapshots(session.options):
+        if plan.is_empty and not (self.is_stated or _wants_empty_snapshots(session.options)):
             return None
         if not plan.scope.is_empty and base is not None:
             conflict = self._conflict(plan, base)
@@ -297,8 +304,10 @@ class _Attempts:
             schema_id=session.schema.id,
             now_millis=session.clock.now_millis(),
             writer_version=WRITER_VERSION,
+            commit_identifiers=self.replays.property_on(plan.step, plan.base),
         )
         self._require_files(written)
+        self.replays.record_before(plan.step, plan.base)
         return written, snapshot
 
     def _publish(
@@ -322,6 +331,7 @@ class _Attempts:
             changelog=plan.step.changelog,
         )
         report(session, files)
+        self.replays.record_landed(plan.step, snapshot, plan.base)
         return snapshot
 
     def _require_files(self, written: WrittenMetadata) -> None:
@@ -358,14 +368,18 @@ class _Attempts:
         A proof by a later commit does not show which files this one had: then all stay, as orphans.
         """
         discard_metadata(self.session, self.written)
-        if before.commit_identifier != self.step.commit_identifier:
+        own = (self.step.commit_user, self.step.commit_identifier)
+        if (before.commit_user, before.commit_identifier) != own:
             return
-        committed = {
-            entry.file.file_name
-            for meta in self.session.manifest_list(before, before.delta_manifest_list)
-            for entry in self.session.manifests.read_entries(meta)
-            if entry.kind is EntryKind.ADD
-        }
+        try:
+            committed = {
+                entry.file.file_name
+                for meta in self.session.manifest_list(before, before.delta_manifest_list)
+                for entry in self.session.manifests.read_entries(meta)
+                if entry.kind is EntryKind.ADD
+            }
+        except NotFoundError:
+            return  # it has just expired
         staged = self.session.staged_paths(self.step)
         if not committed.intersection(path.rpartition("/")[2] for path in staged):
             self.session.delete_staged(self.step)

@@ -26,7 +26,7 @@ from lsm_engine.prune.partition import manifests_in
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
-from lsm_engine.store.consumers import ConsumerStore
+from lsm_engine.store.consumers import CommitIdentifierStore, ConsumerStore
 from lsm_engine.store.identity import TableIdentity
 from lsm_engine.store.manifests import ManifestStore
 from lsm_engine.store.mapped_manifests import MappedManifests
@@ -137,6 +137,11 @@ class TableSession:
     def consumers(self) -> ConsumerStore:
         """Named readers and how far they are."""
         return ConsumerStore(self.file_io, self.paths)
+
+    @cached_property
+    def commit_identifiers(self) -> CommitIdentifierStore:
+        """The last numbered commits of commit users."""
+        return CommitIdentifierStore(self.file_io, self.paths, self.snapshots)
 
     def storage_time(self, *, deletes: bool = False) -> int:
         """Return the time by the storage's clock, in milliseconds; raises StorageError.

@@ -33,7 +33,7 @@ from lsm_engine.table.history.consumer import consumers_over
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
 from lsm_engine.table.history.rollback_plan import refuse_unfinished, refuse_while_rolled_back
 from lsm_engine.table.tags import expire_tags
-from lsm_engine.table.tags.removal import carry_out, planned_paths
+from lsm_engine.table.tags.removal import carry_out, keep_identifiers, planned_paths
 from lsm_engine.table.tags.roots import Roots
 
 log = logging.getLogger(__name__)
@@ -171,6 +171,8 @@ class _Expiry:
         """
         self._plan(choice)
         refuse_while_rolled_back(self._seen, choice.retained[-1])
+        # Before anybody may take the last snapshot for expired that has the identifier of a commit.
+        keep_identifiers(self._session, (*choice.expired, *choice.retained), len(choice.expired))
         try:
             self._raise_fence(choice)
         except CommitConflictError:

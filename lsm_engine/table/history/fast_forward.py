@@ -21,6 +21,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.rollback import rollback
 from lsm_engine.table.history.rollback_plan import RollbackPlan, plan_rollback
 from lsm_engine.table.tags.branch import on_branch
+from lsm_engine.table.tags.removal import take_identifiers_over
 from lsm_engine.table.tags.tag import kept
 
 FORWARDING = "forwarding-"
@@ -141,6 +142,8 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
         if not session.schemas.publish(schema, branch.schemas.copied(schema.id)):
             raise _overtaken(plan, f"schema {schema.id}")
     base = session.snapshots.find(plan.common_id)
+    if plan.snapshots:
+        take_identifiers_over(session, branch, plan.snapshots[-1], is_done=False)
     for snapshot in plan.snapshots:
         with kept(branch, snapshot, FORWARDING):  # until it is one of main's
             outcome = publish(session, snapshot, base)
@@ -149,6 +152,8 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
         if session.components.listeners:
             report(session, committed_files(session, snapshot))
         base = snapshot
+    if plan.snapshots:
+        take_identifiers_over(session, branch, plan.snapshots[-1], is_done=True)
     for tag in plan.tags:
         session.tags.create(tag, numeric=True)
         _notify_tagged(session, tag)

@@ -37,7 +37,7 @@ from lsm_engine.table.history.rollback_plan import (
     under_way,
 )
 from lsm_engine.table.tags import tag as tags
-from lsm_engine.table.tags.removal import keep_in_trash, notify_removed
+from lsm_engine.table.tags.removal import keep_in_trash, notify_removed, roll_identifiers_back
 from lsm_engine.table.tags.roots import Roots
 from lsm_engine.table.tags.tag import is_there, without_changelog
 
@@ -186,6 +186,7 @@ def _restore(session: TableSession, plan: RollbackPlan) -> None:
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete what the seal takes: first what names ids above the target, which writers then use again."""
+    roll_identifiers_back(session, plan.target)
     taken = _taken(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
         keep_in_trash(session, taken, paths=_only_theirs(session, plan))

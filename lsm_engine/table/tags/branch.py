@@ -21,7 +21,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.codec.documents import encode_snapshot, encode_tag
+from lsm_engine.codec.documents import encode_recorded, encode_snapshot, encode_tag
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import ExpirePlan
@@ -33,7 +33,7 @@ from lsm_engine.table.ground.committed_files import committed_files
 from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.live_files import SCHEMA_ID
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.removal import notify_removed
+from lsm_engine.table.tags.removal import notify_removed, recorded_at
 from lsm_engine.table.tags.tag import without_changelog
 
 
@@ -124,6 +124,9 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
         snapshot = without_changelog(session, source.snapshot)
         files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=snapshot), name)
         files[paths.snapshot_file(snapshot.id)] = encode_snapshot(snapshot)
+        identifiers = recorded_at(session, source.snapshot)
+        if identifiers is not None:
+            files[paths.commit_identifier_file] = encode_recorded(identifiers)
         number = str(snapshot.id).encode()
         files[paths.snapshot_hint("EARLIEST")] = number
         files[paths.snapshot_hint("LATEST")] = number

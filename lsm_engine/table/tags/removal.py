@@ -3,13 +3,25 @@
 With `maintenance.trash-retained` the files are kept, and a record protects them from others.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.meta.commit_message import RecordedIdentifiers
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import DeadFile, ExpirePlan
+from lsm_engine.plan.live_snapshots import is_of_another_client
+from lsm_engine.plan.ownership import (
+    IdentifiersOfLine,
+    Limits,
+    has_property,
+    recorded_before,
+    rolled_back,
+)
 from lsm_engine.store.snapshot_removal import delete_states
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
@@ -189,3 +201,122 @@ def _paths_of(session: TableSession, file: DeadFile) -> Iterator[str]:
         context = session.context()
         for name in (file.file_name, *file.extra_files):
             yield context.data_file(file.partition, file.bucket, name)
+
+
+# --- commit identifiers -----------------------------------------------------------------------
+
+Changed = Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
+
+
+def limits_of(session: TableSession) -> Limits:
+    """Return how much the options of a table keep."""
+    options = session.options
+    return Limits(
+        users=options[core_options.COMMIT_IDENTIFIER_NUM_RETAINED],
+        seconds=options[core_options.COMMIT_IDENTIFIER_TIME_RETAINED] // 1000,
+    )
+
+
+def now_seconds(session: TableSession) -> int:
+    """Return the time by the table's clock, in seconds since 1970."""
+    return session.clock.now_millis() // 1000
+
+
+def change_file(session: TableSession, changed: Changed) -> None:
+    """Change the file, durably: what rests on it may not outlive it in a power cut."""
+    session.commit_identifiers.change(changed)
+    if session.options[core_options.COMMIT_FSYNC]:
+        session.file_io.sync([session.paths.commit_identifier_file])
+
+
+def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count: int) -> None:
+    """Write down what the first `count` of some snapshots, oldest first, witness before they expire.
+
+    Nothing has to be written where one of those that stay carries the commit identifiers. Else they are of
+    other clients, and the next numbered commit reads them down to the oldest, and then the file.
+    """
+    if not count or any(map(has_property, snapshots[count:])):
+        return
+    is_ours = any(
+        snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER and not is_of_another_client(snapshot)
+        for snapshot in snapshots
+    )
+    if (
+        not is_ours
+        and not any(map(has_property, snapshots))
+        and not session.commit_identifiers.read()
+    ):
+        return
+    newest = snapshots[-1]
+    line = session.commit_identifiers.up_to(newest)
+    change_file(session, lambda recorded: _up_to(session, line, recorded, newest))
+
+
+def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
+    """Take back what a rollback takes back: a replay of it is a new commit."""
+    if session.commit_identifiers.read() is None:
+        return
+    line = session.commit_identifiers.up_to(target)
+
+    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+        if recorded is None:
+            return None
+        return _up_to(session, line, rolled_back(recorded, line, target.id), target)
+
+    change_file(session, changed)
+
+
+def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifiers | None:
+    """Return what the file of a branch holds that begins with a snapshot; None: it needs none."""
+    line, recorded = session.commit_identifiers.up_to(snapshot), session.commit_identifiers.read()
+    if recorded is None and not line.identifiers.has_file:
+        return None
+    former = None if recorded is None else rolled_back(recorded, line, snapshot.id)
+    return _up_to(session, line, former, snapshot)
+
+
+def take_identifiers_over(
+    session: TableSession, branch: TableSession, newest: Snapshot, *, is_done: bool
+) -> None:
+    """Write down for main what a branch has, whose snapshots up to `newest` main takes over.
+
+    Before that (not `is_done`) what main has of its own users stays: a fast-forward that dies has come part of the way.
+    """
+    line, theirs = branch.commit_identifiers.up_to(newest), branch.commit_identifiers.read()
+    if theirs is None and not line.identifiers.has_file:
+        return
+    added = _up_to(branch, line, theirs, newest)
+
+    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+        if recorded is None:
+            return added if is_done else replace(added, snapshot_id=0, is_recorded=False)
+        users = {**added.users, **recorded.users}
+        if is_done:
+            newer = {
+                key: last
+                for key, last in added.users.items()
+                if key not in recorded.users or recorded.users[key].snapshot_id < last.snapshot_id
+            }
+            users = {**recorded.users, **newer}
+        return RecordedIdentifiers(
+            snapshot_id=max(recorded.snapshot_id, added.snapshot_id)
+            if is_done
+            else recorded.snapshot_id,
+            users=users,
+            pending={**added.pending, **recorded.pending},
+            forgotten=recorded.forgotten | added.forgotten,
+            is_recorded=recorded.is_recorded and added.is_recorded,
+        )
+
+    change_file(session, changed)
+
+
+def _up_to(
+    session: TableSession,
+    line: IdentifiersOfLine,
+    recorded: RecordedIdentifiers | None,
+    newest: Snapshot,
+) -> RecordedIdentifiers:
+    return recorded_before(
+        "", line, recorded, newest.id, limits=limits_of(session), now_seconds=now_seconds(session)
+    )

@@ -118,9 +118,12 @@ class StreamWriter(NamedElsewhere):
         """Make all rows since the last commit visible at once; None if there were none.
 
         Returns and raises as `upsert` does; rows of a commit that raises are dropped, or, after
-        CommitUnknownError, may be visible. Identifiers grow; one that was committed is a no-op.
-        It waits where compaction does not keep up (`num-sorted-run.stop-trigger`), and where rows can be
+        CommitUnknownError, may be visible. It waits where compaction does not keep up (`num-sorted-run.stop-trigger`), and where rows can be
         read only once they are compacted (`lookup-wait`).
+
+        A commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
+        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
+        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
         """
         with self._lock:
             self._check()

@@ -121,11 +121,11 @@ def test_a_replay_returns_its_own_snapshot_also_behind_later_numbers(verb: str) 
 def test_the_upkeep_of_a_number_that_a_branch_has_again_is_no_replay(
     options: dict[str, str],
 ) -> None:
-    """Its rows would wait for the next write: the compaction of main, of the same number, is its newest."""
+    """Its rows would wait for the next write: the compaction of main had the same number, and was its newest."""
     story = Story(options={"write-only": "false", "merge-engine": "first-row", **options})
     story.put(k1="a")
-    VERBS["overwrite"](story.table)
     story.table.create_tag("now")
+    VERBS["overwrite"](story.table)
     story.table.create_branch("beside", "now")
     beside = story.reopened().branch("beside")
     beside.upsert([{"id": 5, "v": "b"}])
