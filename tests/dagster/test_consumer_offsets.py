@@ -12,7 +12,7 @@ from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.consumer_offset import OFFSET_PROPERTY
 from lsm_assets.ledger.feed import changes_to_feed
 from lsm_assets.model.changes import Upsert
-from lsm_engine.table.commit import commit
+from lsm_engine.table.commit import history_of_base
 from tests.dagster.lake import MARKS
 from tests.dagster.test_feed import SALES, Feed, expire_all_but_one, sale, summed
 from tests.dagster.test_feed import feed as feed  # the fixture
@@ -288,7 +288,7 @@ def test_a_feed_that_cannot_be_acknowledged_has_carried_its_changes_over(
 def test_changes_are_carried_over_once_however_many_commits_come_between(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "LOOKBACK_SNAPSHOTS", 2)
+    monkeypatch.setattr(history_of_base, "LOOKBACK_SNAPSHOTS", 2)
     sales = feed.sales()
     sales.upsert(sale(1, 5))
 
