@@ -101,7 +101,7 @@ def create_statement(statement: Statement, name: str) -> NewTable:
         elif statement.takes("TBLPROPERTIES") or statement.takes("OPTIONS"):
             options |= statement.properties()
         elif statement.takes("PARTITIONED", "BY"):
-            partitions = _names(statement)
+            partitions = statement.names()
         elif statement.takes("CLUSTERED", "BY"):
             options |= _buckets(statement)
         elif statement.takes("COMMENT"):
@@ -146,7 +146,7 @@ class _Columns:
         part = Statement.of(text)
         assert part is not None
         if part.takes("PRIMARY", "KEY"):
-            self.key = _names(part)
+            self.key = part.names()
             _ = part.takes("NOT", "ENFORCED")
             part.ended()
             return
@@ -190,13 +190,9 @@ def _literal_text(part: Statement) -> str:
     return part.text[token.start : token.end + 1]
 
 
-def _names(statement: Statement) -> list[str]:
-    return [part.strip("` ") for part in statement.listed()]
-
-
 def _buckets(statement: Statement) -> dict[str, str]:
     """Step over "(a, b) INTO 4 BUCKETS"."""
-    keys = _names(statement)
+    keys = statement.names()
     statement.needs("INTO")
     count = statement.literal()
     statement.needs("BUCKETS")

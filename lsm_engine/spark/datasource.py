@@ -24,6 +24,7 @@ from lsm_engine.io.storage_options import check_storage_name, is_storage_option
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.arrow_rows import arrow_schema_of, located, location_in, spark_schema
 from lsm_engine.spark.source_options import (
+    AS_OF,
     CATALOG,
     COMMIT_IDENTIFIER,
     COMMIT_USER,
@@ -31,6 +32,7 @@ from lsm_engine.spark.source_options import (
     PATH,
     PUSH_FILTERS,
     READ_CHANGELOG,
+    READS_A_PART,
     SNAPSHOT_ID,
     TAG,
     WAREHOUSE,
@@ -84,7 +86,7 @@ class LsmSource(DataSource):
         return {**self.storage_of_session, **self.options}
 
     def schema(self) -> StructType:
-        """The table's present columns, or those of a system table."""
+        """The table's columns, those of the past where options name it, or those of a system table."""
         schema = self._schema()
         is_created = _CREATED in self.options
         return located(schema, self._path()) if is_created else schema
@@ -93,12 +95,16 @@ class LsmSource(DataSource):
         system = self._system()
         if system is not None:
             return system.schema()
-        table = self._table()
         if asks_for_changes(self.options):
             from lsm_engine.spark.change_rows import change_schema
 
-            return change_schema(table)
-        return spark_schema(table.fields)
+            return change_schema(self._table())
+        if any(key in self.options for key in (SNAPSHOT_ID, TAG, AS_OF)):
+            from lsm_engine.spark.snapshot_reader import schema_of_the_past
+
+            self._check_options()
+            return spark_schema(schema_of_the_past(self._path(), self._given).fields)
+        return spark_schema(self._table().fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of changes as they come, with `read.changelog` = true."""
@@ -142,6 +148,7 @@ class LsmSource(DataSource):
         from lsm_engine.spark.source_writer import SourceWriter, plan_write
 
         self._check_names_path()
+        self._check_is_of_now()
         self._table()
         identifier = self.options.get(COMMIT_IDENTIFIER)
         plan = plan_write(
@@ -177,10 +184,20 @@ class LsmSource(DataSource):
         if PATH not in self.options:
             raise InvalidOptionError(
                 "Spark does not tell a Python data source which table of its catalog it writes to: use "
-                "lsm_engine.spark.sql(spark, 'INSERT …') instead of INSERT by spark.sql, insertInto and "
-                "saveAsTable, or name the table's directory: save(path), start(path)",
+                "lsm_engine.spark.sql(spark, 'INSERT …') with the name of the table, not of a view of it, instead of "
+                "INSERT by spark.sql, insertInto and saveAsTable, or name the table's directory: save(path), start(path)",
                 key=PATH,
             )
+
+    def _check_is_of_now(self) -> None:
+        """Raise InvalidOptionError for a write to a part of a table or to its past: INSERT into a view of such a read."""
+        for key in READS_A_PART:
+            if key in self.options:
+                raise InvalidOptionError(
+                    "rows that are written change the table as it is now, and this option is of reads: leave it out, and "
+                    "name the table where a view of it is named",
+                    key=key,
+                )
 
     def _system(self, schema: StructType | None = None) -> "SystemSource | None":
         self._check_options(schema)

@@ -78,13 +78,13 @@ def from_spark(error: Exception, *, label: str) -> LsmError:
     lines: list[str] = _LAST_LINE.findall(text)
     crash = _NO_WORKER.search(text) or _CRASH.search(text)
     reason = crash[1] if crash else lines[-1] if lines else text.partition("\n")[0]
-    reason = f"{reason.strip(' :')}{_remedy(text)}"
+    reason = f"{reason.strip(' :')}{remedy(text)}"
     failed = TaskFailedError(f"a Spark task of {label!r} failed: {reason}", work=label)
     failed.add_note(_JVM_FRAMES.sub("", text).strip())
     return failed
 
 
-def _remedy(text: str) -> str:
+def remedy(text: str) -> str:
     """Return what to do about an executor's Python, where that is what is wrong."""
     missing = _MISSING.search(text)
     if missing is not None:

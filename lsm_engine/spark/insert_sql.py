@@ -28,7 +28,7 @@ def insert_statement(table: Table, statement: Statement, query: Query) -> WriteR
     by_name = statement.takes("BY", "NAME")
     names = None
     if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
-        names = [part.strip("` ") for part in statement.listed()]
+        names = statement.names()
     rows = query(statement.rest())
     if not by_name:
         names = names or [name for name in table.schema.names if name not in constant]

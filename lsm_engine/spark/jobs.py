@@ -93,8 +93,25 @@ def map_arrow(
     frame: DataFrame, work: Callable[[Batches], Batches], schema: StructType | str
 ) -> DataFrame:
     """Return the frame that `work` makes of each partition's batches; lazy."""
+    names = tuple(frame.columns)
+    if any(mark in name for name in names for mark in "`."):
+        # PySpark hands the names of columns to a parser of expressions, without quotes.
+        frame = frame.toDF(*(f"_{number}" for number in range(len(names))))
+        work = RenamedBatches(work=work, names=names)
     with without_pandas_notice():
         return frame.mapInArrow(work, schema)
+
+
+@record
+class RenamedBatches:
+    """Work on batches that get the names of their columns back first."""
+
+    work: Callable[[Batches], Batches]
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Return what the work makes of a partition."""
+        return self.work(batch.rename_columns([*self.names]) for batch in batches)
 
 
 def by_task(frame: DataFrame, task_count: int) -> DataFrame:

@@ -30,6 +30,7 @@ from lsm_engine.spark.jobs import Batches, by_task, map_arrow, prepare_worker
 from lsm_engine.spark.key_rows import PARCEL_DDL, Homes, PinnedTable, chunks, homes_of, parcels
 from lsm_engine.spark.session import task_goal
 from lsm_engine.spark.shared_storage import check_shared
+from lsm_engine.spark.statement import quoted
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.locate import (
     INSERT,
@@ -77,21 +78,23 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
     schema = session.schema
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
     _refuse_taken(frame.columns, names)
-    keys = frame.select(*names)
+    keys = frame.select(*map(quoted, names))
     arrow = arrow_schema_of(keys.schema)
     keys_of(schema, pa.RecordBatch.from_pylist([], schema=arrow), with_partitions=True)
     check_shared(frame.sparkSession, session.file_io)
     snapshot = table.latest_snapshot()
     answers = _searched(session, snapshot, keys, arrow)
-    newest = answers.groupBy(*names).agg(
+    newest = answers.groupBy(*map(quoted, names)).agg(
         sql.max_by(
             sql.struct("_alive", "_own", "_partition", "_bucket", "_file_name"),
             sql.struct("_first", "_second", "_partition"),
         ).alias("_there")
     )
-    there = newest.select(*(sql.col(name).alias(f"_there_{name}") for name in names), "_there")
+    there = newest.select(
+        *(sql.col(quoted(name)).alias(f"_there_{name}") for name in names), "_there"
+    )
     joined = frame.join(there, _same_keys(names), "left")
-    return joined.select(*frame.columns, *_locations(session, snapshot))
+    return joined.select(*map(quoted, frame.columns), *_locations(session, snapshot))
 
 
 def _refuse_taken(columns: Sequence[str], keys: Sequence[str]) -> None:
@@ -177,7 +180,7 @@ def _locations(session: TableSession, snapshot: Snapshot | None) -> list[Column]
 
 
 def _same_keys(names: Sequence[str]) -> Column:
-    same = [sql.col(name).eqNullSafe(sql.col(f"_there_{name}")) for name in names]
+    same = [sql.col(quoted(name)).eqNullSafe(sql.col(quoted(f"_there_{name}"))) for name in names]
     found = same[0]
     for each in same[1:]:
         found = found & each

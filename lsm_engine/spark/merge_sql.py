@@ -1,51 +1,90 @@
 """MERGE INTO, UPDATE and DELETE FROM as text: cut into clauses here, computed by Spark as they were written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot import exp
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.units import counted
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.schema.changes import AddColumn
+from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.merge_columns import Sides, SparkSql
 from lsm_engine.spark.merge_on_driver import staged_merge
-from lsm_engine.spark.statement import Statement, quoted
+from lsm_engine.spark.statement import Statement, parsed_expression, quoted
+from lsm_engine.spark.table_references import travel
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.table import Table
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge import MergePlan
-from lsm_engine.table.write.merge_clauses import Action, Clause, Match
-
-_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
-_BEFORE_NO_COLUMN = (TokenType.DOT, TokenType.NUMBER, TokenType.STRING)
-"""Behind a literal stands the unit of an interval: INTERVAL 30 DAY."""
-_SUBQUERY = ("SELECT", "WITH", "FROM")
+from lsm_engine.table.write.merge_clauses import Action, Clause, Match, quoted_source
 
 
 def merge_statement(
-    spark: SparkSession, table: Table, statement: Statement, query: Callable[[str], DataFrame]
+    table: Table,
+    statement: Statement,
+    query: Callable[[str], DataFrame],
+    *,
+    evolves: bool = False,
 ) -> WriteResult | None:
-    """Do a MERGE INTO whose table's name was read already. `query`: runs the source."""
+    """Do a MERGE INTO whose table's name was read already.
+
+    `query`: runs the source. `evolves`: the same commit adds the columns that the source alone has, where a clause
+    takes all columns or sets one of the same name to it.
+    """
     target = statement.alias(_last(table.name))
     statement.needs("USING")
     if statement.takes("("):
-        frame, plain = query(statement.until(")")), "source"
+        frame, name = query(statement.until(")")), "source"
         statement.needs(")")
     else:
-        first = statement.at
-        plain = _last(statement.name())
-        last = statement.at - 1
-        text = statement.text[statement.tokens[first].start : statement.tokens[last].end + 1]
+        text, name = _source(statement)
         frame = query(f"SELECT * FROM {text}")
-    source = statement.alias(plain)
+    source = statement.alias(name)
+    first = statement.at
+    plan, sides = _plan(statement, table, frame, target, source)
+    changes = _new_columns(table, frame, plan) if evolves else []
+    if changes:
+        table, statement.at = table.altering(*changes), first
+        plan, sides = _plan(statement, table, frame, target, source)
+    return _merged(frame.sparkSession, table, frame, plan, sides)
+
+
+def _plan(
+    statement: Statement, table: Table, frame: DataFrame, target: str, source: str
+) -> tuple[MergePlan, Sides]:
+    """Step over ON and the clauses; return what they ask for."""
     statement.needs("ON")
-    condition = statement.until("WHEN")
+    condition = statement.expression("WHEN")
     sides = Sides.of(table.schema.names, frame.columns, target, source)
-    on, rest = _equalities(condition, sides, table, frame)
-    plan = MergePlan(on=on, condition=rest, clauses=_clauses(statement, sides, table, frame))
-    return _merged(spark, table, frame, plan, sides)
+    on, others = _equalities(condition, sides, table, frame)
+    clauses = _clauses(statement, sides, table, frame)
+    return MergePlan(on=on, condition=others, clauses=clauses), sides
+
+
+def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddColumn]:
+    """Return the columns of the source that a MERGE WITH SCHEMA EVOLUTION adds to the table."""
+    known = {name.lower() for name in table.schema.names}
+    clauses = [clause for clause in plan.clauses if clause.action is not Action.DELETE]
+    takes_all = any(clause.values is None for clause in clauses)
+    values = [pair for clause in clauses for pair in (clause.values or {}).items()]
+    return [
+        AddColumn((field.name,), field.type)
+        for field in arrow_schema_of(frame.schema)
+        if field.name.lower() not in known
+        and (takes_all or (field.name, quoted_source(field.name)) in values)
+    ]
+
+
+def _source(statement: Statement) -> tuple[str, str]:
+    """Step over the name of a source, and the state that is asked of it; return their text, and what it is called."""
+    first = statement.at
+    name = _last(statement.name())
+    moment = travel(statement.tokens, statement.at)
+    statement.at = statement.at if moment is None else moment[2]
+    return statement.since(first), name
 
 
 def update_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
@@ -90,50 +129,37 @@ def _equalities(
     """Return the pairs of columns that `a.x = b.y AND …` equates, and what else has to hold."""
     statement = Statement.of(condition)
     assert statement is not None
-    pairs, others = [], []
-    while not statement.done:
-        part = statement.until("AND") if _is_conjunction(statement) else statement.rest()
+    tree = parsed_expression(condition)
+    parts: list[str] = []
+    while isinstance(tree, exp.And) and not statement.done:  # no OR binds its parts with others
+        parts.append(statement.expression("AND"))
         statement.takes("AND")
-        pair = _pair(part, sides, table, frame)
-        pairs.append(pair) if pair else others.append(f"({part})")
-    return tuple(pairs), SparkSql(text=" AND ".join(others)) if others else None
-
-
-def _is_conjunction(statement: Statement) -> bool:
-    """Whether AND binds the parts at the outermost level: no OR, no BETWEEN is beside it."""
-    words, depth = [], 0
-    for token in statement.tokens[statement.at :]:
-        depth += token.text == "("
-        depth -= token.text == ")"
-        if depth == 0:
-            words.append(token.text.upper())
-    return not {"OR", "BETWEEN", "NOT", "||"} & {*words}
+    if tree is None or len(parts) != len([*tree.flatten()]):
+        parts = [condition]
+    pairs = {part: _pair(part, sides, table, frame) for part in parts}
+    others = [f"({part})" for part, pair in pairs.items() if pair is None]
+    equal = tuple(pair for pair in pairs.values() if pair is not None)
+    return equal, SparkSql(text=" AND ".join(others)) if others else None
 
 
 def _pair(text: str, sides: Sides, table: Table, frame: DataFrame) -> tuple[str, str] | None:
-    statement = Statement.of(text)
-    assert statement is not None
+    """Return the columns of the table and of the source that "t.x = s.y" compares; None for any other condition."""
+    tree = parsed_expression(text)
     columns = {
         sides.target.lower(): {name.lower(): name for name in table.schema.names},
         sides.source.lower(): {name.lower(): name for name in frame.columns},
     }
-    kinds = [token.token_type for token in statement.tokens]
-    dotted = [TokenType.DOT, *_NAMES]
-    if (
-        len(kinds) != 7
-        or kinds[3] is not TokenType.EQ
-        or any(kind not in dotted for kind in (*kinds[:3], *kinds[4:]))
-    ):
-        return None
-    found = {}
-    for at in (0, 4):
-        side, name = statement.tokens[at].text.lower(), statement.tokens[at + 2].text.lower()
-        if name not in columns.get(side, {}):
+    names: dict[str, str] = {}
+    for column in (tree.this, tree.expression) if isinstance(tree, exp.EQ) else ():
+        if not isinstance(column, exp.Column) or len(column.parts) != 2:
             return None
-        found[side] = columns[side][name]
-    if len(found) != 2:
+        side = column.table.lower()
+        name = columns.get(side, {}).get(column.name.lower())
+        if name is not None:
+            names[side] = name
+    if len(names) != 2:
         return None
-    return found[sides.target.lower()], found[sides.source.lower()]
+    return names[sides.target.lower()], names[sides.source.lower()]
 
 
 def _clauses(
@@ -155,7 +181,7 @@ def _clauses(
             match
         )
         if statement.takes("AND"):
-            where = _qualified(statement.until("THEN"), alone, sides, table, frame)
+            where = _qualified(statement.expression("THEN"), alone, sides, table, frame)
         statement.needs("THEN")
         action, values = _action(statement, sides, table, frame, alone)
         if (action is Action.INSERT) is not (match is Match.NOT_MATCHED):
@@ -177,7 +203,7 @@ def _action(
     statement.needs("INSERT")
     if statement.takes("*"):
         return Action.INSERT, None
-    names = [_column(part, sides, table) for part in statement.listed()]
+    names = [_column((name,), sides, table) for name in statement.names()]
     statement.needs("VALUES")
     values = [_qualified(part, alone, sides, table, frame) for part in statement.listed()]
     if len(names) != len(values):
@@ -196,17 +222,17 @@ def _assigned(
     """Step over "a = x, t.b = y"; return the value of each column."""
     values: dict[str, Any] = {}
     while True:
-        name = _column(statement.name(), sides, table)
+        name = _column(statement.path(), sides, table)
         statement.needs("=")
-        values[name] = _qualified(statement.until(",", *ends), alone, sides, table, frame)
+        values[name] = _qualified(statement.expression(",", *ends), alone, sides, table, frame)
         if not statement.takes(","):
             return values
 
 
-def _column(text: str, sides: Sides, table: Table) -> str:
+def _column(path: tuple[str, ...], sides: Sides, table: Table) -> str:
     """Return the column that is set. Raises InvalidInputError for a field within one."""
-    qualifier, _, plain = text.replace("`", "").strip().rpartition(".")
-    known = {name.lower(): name for name in table.schema.names}
+    qualifier, name = ".".join(path[:-1]), path[-1]
+    known = {column.lower(): column for column in table.schema.names}
     if qualifier.lower() not in (
         "",
         sides.target.lower(),
@@ -214,58 +240,39 @@ def _column(text: str, sides: Sides, table: Table) -> str:
         table.name.lower(),
     ):
         raise InvalidInputError(
-            f"{text.strip()!r} is no column of the table: set the whole column, {qualifier} = named_struct(…)",
+            f"{'.'.join(path)!r} is no column of the table: set the whole column, {qualifier} = named_struct(…)",
             kind=ErrorKind.NO_SUCH_COLUMN,
-            column=text.strip(),
+            column=".".join(path),
         )
-    return known.get(plain.lower(), plain)
+    return known.get(name.lower(), name)
 
 
 def _qualified(
     text: str, alone: str | None, sides: Sides, table: Table, frame: DataFrame | None
 ) -> Any:
     """Return an expression whose plain columns belong to the only side that its rows have."""
-    statement = Statement.of(text)
-    assert statement is not None
-    tokens = statement.tokens
-    lone = [token.token_type for token in tokens]
-    if frame is not None and len(lone) == 3 and lone[1] is TokenType.DOT:
+    tree = parsed_expression(text)
+    if frame is None or tree is None:
+        return SparkSql(text=text)
+    if isinstance(tree, exp.Column) and len(tree.parts) <= 2:
         names = {name.lower(): name for name in frame.columns}
-        if tokens[0].text.lower() == sides.source.lower() and tokens[2].text.lower() in names:
-            return 'source."' + names[tokens[2].text.lower()].replace('"', '""') + '"'
-    if alone is None or frame is None:
+        side = tree.table.lower() if tree.table else (alone or "").lower()
+        if side == sides.source.lower() and tree.name.lower() in names:
+            return quoted_source(names[tree.name.lower()])
+    if alone is None:
         return SparkSql(text=text)
     owned = frame.columns if alone == sides.source else table.schema.names
     known = {name.lower() for name in owned}
-    made, after = [], 0
-    inner = _subqueries(tokens)
-    for at, token in enumerate(tokens):
-        before = tokens[at - 1] if at else None
-        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
-        if (
-            token.token_type in _NAMES
-            and token.text.lower() in known
-            and at not in inner
-            and (before is None or before.token_type not in _BEFORE_NO_COLUMN)
-            and following not in (".", "(")
-        ):
-            made += [text[after : token.start], f"{quoted(alone)}.{quoted(token.text)}"]
-            after = token.end + 1
-    return SparkSql(text="".join([*made, text[after:]]))
-
-
-def _subqueries(tokens: Sequence[Token]) -> set[int]:
-    """Return the places of the tokens within subqueries, whose names are their own."""
-    found, depth, began = set(), 0, 0
-    for at, token in enumerate(tokens):
-        if token.token_type is TokenType.L_PAREN:
-            depth += 1
-            following = tokens[at + 1].text.upper() if at + 1 < len(tokens) else ""
-            if not began and following in _SUBQUERY:
-                began = depth
-        if began:
-            found.add(at)
-        if token.token_type is TokenType.R_PAREN:
-            began = 0 if depth == began else began
-            depth -= 1
-    return found
+    places = set()
+    for column in tree.find_all(exp.Column):
+        first, *fields = column.parts
+        is_side = bool(fields) and first.name.lower() in (
+            sides.target.lower(),
+            sides.source.lower(),
+        )
+        # The names of a subquery are its own.
+        if first.name.lower() in known and not is_side and column.find_ancestor(exp.Query) is None:
+            places.add(first.meta["start"])
+    for place in sorted(places, reverse=True):
+        text = f"{text[:place]}{quoted(alone)}.{text[place:]}"
+    return SparkSql(text=text)

@@ -289,6 +289,8 @@ def call_statement(spark: SparkSession, tables: SessionTables, statement: Statem
         raise InvalidInputError(f"{procedure} needs the name of a table: table => 'shop.orders'")
     opened = open_table(table) if "/" in table else tables.table(table)
     rows = call(procedure, opened, tuple(given), named)
+    if "/" not in table:
+        tables.refresh(tuple(table.partition("@")[0].split(".")))
     return frame_of_rows(spark, rows, dict.fromkeys(("table", "name", "value"), StringType()))
 
 

@@ -1,6 +1,7 @@
 """The rows of one snapshot: planned once, read split by split."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -8,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from lsm_engine.base.instant import millis_of
 from lsm_engine.plan.scan import Split
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches
@@ -19,8 +21,26 @@ from lsm_engine.spark.row_partitions import (
 from lsm_engine.spark.source_options import AS_OF, PATH, SNAPSHOT_ID, TAG
 from lsm_engine.spark.source_storage import open_source
 from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
+
+
+def schema_of_the_past(path: str, options: Mapping[str, str]) -> TableSchema:
+    """Return the schema that a table had at the snapshot, the tag or the time that options name."""
+    session = open_source(path, options)
+    snapshot = snapshot_to_read(session, **_moment(options))
+    return session.schema if snapshot is None else session.as_of(snapshot).schema
+
+
+def _moment(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return what options name, as a scan takes it."""
+    snapshot_id, as_of = options.get(SNAPSHOT_ID), options.get(AS_OF)
+    return {
+        "snapshot_id": None if snapshot_id is None else int(snapshot_id),
+        "tag": options.get(TAG),
+        "as_of_millis": None if as_of is None else millis_of(as_of),
+    }
 
 
 class SplitPartition(RowsPartition):
@@ -50,14 +70,8 @@ class LsmReader(FilteredReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the partitions that tasks read; small splits share one."""
-        snapshot_id = self._options.get(SNAPSHOT_ID)
-        as_of = self._options.get(AS_OF)
         request = ScanRequest(
-            columns=tuple(self._schema.names),
-            where=self.where,
-            snapshot_id=None if snapshot_id is None else int(snapshot_id),
-            tag=self._options.get(TAG),
-            as_of_millis=None if as_of is None else millis_of(as_of),
+            columns=tuple(self._schema.names), where=self.where, **_moment(self._options)
         )
         scan = Scan(open_source(self._options[PATH], self._options), request)
         reader = SplitReader.of(scan, arrow_schema_of(self._schema))

@@ -31,6 +31,8 @@ OPTIONS = (
     BETWEEN, BETWEEN_TIMES, BETWEEN_MODE, READ_CHANGELOG, SCAN_MODE, SCAN_SNAPSHOT_ID, SCAN_TIMESTAMP,
     CONSUMER_ID, MAX_FILES, MAX_BYTES, MAX_SNAPSHOTS,
 )  # fmt: skip
+READS_A_PART = (SNAPSHOT_ID, TAG, AS_OF, WHERE, BETWEEN, BETWEEN_TIMES, READ_CHANGELOG)
+"""Options that leave rows of the present state out, or show another."""
 
 
 def asks_for_changes(options: Mapping[str, str]) -> bool:

@@ -2,18 +2,24 @@
 
 CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
 DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
+
+A statement changes the table that its name means to Spark's catalog (session_tables.py), and no other.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
 from lsm_engine.catalog.names import TableName
+from lsm_engine.io.clock import SystemIds
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.alter_sql import alter_statement, comment_statement
@@ -26,13 +32,13 @@ from lsm_engine.spark.describe_sql import (
     show_partitions_statement,
     show_properties_statement,
 )
+from lsm_engine.spark.failures import from_spark, remedy
 from lsm_engine.spark.insert_sql import insert_statement
 from lsm_engine.spark.merge_sql import delete_statement, merge_statement, update_statement
 from lsm_engine.spark.procedures import call_statement
-from lsm_engine.spark.session import is_classic
-from lsm_engine.spark.session_tables import SessionTables
-from lsm_engine.spark.statement import Statement, quoted
-from lsm_engine.spark.table_references import NAMES, dotted, is_relation, travel
+from lsm_engine.spark.session_tables import SessionTables, spark_parts
+from lsm_engine.spark.statement import Statement, quoted, with_parameters, with_products
+from lsm_engine.spark.table_references import NAMES, dotted, is_relation, sampled, travel
 from lsm_engine.table.table import Table
 
 _LSM = "lsm"
@@ -41,15 +47,22 @@ _SECOND_DIGITS = 11
 _SYSTEM = re.compile(r"(?P<table>[^$@]+)(?:@(?P<branch>[^$]+))?(?:\$(?P<system>\w+))?")
 
 
-def sql(spark: SparkSession, text: str) -> DataFrame:
+def sql(
+    spark: SparkSession, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None
+) -> DataFrame:
     """Run one SQL statement; what Spark cannot do with lsm tables is done here, the rest by `spark.sql`.
 
     Tables are those of the session's catalog: `register(spark, warehouse=…)`. CREATE TABLE … USING lsm takes
     columns, PARTITIONED BY, COMMENT, and options by TBLPROPERTIES or OPTIONS, the key as 'primary-key' =
     'a, b'. A table that a statement names is made known to Spark, so that `spark.sql` finds it from then
-    on. Writes return one row with the counts of rows. Raises InvalidInputError for a statement that is not
-    understood, and as the verbs of `Table` do.
+    on. What Spark's catalog has under the name of a table, a view or a table of its own, is what the statement is
+    about. `args`: plain values of the parameters in the text, by name (:day) or in their order (?). Writes return one
+    row with the counts of rows. Raises InvalidInputError for a statement that is not understood, and as the verbs of
+    `Table` do.
     """
+    if args:
+        text = with_parameters(text, args)
+    text = with_products(text)
     statement = Statement.of(text)
     if statement is None:
         return spark.sql(text)
@@ -57,19 +70,37 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
         return session.run(statement)
 
 
+@record
+class _Target:
+    """The table that a statement changes, or shows. `located`: it is in Spark's catalog alone, by its LOCATION.
+
+    `name`: of the warehouse's catalog. `parts`: of the name that it has in Spark.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    branch: str = ""
+    located: Table | None = None
+
+    @property
+    def full_name(self) -> str:
+        """Return its name with its branch."""
+        return f"{self.name}@{self.branch}" if self.branch else self.name
+
+
 class _Session:
-    """One statement's look at the catalog."""
+    """One statement's look at the catalogs."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._tables = SessionTables(spark)
-        self._views: set[str] = set()
+        self._views: list[str] = []
+        self._ctes = ""
 
     def close(self) -> None:
-        """Close the catalog; what Spark has analysed needs no view any more, unless it analyses elsewhere."""
-        if is_classic(self._spark):
-            for view in self._views:
-                self._spark.catalog.dropTempView(view)
+        """Close the catalog, and drop the views that a write has read."""
+        for view in self._views:
+            self._spark.catalog.dropTempView(view)
         self._tables.catalog.close()
 
     def run(self, statement: Statement) -> DataFrame:
@@ -81,97 +112,139 @@ class _Session:
             return call_statement(self._spark, self._tables, statement)
         if first == "SHOW" and statement.word(1) == "TABLES":
             return self._show(statement)
-        target = self._target(statement)
+        change = statement
+        if first == "WITH":
+            self._ctes, change = statement.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
+        target = self._target(change)
         if target is None:
-            opened = self._opened(statement) if first == "INSERT" else None
-            if opened is not None:
-                return _counted(self._spark, insert_statement(opened, statement, self.query))
-            return self._spark.sql(self._rewritten(statement))
-        if first in ("DROP", "ALTER", "COMMENT") and "@" in target:
-            raise InvalidInputError(
-                f"{first} changes a whole table: leave the branch out, or CALL sys.delete_branch to drop one",
-                kind=ErrorKind.INVALID_NAME,
-                table=target,
-            )
-        if first == "DROP":
-            return self._drop(statement, target)
-        if first == "INSERT":
-            done = insert_statement(self._tables.table(target), statement, self.query)
-            return _counted(self._spark, done)
-        if first in ("ALTER", "COMMENT"):
-            return self._alter(
-                statement, target, alter_statement if first == "ALTER" else comment_statement
-            )
-        table = self._tables.table(target)
-        shown = _SHOWN.get(f"SHOW {statement.tokens[1].text.upper()}" if first == "SHOW" else first)
-        if shown is not None:
-            return shown(self._spark, table, statement)
-        if first == "TRUNCATE":
+            return self._by_spark(statement)
+        verb, second = change.first_words
+        show = _SHOWN.get(f"SHOW {second}" if verb == "SHOW" else verb)
+        if show is not None:
+            return show(self._spark, self._table(target), change)
+        done = self._changed(verb, change, target)
+        if not target.branch:
+            self._tables.refresh(target.parts)
+        return done
+
+    def _changed(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
+        """Do a statement that changes a table; return the counts of its rows where it writes some."""
+        if verb in _OF_SPARKS_CATALOG:
+            if target.branch:
+                raise InvalidInputError(
+                    f"{verb} changes a whole table: leave the branch out, or CALL sys.delete_branch to drop one",
+                    kind=ErrorKind.INVALID_NAME,
+                    table=target.full_name,
+                )
+            if verb == "DROP":
+                return self._drop(statement, target.name)
+            change = alter_statement if verb == "ALTER" else comment_statement
+            return self._alter(statement, target.name, change)
+        table = self._table(target)
+        if verb == "INSERT":
+            return _counted(self._spark, insert_statement(table, statement, self.query))
+        if verb == "TRUNCATE":
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
-        if "@" not in target:
-            self._tables.mount(target)
-        rest = self._read_anew(statement)
-        if first == "MERGE":
-            return _counted(self._spark, merge_statement(self._spark, table, rest, self.query))
-        verb = update_statement if first == "UPDATE" else delete_statement
-        return _counted(self._spark, verb(self._spark, table, rest))
+        if target.located is None:
+            self._tables.mount(target.name)
+        evolves = statement.first_words == ("MERGE", "WITH")
+        clauses = Statement.of("" if statement.done else self._with_views(statement.rest()))
+        assert clauses is not None
+        if verb == "MERGE":
+            result = merge_statement(table, clauses, self.query, evolves=evolves)
+        elif verb == "UPDATE":
+            result = update_statement(self._spark, table, clauses)
+        else:
+            result = delete_statement(self._spark, table, clauses)
+        return _counted(self._spark, result)
+
+    def _table(self, target: _Target) -> Table:
+        if target.located is not None:
+            return target.located
+        table = self._tables.catalog.table(target.name)
+        return table.branch(target.branch) if target.branch else table
 
     def query(self, text: str) -> DataFrame:
-        """Return what a query gives, of lsm tables too."""
+        """Return what a query gives, of lsm tables too, and of the CTEs before the statement that it is part of."""
+        if self._ctes and text.lstrip()[:4].upper() == "WITH":
+            text = f"({text})"
+        statement = Statement.of(self._ctes + text)
+        assert statement is not None
+        return self._by_spark(statement)
+
+    def _by_spark(self, statement: Statement) -> DataFrame:
+        """Have Spark run a statement, with rows in the place of names that it does not know."""
+        text, frames = self._rewritten(statement)
+        if (
+            frames
+            and statement.word() in ("CREATE", "CACHE", "ALTER", "DECLARE")
+            and not _makes_table(statement)
+        ):
+            return self._keep_query(statement)
+        try:
+            return self._spark.sql(text, **frames)
+        except PySparkException as cause:
+            if remedy(str(cause)):
+                raise from_spark(
+                    cause, label="plan a query"
+                ) from None  # its note holds Spark's text
+            raise
+
+    def _with_views(self, text: str) -> str:
+        """Return a text with views in the place of names that Spark does not know, as long as the statement runs."""
         statement = Statement.of(text)
         assert statement is not None
-        return self._spark.sql(self._rewritten(statement))
+        rewritten, frames = self._rewritten(statement)
+        views = {name: f"lsm_{SystemIds().new_id().replace('-', '_')}" for name in frames}
+        for name, frame in frames.items():
+            self._views.append(views[name])
+            frame.createOrReplaceTempView(views[name])
+        return rewritten.format(**views) if views else text
 
-    def _target(self, statement: Statement) -> str | None:
-        """Return the lsm table that a statement changes, and step over its name; None for any other.
+    def _keep_query(self, statement: Statement) -> DataFrame:
+        """Do a CREATE TEMPORARY VIEW of rows that Spark does not know by a name; refuse what else keeps a query.
+
+        Spark keeps a query as text, in which names of this one statement stand.
+        """
+        statement.takes("CREATE")
+        replaces = statement.takes("OR", "REPLACE")
+        is_temporary = statement.takes("TEMPORARY", "VIEW") or statement.takes("TEMP", "VIEW")
+        name = statement.path() if is_temporary else ()
+        if len(name) != 1 or not statement.takes("AS"):
+            statement.refuse(
+                "of a state of the past, a branch or a system table Spark keeps no query, but CREATE TEMP VIEW name AS "
+                "SELECT …; sql(spark, 'SELECT …') is a DataFrame, for createOrReplaceTempView and cache"
+            )
+        frame = self.query(statement.rest())
+        create = frame.createOrReplaceTempView if replaces else frame.createTempView
+        create(quoted(name[0]))
+        return _nothing(self._spark)
+
+    def _target(self, statement: Statement) -> _Target | None:
+        """Return the lsm table that a statement changes or shows, and step over its name; None for any other.
 
         A branch keeps its part of the name: "shop.orders@fix".
         """
         first = statement.at
-        for words in (
-            ("DROP", "TABLE", "IF", "EXISTS"),
-            ("DROP", "TABLE"),
-            ("INSERT", "INTO", "TABLE"),
-            ("INSERT", "INTO"),
-            ("INSERT", "OVERWRITE", "TABLE"),
-            ("INSERT", "OVERWRITE"),
-            ("MERGE", "INTO"),
-            ("DELETE", "FROM"),
-            ("ALTER", "TABLE"),
-            ("COMMENT", "ON", "TABLE"),
-            ("SHOW", "TBLPROPERTIES"),
-            ("SHOW", "CREATE", "TABLE"),
-            ("SHOW", "PARTITIONS"),
-            ("DESCRIBE", "TABLE", "EXTENDED"),
-            ("DESCRIBE", "TABLE", "FORMATTED"),
-            ("DESCRIBE", "EXTENDED"),
-            ("DESCRIBE", "FORMATTED"),
-            ("DESC", "TABLE", "EXTENDED"),
-            ("DESC", "TABLE", "FORMATTED"),
-            ("DESC", "EXTENDED"),
-            ("DESC", "FORMATTED"),
-            ("TRUNCATE", "TABLE"),
-            ("UPDATE",),
-        ):
+        for words in _BEFORE_A_TARGET:
             if statement.takes(*words):
-                plain, at, branch = statement.name().partition("@")
-                found = self._tables.named(plain)
-                if found is not None:
-                    return f"{found}@{branch}" if at else found
-                statement.at = first
-                return None
+                target = self._meant(statement.path(), locates=words[0] not in _OF_SPARKS_CATALOG)
+                if target is None:
+                    statement.at = first
+                return target
         return None
 
-    def _opened(self, statement: Statement) -> Table | None:
-        """Return the table that Spark's catalog alone has, by its LOCATION, and step over its name; None for others."""
-        first = statement.at
-        statement.at += 2  # INSERT INTO, or OVERWRITE
-        statement.takes("TABLE")
-        opened = None if statement.done else self._tables.opened(statement.name())
-        if opened is None:
-            statement.at = first
-        return opened
+    def _meant(self, parts: tuple[str, ...], *, locates: bool) -> _Target | None:
+        *database, last = parts
+        table, _, branch = last.partition("@")
+        name = self._tables.named((*database, table))
+        if name is not None:
+            return _Target(name=name, parts=spark_parts(name), branch=branch)
+        located = self._tables.located(parts) if locates else None
+        return (
+            None if located is None else _Target(name=".".join(parts), parts=parts, located=located)
+        )
 
     # --- tables ----------------------------------------------------------------------------------
 
@@ -186,7 +259,7 @@ class _Session:
         new = create_statement(statement, name)
         statement.takes("AS")
         rows = None if statement.done else self.query(statement.rest())
-        if self._tables.named(name) is not None or _is_there(self._spark, name):
+        if not self._tables.is_free(name):
             if ignores:
                 return _nothing(self._spark)
             raise AlreadyExistsError("a table of this name is there", table=name)
@@ -200,17 +273,19 @@ class _Session:
         if statement.takes("RENAME", "TO"):
             new = self._new_name(statement)
             statement.ended()
+            if not self._tables.is_free(new):
+                raise AlreadyExistsError("a table or a view of this name is there", table=new)
             self._tables.catalog.rename_table(name, new)
             self._tables.unmount(name)
             self._tables.mount(new)
             return _nothing(self._spark)
-        verb(self._tables.table(name), statement)
+        verb(self._tables.catalog.table(name), statement)
         self._tables.mount(name)
         return _nothing(self._spark)
 
     def _new_name(self, statement: Statement) -> str:
         """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
-        name = self._tables.full_name(statement.name())
+        name = self._tables.new_name(statement.path())
         if "@" in name:
             raise InvalidInputError(
                 "an @ in a name means a branch: CALL sys.create_branch makes one",
@@ -245,57 +320,64 @@ class _Session:
 
     # --- names in queries ------------------------------------------------------------------------
 
-    def _read_anew(self, statement: Statement) -> Statement:
-        """Return what stands behind the target's name, with the tables in it as Spark finds them."""
-        rest = Statement.of("" if statement.done else statement.rest())
-        assert rest is not None
-        made = Statement.of(self._rewritten(rest))
-        assert made is not None
-        return made
+    def _rewritten(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        """Return a statement whose lsm tables Spark finds, and the rows that names in braces stand for in it.
 
-    def _rewritten(self, statement: Statement) -> str:
-        """Return a statement whose lsm tables Spark finds; those of the past are replaced by views."""
+        These are tables of the past, branches, system tables, and tables whose name Spark does not take.
+        """
         text, tokens = statement.text, statement.tokens
-        made, after, at = [], 0, 0
-        while at < len(tokens):
-            end, name = dotted(tokens, at)
-            if name is None:
-                at += 1
-                continue
-            found = self._replaced(statement, at, end, name)
-            if found is not None:
-                end, replacement = found
-                made += [text[after : tokens[at].start], replacement]
-                after = tokens[end - 1].end + 1
-            at = end
-        return "".join([*made, text[after:]])
+        frames: dict[str, Any] = {}
+        pieces: list[str] = []
+        start = index = 0
+        while index < len(tokens):
+            end, parts = dotted(tokens, index)
+            rows = None if parts is None else self._rows(statement, index, end, parts)
+            if rows is not None:
+                frame, table, end = rows
+                name = f"lsm_{len(frames)}"
+                frames[name] = frame
+                pieces += [_escaped(text[start : tokens[index].start]), f"{{{name}}}"]
+                start = tokens[end - 1].end + 1
+                if sampled(tokens, end) > end:  # Spark takes an alias behind it alone
+                    sample, end = end, sampled(tokens, end)
+                    pieces.append(
+                        _escaped(f" {text[tokens[sample].start : tokens[end - 1].end + 1]}")
+                    )
+                    start = tokens[end - 1].end + 1
+                is_aliased = end < len(tokens) and tokens[end].token_type in (
+                    *NAMES,
+                    TokenType.ALIAS,
+                )
+                pieces.append("" if is_aliased else f" AS {_escaped(quoted(table))}")
+            index = end
+        return ("".join([*pieces, _escaped(text[start:])]) if frames else text), frames
 
-    def _replaced(
-        self, statement: Statement, at: int, end: int, name: str
-    ) -> tuple[int, str] | None:
-        """Return where a name of the past ends, and the view in its place; else make the table known."""
+    def _rows(
+        self, statement: Statement, index: int, end: int, parts: tuple[str, ...]
+    ) -> tuple[DataFrame, str, int] | None:
+        """Return the rows that a name stands for, its table, and where it ends; else make the table known to Spark."""
         tokens = statement.tokens
-        parts = _SYSTEM.fullmatch(name)
-        if parts is None or (not self._tables.is_name(parts["table"]) and "." in parts["table"]):
-            self._prefix(name)
+        *database, last = parts
+        words = _SYSTEM.fullmatch(last)
+        table_parts = (*database, words["table"] if words else last)
+        table = self._tables.in_warehouse(table_parts)
+        if words is None or table is None:
+            self._mount_prefix(parts)
             return None
-        table = self._tables.named(parts["table"])
-        if table is None or not is_relation(tokens, at):
+        is_table = is_relation(tokens, index)
+        if (len(parts) == 1 and not is_table) or self._tables.named(table_parts) is None:
             return None
-        asked = travel(tokens, end)
-        options, last = {}, end
-        if asked is not None:
-            option, first, last = asked
-            text = statement.text[tokens[first].start : tokens[last - 1].end + 1]
+        moment = travel(tokens, end)
+        options: dict[str, str] = {}
+        if moment is not None:
+            option, first, end = moment
+            text = statement.text[tokens[first].start : tokens[end - 1].end + 1]
             options = {option: self._millis(text) if option == "as-of" else tokens[first].text}
-        if not options and parts["system"] is None and parts["branch"] is None:
-            self._tables.mount(table)
+        is_now = not options and words["system"] is None and words["branch"] is None
+        if (is_now and self._tables.mount(table)) or not is_table:
             return None
-        view = self._tables.view(table, parts["branch"], parts["system"], options)
-        self._views.add(view)
-        aliased = last < len(tokens) and tokens[last].token_type in (*NAMES, TokenType.ALIAS)
-        plain = quoted(TableName.parse(table).table)
-        return last, view if aliased else f"{view} AS {plain}"
+        frame = self._tables.frame(table, words["branch"], words["system"], options)
+        return frame, TableName.parse(table).table, end
 
     def _millis(self, text: str) -> str:
         """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
@@ -313,13 +395,42 @@ class _Session:
             )
         return str(moment[0])
 
-    def _prefix(self, name: str) -> None:
+    def _mount_prefix(self, parts: tuple[str, ...]) -> None:
         """Make `shop.orders` known where a column is written with it: shop.orders.id."""
-        table = ".".join(name.split(".")[:2])
-        if self._tables.is_name(table):
-            self._tables.mount(self._tables.named(table) or table)
+        for length in (2, 3):
+            table = self._tables.named(parts[:length]) if len(parts) > length else None
+            if table is not None:
+                self._tables.mount(table)
 
 
+_BEFORE_A_TARGET = (
+    ("DROP", "TABLE", "IF", "EXISTS"),
+    ("DROP", "TABLE"),
+    ("INSERT", "INTO", "TABLE"),
+    ("INSERT", "INTO"),
+    ("INSERT", "OVERWRITE", "TABLE"),
+    ("INSERT", "OVERWRITE"),
+    ("MERGE", "INTO"),
+    ("MERGE", "WITH", "SCHEMA", "EVOLUTION", "INTO"),
+    ("DELETE", "FROM"),
+    ("ALTER", "TABLE"),
+    ("COMMENT", "ON", "TABLE"),
+    ("SHOW", "TBLPROPERTIES"),
+    ("SHOW", "CREATE", "TABLE"),
+    ("SHOW", "PARTITIONS"),
+    ("DESCRIBE", "TABLE", "EXTENDED"),
+    ("DESCRIBE", "TABLE", "FORMATTED"),
+    ("DESCRIBE", "EXTENDED"),
+    ("DESCRIBE", "FORMATTED"),
+    ("DESC", "TABLE", "EXTENDED"),
+    ("DESC", "TABLE", "FORMATTED"),
+    ("DESC", "EXTENDED"),
+    ("DESC", "FORMATTED"),
+    ("TRUNCATE", "TABLE"),
+    ("UPDATE",),
+)
+_OF_SPARKS_CATALOG = ("DROP", "ALTER", "COMMENT")
+"""What is about an entry of Spark's catalog, where Spark alone has the table."""
 _SHOWN: dict[str, Shown] = {
     "DESC": describe_statement,
     "DESCRIBE": describe_statement,
@@ -353,8 +464,9 @@ def _first(statement: Statement, word: str) -> int:
     return found[0] if found else len(statement.tokens)
 
 
-def _is_there(spark: SparkSession, name: str) -> bool:
-    return spark.catalog.tableExists(name)
+def _escaped(text: str) -> str:
+    """Return a text as PySpark's formatter takes it, which puts rows in the place of names in braces."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _nothing(spark: SparkSession) -> DataFrame:

@@ -1,21 +1,26 @@
 """One SQL statement as tokens over its own text: clauses are cut out as they were written, for Spark to read."""
 
 import re
-from collections.abc import Sequence
-from typing import NoReturn, Self
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, NoReturn, Self
 
+from sqlglot import exp, parse_one
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import TokenError
+from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 
-_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
-_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
+_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 _SIGNED = {TokenType.NUMBER}
 _TEXTS = {TokenType.STRING, TokenType.RAW_STRING}
 _LITERALS = {*_SIGNED, *_TEXTS, TokenType.TRUE, TokenType.FALSE}
+_ABSENT = object()
+_UNITS = {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
 _WHOLE = {TokenType.COMMAND, TokenType.SHOW}
 
 
@@ -42,6 +47,106 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def parsed_expression(text: str) -> exp.Expr | None:
+    """Return the tree of one expression in Spark's SQL; None for a text that is none, or that the parser does not know."""
+    try:
+        return parse_one(text, into=exp.Condition, dialect="spark")
+    except (SqlglotError, RecursionError):
+        return None
+
+
+def with_parameters(text: str, args: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Return a statement with literals in the place of its parameters: :name of a mapping, or ? in their order.
+
+    Raises InvalidInputError for a value that is not plain. A parameter without a value stays, and Spark refuses it.
+    """
+    statement = Statement.of(text)
+    if statement is None:
+        return text
+    tokens = statement.tokens
+    literals: list[tuple[int, int, str]] = []
+    values = iter(() if isinstance(args, Mapping) else args)
+    for index, token in enumerate(tokens):
+        following = tokens[index + 1] if index + 1 < len(tokens) else token
+        end = token.end
+        if isinstance(args, Mapping):
+            end = following.end
+            is_glued = index > 0 and tokens[index - 1].end + 1 == token.start
+            is_type = is_glued and tokens[index - 1].token_type in _NAMES  # STRUCT<a:INT>
+            is_parameter = token.token_type is TokenType.COLON and following.start == token.end + 1
+            if not is_parameter or is_type or following.text not in args:
+                continue
+            value = args[following.text]
+        elif token.token_type is TokenType.PLACEHOLDER:
+            value = next(values, _ABSENT)
+            if value is _ABSENT:
+                continue
+        else:
+            continue
+        literals.append((token.start, end + 1, literal_of(value)))
+    return _replaced(text, literals)
+
+
+def with_products(text: str) -> str:
+    """Return a statement with `INTERVAL column DAY`, which Spark takes of literals alone, as a product."""
+    statement = Statement.of(text)
+    products: list[tuple[int, int, str]] = []
+    for index, token in enumerate([] if statement is None else statement.tokens):
+        assert statement is not None
+        statement.at = index
+        if not statement.takes("INTERVAL") or not statement.is_name:
+            continue
+        statement.path()
+        unit = statement.word()
+        if unit.removesuffix("S") in _UNITS:
+            column = statement.since(index + 1)
+            end = statement.tokens[statement.at].end + 1
+            products.append((token.start, end, f"({column} * INTERVAL '1' {unit})"))
+    return _replaced(text, products)
+
+
+def _replaced(text: str, pieces: Sequence[tuple[int, int, str]]) -> str:
+    """Return a text with others in the place of stretches of it, given by their start and end, in order."""
+    for start, end, piece in reversed(pieces):
+        text = f"{text[:start]}{piece}{text[end:]}"
+    return text
+
+
+def literal_of(value: Any) -> str:
+    """Return a plain value as a literal of Spark's SQL; InvalidInputError for any other."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case int():
+            return f"{value}" if -(1 << 31) <= value < 1 << 31 else f"{value}L"
+        case float():
+            return f"CAST('{value}' AS DOUBLE)"
+        case Decimal() if value.is_finite():
+            return f"{value:f}BD"
+        case str():
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            return f"'{escaped}'"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case datetime():
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP_LTZ"
+            return f"{kind}'{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case time():
+            return f"TIME'{value.isoformat()}'"
+        case list():
+            return f"array({', '.join(map(literal_of, value))})"
+        case _:
+            raise InvalidInputError(
+                "args takes plain values: None, bool, int, float, Decimal, str, bytes, date, datetime, time and lists of them",
+                kind=ErrorKind.INVALID_FILTER,
+                given=repr(value),
+            )
+
+
 class Statement:
     """A cursor over the tokens of a text. Words compare without case."""
 
@@ -64,6 +169,26 @@ class Statement:
         except TokenError:
             return None
         return cls(text, [part for token in tokens for part in _words(token)])
+
+    @property
+    def first_words(self) -> tuple[str, str]:
+        """The words that it begins with, wherever the cursor is."""
+        return self.word(-self.at), self.word(1 - self.at)
+
+    def behind_ctes(self, *verbs: str) -> tuple[str, Self]:
+        """Return the text of WITH … before one of these verbs, and the statement that begins with it.
+
+        That is "" and this statement where none of them follows.
+        """
+        depth = 0
+        for index, token in enumerate(self.tokens):
+            depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+            closes = index > 0 and self.tokens[index - 1].token_type is TokenType.R_PAREN
+            if depth == 0 and closes and self.word(index - self.at) in verbs:
+                write = type(self).of(self.text[token.start :])
+                assert write is not None
+                return self.text[: token.start], write
+        return "", self
 
     @property
     def done(self) -> bool:
@@ -111,15 +236,16 @@ class Statement:
         return tuple(parts)
 
     def _part(self) -> str:
-        if self.done or not (self.tokens[self.at].text[:1].isalpha() or self._is_name):
+        if self.done or not (self.tokens[self.at].text[:1].isalpha() or self.is_name):
             self.refuse("a name is expected")
         self.at += 1
         return self.tokens[self.at - 1].text
 
     @property
-    def _is_name(self) -> bool:
-        token = self.tokens[self.at]
-        return token.token_type in _NAMES or token.text[:1] == "_"
+    def is_name(self) -> bool:
+        """Whether a name comes next that is no word of the parser's."""
+        token = None if self.done else self.tokens[self.at]
+        return token is not None and (token.token_type in _NAMES or token.text[:1] == "_")
 
     def alias(self, otherwise: str) -> str:
         """Step over [AS] alias."""
@@ -130,7 +256,7 @@ class Statement:
         return otherwise
 
     def until(self, *words: str, types: bool = False) -> str:
-        """Step over everything before one of these words, outside of brackets and CASE; return its text.
+        """Step over everything before one of these words, outside of brackets; return its text.
 
         `types`: what is read declares columns, where < and > are brackets.
         """
@@ -145,6 +271,32 @@ class Statement:
             self.at += 1
         if self.at == first:
             self.refuse("something is missing")
+        return self.since(first)
+
+    def expression(self, *words: str) -> str:
+        """Step over the expression before one of these words, or before the end; return its text.
+
+        The word is the first one with a whole expression before it: within CASE there is a WHEN, within BETWEEN an AND.
+        Of an expression that the parser does not know it is the first one of all.
+        """
+        first, depth = self.at, 0
+        ends: list[int] = []
+        while not self.done:
+            kind = self.tokens[self.at].token_type
+            if depth == 0 and self.at > first and (self.word() in words or kind in _CLOSE):
+                ends.append(self.at)
+                if kind in _CLOSE or parsed_expression(self.since(first)) is not None:
+                    break
+            depth += (kind in _OPEN) - (kind in _CLOSE)
+            self.at += 1
+        if self.at == first:
+            self.refuse("something is missing")
+        if ends and parsed_expression(self.since(first)) is None:
+            self.at = ends[0]
+        return self.since(first)
+
+    def since(self, first: int) -> str:
+        """Return the text from a token up to the cursor."""
         return self.text[self.tokens[first].start : self.tokens[self.at - 1].end + 1]
 
     def rest(self) -> str:
@@ -162,6 +314,14 @@ class Statement:
             parts.append(self.until(",", types=types))
             self.takes(",")
         return parts
+
+    def names(self) -> list[str]:
+        """Step over "(a, b, …)" of plain names; return them without their quotes."""
+        parts = [part for text in self.listed() if (part := Statement.of(text)) is not None]
+        names = [part.name() for part in parts]
+        for part in parts:
+            part.ended()
+        return names
 
     def properties(self) -> dict[str, str]:
         """Step over "('key' = 'value', key value, …)"; return what is set."""

@@ -22,15 +22,15 @@ def is_relation(tokens: list[Token], at: int) -> bool:
     )
 
 
-def dotted(tokens: list[Token], at: int) -> tuple[int, str | None]:
-    """Return the dotted name that begins at a token, None if none does, and where it ends."""
+def dotted(tokens: list[Token], at: int) -> tuple[int, tuple[str, ...] | None]:
+    """Return where the dotted name that begins at a token ends, and its parts; None if none begins there."""
     if tokens[at].token_type not in NAMES or (at and tokens[at - 1].token_type is TokenType.DOT):
         return at + 1, None
     end, parts = at + 1, [tokens[at].text]
     while end + 1 < len(tokens) and tokens[end].token_type is TokenType.DOT:
         parts.append(tokens[end + 1].text)
         end += 2
-    return end, ".".join(parts)
+    return end, tuple(parts)
 
 
 def travel(tokens: list[Token], at: int) -> tuple[str, int, int] | None:
@@ -48,6 +48,14 @@ def travel(tokens: list[Token], at: int) -> tuple[str, int, int] | None:
     if words[skipped] in ("TIMESTAMP", "SYSTEM_TIME"):
         return "as-of", first, _ends(tokens, first)
     return None
+
+
+def sampled(tokens: list[Token], index: int) -> int:
+    """Return where a TABLESAMPLE that begins at a token ends; the token itself if none does."""
+    for word in ("TABLESAMPLE", "REPEATABLE"):
+        if index < len(tokens) and tokens[index].text.upper() == word:
+            index = _ends(tokens, index + 1)
+    return index
 
 
 def _ends(tokens: list[Token], first: int) -> int:
