@@ -278,3 +278,24 @@ def test_verify_and_restore(shop) -> None:
     assert (done["dry_run"], done["files"][0]["is_exact"]) == (False, True)
     assert counts(shop) == 3
     shop("verify", ORDERS, "--deep")
+
+
+# --- commit users --------------------------------------------------------------------------------
+
+
+def test_commit_user_show_and_commit_user_set(shop) -> None:
+    assert "no number" in shop("commit-user", "show", "shop.orders", "feed").stdout
+    with shop.catalog() as catalog:
+        table = catalog.table("shop.orders")
+        row = table.scan(limit=1).to_arrow()
+        table.upsert(row, commit_user="feed", commit_identifier=7)
+    assert shop.json("commit-user", "show", "shop.orders", "feed") == [
+        {"commit_user": "feed", "commit_identifier": 7}
+    ]
+    [stated] = shop.json("commit-user", "set", "shop.orders", "feed", 12)
+    assert stated == {"commit_user": "feed", "commit_identifier": 12, "snapshot_id": 5}
+    with shop.catalog() as catalog:
+        table = catalog.table("shop.orders")
+        assert table.last_commit_identifier("feed") == 12
+        assert table.upsert(row, commit_user="feed", commit_identifier=12).id == 5  # a replay
+        assert table.latest_snapshot().id == 5
