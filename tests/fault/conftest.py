@@ -1,12 +1,15 @@
 """One thread per table: histories and numbered calls repeat from run to run."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.codec.entry_checks import decode_small_manifests
 from lsm_engine.store import manifests
 from tests.model.world import on_one_thread
 
@@ -29,11 +32,31 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _decoded_once() -> Iterator[None]:
+    with decoded_once():
+        yield
+
+
+@contextmanager
+def decoded_once() -> Iterator[None]:
     """Sweeps read the same few manifests thousands of times: the same bytes are decoded once."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("decode_manifest", "decode_manifest_list", "decode_index_manifest"):
             patch.setattr(manifests, name, remembering(getattr(manifests, name)))
+        patch.setattr(manifests, "decode_small_manifests", _decode_small_once)
         yield
+
+
+def _decode_small_once(files: Mapping[str, bytes]) -> list[pa.Table] | None:
+    """Decode small manifests together, those of the same bytes once; an error is raised anew, naming its file."""
+    try:
+        return _decoded_small(tuple(files.values()))
+    except LsmError:
+        return decode_small_manifests(files)
+
+
+@lru_cache(maxsize=2048)
+def _decoded_small(contents: tuple[bytes, ...]) -> list[pa.Table] | None:
+    return decode_small_manifests({str(place): data for place, data in enumerate(contents)})
 
 
 def remembering(decode: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,634 @@
+"""Every operation on names, stopped before each storage call while others run to their end.
+
+    python -m tests.fault.all_pairs                      # all pairs, each kind of table, both stores
+    python -m tests.fault.all_pairs --triples            # two others run, one after the other
+    python -m tests.fault.all_pairs --kinds plain --ours 'rename a branch' --theirs 'commit on a branch'
+
+A schedule is right if what readers see in the end is what some order of the operations that were acknowledged
+gives; if every snapshot, tag and branch can be read; and if a later expiry and removal of orphans, and commits,
+succeed and change no rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import count, product
+from typing import Any
+
+from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, LsmError
+from lsm_engine.table.table import Table
+from tests.fault.conftest import decoded_once
+from tests.fault.pair_operations import (
+    JUDGE,
+    KINDS,
+    OPERATIONS,
+    OURS,
+    STORES,
+    actor_of_theirs,
+    expire,
+    operations_for,
+    prepared,
+    write,
+)
+from tests.fault.paused_lakes import lake_doubles
+from tests.fault.paused_stores import (
+    LISTINGS,
+    READS,
+    TABLE,
+    Actor,
+    Disk,
+    Footprint,
+    Process,
+    StorageCall,
+    monotonic,
+    object_doubles,
+)
+from tests.fault.stored_references import References, Unreadable
+from tests.fault.test_two_preemptions import Turns
+from tests.model.world import on_one_thread
+
+TOUCHED_BRANCHES = frozenset({"side", "new"})
+HOLDERS = ("forwarding-", "replacing-", "restoring-", "rolling-back-")
+"""Tags that an operation makes for itself."""
+State = dict[str, Any]
+
+
+LONG = 800
+"""An operation of more calls is stopped only before those that change something."""
+UNCHANGING = READS | LISTINGS | {"sync"}
+
+
+@dataclass(frozen=True)
+class Combination:
+    """An operation that is stopped, and the others that then run to their end, one after the other."""
+
+    store: str
+    kind: str
+    ours: str
+    theirs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.store}, {self.kind}: {self.ours} | {', '.join(self.theirs)}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A combination that was carried out. `count`: places to stop at that give the same one.
+
+    `theirs_at`: where the others were stopped, too, until ours had ended; 0: nowhere.
+    """
+
+    combination: Combination
+    at: int
+    count: int
+    call: StorageCall
+    ours: Any
+    theirs: tuple[Any, ...]
+    disk: Disk
+    theirs_at: int = 0
+
+
+def attempted(operation: str, process: Process, *, knows_newest: bool = False) -> Any:
+    """Return what an operation gives, or its error. `knows_newest`: the process has looked for that before."""
+    try:
+        with process.announcing():
+            if OPERATIONS[operation].is_of_catalog:
+                return OPERATIONS[operation].act(process.catalog())
+            table = process.open_table()
+            if knows_newest:
+                table.latest_snapshot()
+            return OPERATIONS[operation].act(table)
+    except Exception as error:  # noqa: BLE001 -- one that is not an LsmError is a finding
+        return error
+
+
+@lru_cache(maxsize=512)
+def calls_of(store: str, kind: str, operation: str) -> tuple[StorageCall, ...]:
+    """Return the calls of an operation that nobody disturbs."""
+    calls: list[StorageCall] = []
+    process = prepared(store, kind).process(OURS, calls.append)
+    attempted(operation, process, knows_newest=True)
+    return tuple(calls)
+
+
+def schedule(combination: Combination, at: int) -> tuple[Schedule, Footprint]:
+    """Stop before one call, and return what came of it and which files the others touched."""
+    disk = prepared(combination.store, combination.kind)
+    footprint = Footprint()
+    answers: list[Any] = []
+    number = 0
+
+    def on_call(_: StorageCall) -> None:
+        nonlocal number
+        number += 1
+        if number == at:
+            monotonic.pause()
+            for place, operation in enumerate(combination.theirs):
+                process = disk.process(actor_of_theirs(place), footprint.add)
+                answers.append(attempted(operation, process))
+            monotonic.pause()
+
+    ours = attempted(combination.ours, disk.process(OURS, on_call), knows_newest=True)
+    call = calls_of(combination.store, combination.kind, combination.ours)[at - 1]
+    if len(answers) != len(combination.theirs):
+        raise AssertionError(f"{combination}: there is no call {at}")
+    return Schedule(combination, at, 1, call, ours, tuple(answers), disk), footprint
+
+
+def schedules(combination: Combination, *, every_call: bool = False) -> Iterator[Schedule]:
+    """Yield the schedules of a combination; those at calls that do not meet what the others touch are one."""
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    is_long = len(calls) > LONG
+    at = 1
+    while at <= len(calls):
+        if is_long and calls[at - 1].verb in UNCHANGING:
+            at += 1
+            continue
+        done, footprint = schedule(combination, at)
+        last = at
+        while not every_call and last < len(calls) and not footprint.meets(calls[last - 1]):
+            last += 1
+        yield Schedule(**{**vars(done), "count": last - at + 1})
+        at = last + 1
+
+
+_judges = count(100)
+
+
+def judge() -> Actor:
+    """Return a process of its own that comes after all others."""
+    return replace(JUDGE, number=next(_judges))
+
+
+# --- two stops ------------------------------------------------------------------------------------
+
+NAMING = tuple(
+    name
+    for name in OPERATIONS
+    if ("tag" in name or "branch" in name or "fast-forward" in name)
+    and name not in ("expire a branch", "roll back to a tag that holds", "restore a tag that holds")
+)
+"""Operations that make, move or delete tags and branches."""
+
+
+class PausingTurns(Turns):
+    """Turns between which time goes by."""
+
+    def _hand_over(self, actor: int) -> None:
+        monotonic.pause()
+        super()._hand_over(actor)
+        monotonic.pause()
+
+
+def interleaved(combination: Combination, stops: tuple[int, int]) -> Schedule:
+    """Stop ours at one call, theirs at another, let ours end, then theirs."""
+    disk = prepared(combination.store, combination.kind)
+    turns = PausingTurns(stops)
+    operations = (combination.ours, *combination.theirs)
+    answers: list[Any] = [None, None]
+
+    def run(place: int) -> None:
+        turns.begin(place)
+        hook = turns.hook(place)
+        try:
+            process = disk.process(OURS if place == 0 else actor_of_theirs(0), hook)
+            answers[place] = attempted(operations[place], process, knows_newest=place == 0)
+        finally:
+            turns.end(place)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive(), f"{combination} is stuck at {stops}"
+    call = calls_of(combination.store, combination.kind, combination.ours)[stops[0] - 1]
+    return Schedule(combination, stops[0], 1, call, answers[0], (answers[1],), disk, stops[1])
+
+
+def twofold(combination: Combination, *, every_call: bool = False) -> Iterator[Schedule]:
+    """Yield the schedules of a pair in which both are stopped once, at calls that meet what the other one does."""
+    ours, theirs = (
+        calls_of(combination.store, combination.kind, operation)
+        for operation in (combination.ours, *combination.theirs)
+    )
+    places = _meeting(ours, theirs, every_call), _meeting(theirs, ours, every_call)
+    for stops in product(*places):
+        yield interleaved(combination, stops)
+
+
+def _meeting(
+    calls: Sequence[StorageCall], others: Iterable[StorageCall], every_call: bool
+) -> list[int]:
+    footprint = Footprint()
+    for call in others:
+        footprint.add(call)
+    return [at for at, call in enumerate(calls, 1) if every_call or footprint.meets(call)]
+
+
+# --- what readers see -----------------------------------------------------------------------------
+
+
+def observed(disk: Disk) -> State:
+    """Return everything that readers can see by name, as a process does that has just started."""
+    state: State = disk.facts(judge())
+    for name in disk.names(judge()):
+        try:
+            seen = _observed_table(disk, name)
+        except LsmError as error:
+            seen = {"rows": Unreadable(str(error))}
+        state |= {
+            (f"{what} of {name}" if name != TABLE else what): part for what, part in seen.items()
+        }
+    return state
+
+
+def _observed_table(disk: Disk, name: str) -> State:
+    table = disk.opened(judge(), name)
+    references = References(disk.files(name))
+    state: State = {
+        "columns": tuple(table.schema.names),
+        "options": tuple(sorted(table.options.texts.items())),
+    }
+    for line in ("main", *table.branches()):
+        state |= _observed_line(references, table, line)
+    for consumer in table.consumers():
+        state[f"consumer {consumer.name}"] = consumer.next_snapshot_id
+    return state
+
+
+def _observed_line(references: References, table: Table, name: str) -> State:
+    """Return what can be seen of main or a branch."""
+    line = table.branch(name)
+    paths = line.session.paths
+    state: State = {}
+    try:
+        newest = line.latest_snapshot()
+    except LsmError as error:
+        state[f"rows of {name}"] = Unreadable(str(error))
+    else:
+        file = newest and paths.snapshot_file(newest.id)
+        read = lambda: line.scan().to_arrow()  # noqa: E731
+        rows = references.rows(file, read, newest=True) if file else ()
+        state[f"rows of {name}"] = rows
+    for tag in line.tags():
+        if not tag.name.startswith(HOLDERS):
+            file = paths.tag_file(tag.name)
+            rows = references.rows(file, lambda name=tag.name: line.scan(tag=name).to_arrow())
+            state[f"tag {tag.name} of {name}"] = (rows, tag.retained_millis)
+    return state
+
+
+Order = tuple[tuple[str, Actor], ...]
+
+
+@lru_cache(maxsize=4_096)
+def _in_order(store: str, kind: str, order: Order) -> tuple[Disk, tuple[bool, ...]]:
+    """Run operations one after the other; return the disk, and which of them succeeded."""
+    if not order:
+        return prepared(store, kind), ()
+    disk, succeeded = _in_order(store, kind, order[:-1])
+    disk = disk.clone()
+    operation, actor = order[-1]
+    answer = attempted(operation, disk.process(actor))
+    is_done = not isinstance(answer, LsmError) or OPERATIONS[operation].is_deletion
+    return disk, (*succeeded, is_done)
+
+
+def states_of(done: Schedule) -> list[State]:
+    """Return what can be seen after each of these orders."""
+    return [_state_of(disk) for disk in orders_of(done)]
+
+
+@lru_cache(maxsize=4_096)
+def _state_of(disk: Disk) -> State:
+    return observed(disk)
+
+
+def orders_of(done: Schedule) -> Iterator[Disk]:
+    """Yield what an order of the operations leaves in which the same ones succeed."""
+    store, kind = done.combination.store, done.combination.kind
+    ours = (done.combination.ours, OURS, done.ours)
+    theirs = [
+        (operation, actor_of_theirs(place), answer)
+        for place, (operation, answer) in enumerate(
+            zip(done.combination.theirs, done.theirs, strict=True)
+        )
+    ]
+    for place in range(len(theirs) + 1):
+        steps = [*theirs[:place], ours, *theirs[place:]]
+        unclear = [isinstance(answer, CommitUnknownError) for *_, answer in steps]
+        for counted in product(*[(True, False) if each else (True,) for each in unclear]):
+            order = tuple(
+                step[:2]
+                for step, counts in zip(steps, counted, strict=True)
+                if counts and not _failed(step[2])
+            )
+            if all(_in_order(store, kind, order)[1]):
+                yield _in_order(store, kind, order)[0]
+        every = tuple(step[:2] for step in steps)
+        succeeded = tuple(
+            not isinstance(step[2], LsmError) or OPERATIONS[step[0]].is_deletion for step in steps
+        )
+        if _in_order(store, kind, every)[1] == succeeded:
+            yield _in_order(store, kind, every)[0]
+
+
+def _failed(answer: Any) -> bool:
+    return isinstance(answer, LsmError) and not isinstance(answer, CommitUnknownError)
+
+
+# --- judgement ------------------------------------------------------------------------------------
+
+LOST, UNREADABLE, LATER, WRONG_ERROR = "lost", "unreadable", "later failure", "wrong error"
+
+
+def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong after a schedule: LOST, UNREADABLE or LATER, and why."""
+    for answer in (done.ours, *done.theirs):
+        is_wrong = isinstance(answer, CorruptFileError) or not isinstance(answer, LsmError)
+        if isinstance(answer, Exception) and is_wrong:
+            yield WRONG_ERROR, repr(answer)
+    state = observed(done.disk)
+    unreadable = [f"{name}: {part.reason}" for name, part in _parts(state) if _is_unreadable(part)]
+    if unreadable:
+        yield UNREADABLE, "; ".join(unreadable)
+    expected = states_of(done)
+    if not unreadable and state not in expected and not _is_mixed(done, state, expected):
+        yield LOST, _difference(state, expected)
+    later = list(later_problems(done.disk.clone(), state))
+    if later:
+        # An order of the operations alone may end so, as one of a rollback after a rescale does.
+        usual = {_subject(reason) for reason in _later_problems_of_orders(done)}
+        yield from (each for each in later if _subject(each[1]) not in usual)
+
+
+def _subject(reason: str) -> str:
+    return " ".join(reason.split()[:3])
+
+
+def _later_problems_of_orders(done: Schedule) -> Iterator[str]:
+    for disk in orders_of(done):
+        yield from (reason for _, reason in later_problems(disk.clone(), observed(disk)))
+
+
+def _parts(state: State) -> Iterator[tuple[str, Any]]:
+    for name, part in state.items():
+        yield name, part[0] if name.startswith("tag ") else part
+
+
+def _is_unreadable(part: Any) -> bool:
+    return isinstance(part, Unreadable)
+
+
+def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
+    """Return whether each name is as some order has it, where an operation changes them one by one."""
+    steps = [(done.combination.ours, done.ours)]
+    steps += zip(done.combination.theirs, done.theirs, strict=True)
+    if not any(OPERATIONS[name].is_stepwise for name, _ in steps):
+        return False
+    known = list(expected)
+    if any(OPERATIONS[name].is_stepwise and isinstance(answer, LsmError) for name, answer in steps):
+        succeeding = Schedule(
+            **{**vars(done), "ours": None, "theirs": (None,) * len(done.theirs)}
+        )  # who gave up had changed some names
+        known += states_of(succeeding)
+    names = {name for each in (state, *known) for name in each}
+    return all(any(state.get(name) == each.get(name) for each in known) for name in names)
+
+
+def _difference(state: State, expected: Sequence[State]) -> str:
+    if not expected:
+        return "no order of the operations has the same ones succeed"
+    nearest = min(expected, key=lambda each: len(_different(state, each)))
+    return "; ".join(
+        f"{name}: {_contrast(state.get(name), nearest.get(name))}"
+        for name in _different(state, nearest)
+    )
+
+
+def _contrast(part: Any, other: Any) -> str:
+    """Return how two values differ, of rows those that only one has."""
+    if isinstance(part, tuple) and isinstance(other, tuple) and part and other:
+        if isinstance(part[0], tuple):
+            return f"{_contrast(part[0], other[0])}, lifetime {part[1]} and {other[1]}"
+        return f"has {sorted({*part} - {*other})}, lacks {sorted({*other} - {*part})}"
+    return f"{'there' if isinstance(part, tuple) else part}, expected {'there' if isinstance(other, tuple) else other}"
+
+
+def _different(state: State, other: State) -> list[str]:
+    return [name for name in sorted({*state, *other}) if state.get(name) != other.get(name)]
+
+
+def later_problems(disk: Disk, state: State) -> Iterator[tuple[str, str]]:
+    """Yield what fails of that which comes later: reads of snapshots, commits, expiry, removal of orphans."""
+    for name in disk.names(judge()):
+        try:
+            yield from _later_problems_of(disk, name)
+        except LsmError as error:
+            yield LATER, f"{name}: {error}"
+    last = observed(disk)
+    for name in _different(state, last):
+        part = last.get(name)
+        if name.startswith("rows of main") and isinstance(part, tuple):
+            part = tuple(row for row in part if "'later'" not in row)
+        is_over = name.startswith("tag ") and part is None and state[name][1] == 1000
+        if part != state.get(name) and not is_over and not name.startswith("consumer "):
+            yield LATER, f"{name} {_contrast(state.get(name), part)}"
+
+
+def _later_problems_of(disk: Disk, name: str) -> Iterator[tuple[str, str]]:
+    table = disk.opened(judge(), name)
+    references = References(disk.files(name))
+    if missing := references.missing():
+        yield UNREADABLE, f"named, and not there: {missing}"
+    branches = table.branches()
+    for line in ("main", *branches):
+        yield from _unreadable_snapshots(references, table, line)
+    later: list[tuple[str, Callable[[Table], object]]] = [
+        ("commit", lambda table: write(table, 200, 1, "later")),
+        ("expiry", expire),
+        *(
+            (f"expiry of {line}", lambda table, line=line: expire(table.branch(line)))
+            for line in branches
+            if line in TOUCHED_BRANCHES
+        ),
+        ("removal of orphans", _remove_orphans),
+    ]
+    for what, act in later:
+        try:
+            act(disk.opened(judge(), name))
+        except LsmError as error:
+            yield LATER, f"{what}: {type(error).__name__} {error}"
+    report = disk.opened(judge(), name).verify()
+    if report.problems:
+        yield LATER, f"verify: {report.problems}"
+
+
+def _unreadable_snapshots(
+    references: References, table: Table, name: str
+) -> Iterator[tuple[str, str]]:
+    line = table.branch(name)
+    try:
+        listed = line.snapshots()
+    except LsmError as error:
+        yield UNREADABLE, f"snapshots of {name}: {error}"
+        return
+    for snapshot in listed:
+        number = snapshot.id
+        file = line.session.paths.snapshot_file(number)
+        rows = references.rows(file, lambda number=number: line.scan(snapshot_id=number).to_arrow())
+        if isinstance(rows, Unreadable):
+            yield UNREADABLE, f"snapshot {number} of {name}: {rows.reason}"
+
+
+def _remove_orphans(table: Table) -> object:
+    return table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+
+
+@dataclass
+class Figures:
+    """What a campaign has done and met."""
+
+    combinations: int = 0
+    schedules: int = 0
+    executed: int = 0
+    judged: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        met = ", ".join(
+            f"{kind}: {self.problems[kind]}" for kind in (LOST, UNREADABLE, LATER, WRONG_ERROR)
+        )
+        return (
+            f"{self.schedules} schedules of {self.combinations} combinations "
+            f"({self.executed} run, {self.judged} with an end of their own); {met}"
+        )
+
+
+def campaign(
+    combinations: Iterable[Combination],
+    report: Callable[[Schedule, str, str], None],
+    *,
+    run: Callable[..., Iterator[Schedule]] = schedules,
+    every_call: bool = False,
+    until: float = float("inf"),
+) -> Figures:
+    """Carry out schedules, and report what is wrong after them."""
+    figures = Figures()
+    for combination in combinations:
+        if time.monotonic() > until:
+            break
+        figures.combinations += 1
+        ends: set[object] = set()
+        for done in run(combination, every_call=every_call):
+            figures.schedules += done.count
+            figures.executed += 1
+            answers = (done.ours, *done.theirs)
+            for answer in answers:
+                if isinstance(answer, LsmError):
+                    figures.errors[type(answer).__name__] += 1
+            told = tuple(_told(answer) for answer in answers)
+            end = (frozenset(done.disk.contents().items()), told, str(done.disk.facts(JUDGE)))
+            if end in ends:
+                continue
+            ends.add(end)
+            figures.judged += 1
+            for problem, reason in problems_of(done):
+                figures.problems[problem] += 1
+                report(done, problem, reason)
+    return figures
+
+
+def _told(answer: Any) -> str:
+    return type(answer).__name__ if isinstance(answer, LsmError) else "acknowledged"
+
+
+def pairs(
+    stores: Sequence[str], kinds: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+) -> Iterator[Combination]:
+    """Yield every pair of operations for some kinds of tables."""
+    for store, kind in product(stores, kinds):
+        those = operations_for(store, kind)
+        for first, second in product(those, those):
+            # What a lake adds is its catalog.
+            if store == "lake" and not {first, second} & CATALOG:
+                continue
+            if first in ours and second in theirs:
+                yield Combination(store, kind, first, (second,))
+
+
+CATALOG = frozenset(name for name, operation in OPERATIONS.items() if operation.is_of_catalog)
+ENDS = ("expire", "compact", "forget", "roll back")
+
+
+def triples(
+    stores: Sequence[str], kinds: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+) -> Iterator[Combination]:
+    """Yield every pair of operations with one more that takes files away, before or after the second."""
+    for pair in pairs(stores, kinds, ours, theirs):
+        for end in ENDS:
+            if end not in pair.theirs:
+                for those in ((*pair.theirs, end), (end, *pair.theirs)):
+                    yield Combination(pair.store, pair.kind, pair.ours, those)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out what is asked for; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    for name, choices in (("stores", STORES), ("kinds", KINDS), ("ours", OPERATIONS), ("theirs", OPERATIONS)):  # fmt: skip
+        parser.add_argument(f"--{name}", nargs="*", choices=list(choices), default=list(choices), metavar=name.upper())  # fmt: skip
+    parser.add_argument("--triples", action="store_true", help="two others run, not one")
+    parser.add_argument("--two-stops", action="store_true", help="both of a pair are stopped once")
+    parser.add_argument(
+        "--every-call", action="store_true", help="run also what must give the same"
+    )
+    parser.add_argument("--sample", type=int, default=1, help="of so many combinations one")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first of a sample")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    asked = parser.parse_args(arguments)
+    logging.disable(logging.CRITICAL)
+    make = triples if asked.triples else pairs
+    every = list(make(asked.stores, asked.kinds, asked.ours, asked.theirs))
+    if asked.two_stops:
+        every = [each for each in every if {each.ours, *each.theirs} <= {*NAMING}]
+
+    def report(done: Schedule, problem: str, reason: str) -> None:
+        told = [_told(answer) for answer in (done.ours, *done.theirs)]
+        where = f"{done.call.verb} {done.call.paths[0]}"
+        at = f"{done.at} and {done.theirs_at}" if done.theirs_at else done.at
+        print(f"{problem}: {done.combination} at {at} ({where}): {told}: {reason}", flush=True)
+
+    with doubles():
+        figures = campaign(
+            every[asked.first :: asked.sample],
+            report,
+            run=twofold if asked.two_stops else schedules,
+            every_call=asked.every_call,
+            until=time.monotonic() + asked.seconds,
+        )
+    print(figures)
+    print(dict(figures.errors))
+    return 1 if figures.problems else 0
+
+
+def doubles() -> ExitStack:
+    """Return what has to be in force while schedules run."""
+    stack = ExitStack()
+    for each in (on_one_thread(), decoded_once(), object_doubles(), lake_doubles()):
+        stack.enter_context(each)
+    return stack
+
+
+if __name__ == "__main__":
+    sys.exit(main())
