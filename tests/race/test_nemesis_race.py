@@ -2,7 +2,10 @@
 as fast as they can. Writers note what was acknowledged outside of the table: all of it is there, once.
 Beside rollbacks: all but what a rollback took, and nothing of that.
 
-CI runs some kinds for seconds; the full race, 150 s for each of eight kinds, without and with rollbacks:
+Tags and branches that were acknowledged are there in the end, under their last name, and hold what they held.
+
+CI runs some kinds for seconds; the full race, 150 s for each of eight kinds, without and with rollbacks, and
+with makers and renamers of tags and branches:
 
     LSM_NEMESIS_SECONDS=150 python -m pytest tests/race/test_nemesis_race.py -q -s
 """
@@ -21,13 +24,16 @@ import pytest
 
 import lsm_engine as lsm
 from tests.fault.test_nemesis import KINDS
-from tests.race.nemesis_worker import SHARED, roll_back, unfinished_target
+from tests.race.nemesis_worker import SHARED, digest, roll_back, unfinished_target
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("LSM_NEMESIS_SECONDS", "2"))
 IN_CI = ("fixed", "append", "aggregation")
 ROLLED_BACK_IN_CI = ("partial-update",)
+NAMED_IN_CI = ("fixed",)
 ROLES = ["write", "write", "write", "compact", "expire", "orphans", "tag", "read"]
+TAGGING_ROLES = ["write", "compact", "expire", "orphans", "name tags", "name tags", "rename"]
+NAMING_ROLES = [*TAGGING_ROLES, "name branches", "name branches"]
 
 pytestmark = pytest.mark.race
 
@@ -58,7 +64,8 @@ class Racers:
     def wait_for_commits(self) -> None:
         """Return when every writer has committed: on a busy machine they take their time to start."""
         last = time.monotonic() + 120
-        logs = [self._folder / f"log-{place + 1}" for place in range(ROLES.count("write"))]
+        count = self.roles.count("write")
+        logs = [self._folder / f"log-{place + 1}" for place in range(count)]
         while time.monotonic() < last:
             if all(log.exists() and "acknowledged" in log.read_text() for log in logs):
                 return
@@ -154,7 +161,7 @@ def noted(folder: Path) -> Noted:
                     found.known[int(key)] = (int(when), int(number), uuid)
                 case ["failed", key, *_]:
                     found.failed.add(int(key))
-                case [word, target, when, *uuids]:
+                case ["rolling" | "rolled" | "gave-up" as word, target, when, *uuids]:
                     found.taken.update(uuids)
                     rollbacks.append((int(when), word, int(target)))
     begun: list[tuple[int, int]] = []  # (target, when) of those that have not come to an end
@@ -205,11 +212,87 @@ def check(kind: str, location: str, folder: Path) -> None:
     assert there <= notes.tried.keys()
     if kind == "aggregation":
         assert [row["v"] for row in rows if row["k"] == SHARED] == [len(keys)]
+    check_names(table, folder)
     for tag in table.tags():
         tagged = set(table.scan(tag=tag.name).to_arrow().column("k").to_pylist()) - {SHARED}
         assert tagged <= (notes.tried.keys() if notes.done or notes.open else there), tag.name
     table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
     assert lsm.open_table(location).verify().is_clean
+
+
+@dataclass
+class NamedThings:
+    """What was noted of the tags, or of the branches."""
+
+    made: set[str] = field(default_factory=set)
+    renames: list[tuple[str, str]] = field(default_factory=list)  # acknowledged, or nobody knows
+    failed: list[tuple[str, str]] = field(default_factory=list)  # of these
+    deletions: set[str] = field(default_factory=set)  # acknowledged, or nobody knows
+    deleted: set[str] = field(default_factory=set)
+    commits: list[tuple[str, int]] = field(default_factory=list)
+
+    def names_of(self, name: str) -> set[str]:
+        """Return every name that something may have been given since it had this one."""
+        names = {name}
+        while True:
+            more = {new for old, new in self.renames if old in names} - names
+            if not more:
+                return names
+            names |= more
+
+
+def noted_names(folder: Path) -> tuple[dict[str, NamedThings], dict[str, str]]:
+    """Return what was noted of tags and branches, and the contents of tags."""
+    things = {"tag": NamedThings(), "branch": NamedThings()}
+    contents: dict[str, str] = {}
+    lines = [line.split() for log in folder.glob("log-*") for line in log.read_text().splitlines()]
+    failures = [words for words in lines if words[0].startswith("failed-")]
+    for words in lines:
+        match words:
+            case ["named", kind, name]:
+                things[kind].made.add(name)
+            case ["renaming", kind, old, new] if [
+                "failed-renaming",
+                kind,
+                old,
+                new,
+            ] not in failures:
+                things[kind].renames.append((old, new))
+            case ["deleting", kind, name] if ["failed-deleting", kind, name] not in failures:
+                things[kind].deletions.add(name)
+            case ["deleted", kind, name]:
+                things[kind].deleted.add(name)
+            case ["committed", kind, name, key]:
+                things[kind].commits.append((name, int(key)))
+            case ["content", name, content]:
+                contents[name] = content
+    return things, contents
+
+
+def check_names(table: lsm.Table, folder: Path) -> None:
+    """Every tag and branch that was acknowledged is there, unless it was deleted, and holds what it held."""
+    things, contents = noted_names(folder)
+    there = {"tag": set(table.tag_names()), "branch": set(table.branches())}
+    for kind, noted_ones in things.items():
+        for name in noted_ones.made:
+            names = noted_ones.names_of(name)
+            if not names & noted_ones.deletions:
+                assert names & there[kind], f"{kind} {name} is lost: {sorted(names)}"
+        assert not noted_ones.deleted & there[kind], "deleted, and there again"
+    for name, content in contents.items():
+        for now in things["tag"].names_of(name) & there["tag"]:
+            assert digest(table, now) == content, f"tag {name}, now {now}, holds other rows"
+    rows = {
+        name: set(table.branch(name).scan().to_arrow().column("k").to_pylist())
+        for name in there["branch"]
+    }
+    for name, key in things["branch"].commits:
+        names = things["branch"].names_of(name)
+        if not names & things["branch"].deletions:
+            assert any(key in rows[now] for now in names & rows.keys()), f"{key} of {name} is lost"
+    made = {kind: len(noted_ones.made) for kind, noted_ones in things.items()}
+    renamed = {kind: len(noted_ones.renames) for kind, noted_ones in things.items()}
+    print(f"made {made}, renamed {renamed}, {len(things['branch'].commits)} commits on branches")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,3 +308,19 @@ def test_a_rollback_takes_what_it_reports_and_nothing_else(kind: str, tmp_path: 
     if kind not in ROLLED_BACK_IN_CI and "LSM_NEMESIS_SECONDS" not in os.environ:
         pytest.skip("of the full race, see above")
     run(str(tmp_path), tmp_path, kind, SECONDS, [*ROLES, "rollback"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tags_are_what_was_acknowledged(kind: str, tmp_path: Path) -> None:
+    """Processes make, prolong, rename and delete tags, and are killed over it, beside expiry."""
+    if kind not in NAMED_IN_CI and "LSM_NEMESIS_SECONDS" not in os.environ:
+        pytest.skip("of the full race, see above")
+    run(str(tmp_path), tmp_path, kind, SECONDS, TAGGING_ROLES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tags_and_branches_are_what_was_acknowledged(kind: str, tmp_path: Path) -> None:
+    """The same with makers of branches, which commit on them while they are renamed."""
+    if "LSM_NEMESIS_SECONDS" not in os.environ:
+        pytest.skip("of the full race, see above")
+    run(str(tmp_path), tmp_path, kind, SECONDS, NAMING_ROLES)
