@@ -10,20 +10,37 @@ condition: so the lock decides. The tag is a second guard, against a holder that
 
 That the store of a warehouse keeps conditional creates is found out before this process creates the first file. The
 marker of an earlier probe is looked for while the data files of a commit are under way.
+
+A data file of a commit is sent while the next one is made, and the metadata with it; `sync`, which every commit calls
+for what it names, waits for all of them and raises what failed.
+
+Uploads in parts that were begun on S3 and never completed are listed and aborted by boto3. obstore has no call for them,
+and what it signs is the path of an object alone, so that a listing of uploads, which is asked for by a query, cannot be
+signed by it either. Azure forgets blocks that were not committed after a week by itself; Google's are left to a rule of
+the bucket.
 """
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
 import obstore
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import (
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
 from lsm_engine.base.record import record
+from lsm_engine.io.clock import Clock
 from lsm_engine.io.file_io import FileIO, FileStatus, StoreFacts, check_path
 from lsm_engine.io.in_flight import at_once, begin
 from lsm_engine.io.kept_documents import KeptDocuments
@@ -38,28 +55,238 @@ from lsm_engine.io.object_calls import (
     read_tagged,
     status_of,
 )
-from lsm_engine.io.object_clients import Clients
+from lsm_engine.io.object_clients import Clients, s3_address, s3_shown
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
 from lsm_engine.io.object_requests import FAILURES, Outcome, Requests
-from lsm_engine.io.object_uploads import UploadsInParts
-from lsm_engine.io.object_written import FilesUnderWay
 from lsm_engine.io.one_by_one import OneByOne
+from lsm_engine.io.prefetched import Prefetched
 from lsm_engine.io.publish_probe import (
     Probed,
     ProbedWarehouse,
     is_marked,
     require_one_winner,
 )
+from lsm_engine.io.remote_file_io import RemoteFileIO
 from lsm_engine.io.storage_location import StorageLocation
-from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.io.storage_options import NO_OPTIONS, S3, StorageOptions
 from lsm_engine.io.together import settle
+from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 
 _DELETED_AT_ONCE = 1000
 _LISTED_AT_ONCE = 1000
 _COALESCED_BYTES = 512 << 10
 _PARTS_UNDER_WAY = 2
+
+
+_S3 = frozenset({"s3", "s3a", "s3n"})
+_GOOGLE = frozenset({"gs", "gcs"})
+_RULE = "give the bucket a lifecycle rule that aborts incomplete uploads"
+
+
+class UploadsInParts(RemoteFileIO):
+    """The part of a FileIO over objects that knows of uploads."""
+
+    _requests: Requests
+
+    def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
+        """Return uploads below a directory that are not completed, from pages of 1,000.
+
+        Raises UnsupportedError on Google's store and without boto3, StorageError where a policy lacks
+        s3:ListBucketMultipartUploads.
+        """
+        if self.location.scheme in _GOOGLE:
+            raise UnsupportedError(f"uploads are not listed on this store: {_RULE}")
+        if self.location.scheme not in _S3:
+            return ()
+        start = self.location.at(check_path(directory)) if directory else self.location.prefix
+        prefix = f"{start}/" if start else ""
+        client = _client(self.location, self.options, self._requests.clients.endpoint)
+
+        def pages() -> list[Any]:
+            of = client.get_paginator("list_multipart_uploads")
+            return list(of.paginate(Bucket=self.location.authority, Prefix=prefix))
+
+        above = f"{self.location.prefix}/" if self.location.prefix else ""
+        return [
+            UnfinishedUpload(
+                path=one["Key"].removeprefix(above),
+                upload_id=one["UploadId"],
+                begun_millis=int(one["Initiated"].timestamp() * 1000),
+            )
+            for page in _answered(pages, self.location, "list uploads")
+            for one in page.get("Uploads", ())
+        ]
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Abort uploads, so that their parts go; those that have ended meanwhile are no error."""
+        given = list(uploads)
+        if not given:
+            return
+        client = _client(self.location, self.options, self._requests.clients.endpoint)
+
+        def abort(one: UnfinishedUpload) -> None:
+            key = self.location.at(check_path(one.path))
+            _answered(
+                lambda: client.abort_multipart_upload(
+                    Bucket=self.location.authority, Key=key, UploadId=one.upload_id
+                ),
+                self.location,
+                "abort upload",
+            )
+
+        for _ in at_once(abort, given):
+            pass
+
+
+def _client(location: StorageLocation, options: StorageOptions, asked: str) -> Any:
+    """Return boto3's client of the store that is `asked` otherwise."""
+    try:
+        boto3, configuration = import_module("boto3"), import_module("botocore.config")
+    except ModuleNotFoundError as cause:
+        raise UnsupportedError(
+            f"uploads are listed by boto3: pip install 'lsm-assets[aws]', or {_RULE}"
+        ) from cause
+    found = options.settings(S3)
+    if s3_shown(found) != asked:
+        raise InvalidOptionError(
+            "the environment names another store than when this was opened; open it again",
+            location=location.text,
+        )
+    endpoint, is_path_style = s3_address(found)
+    how = configuration.Config(
+        s3={"addressing_style": "path" if is_path_style else "virtual"},
+        retries={"mode": "standard", "total_max_attempts": 8},
+        connect_timeout=5,
+    )
+
+    def make() -> Any:
+        session = boto3.Session(
+            aws_access_key_id=found.get("access_key"),
+            aws_secret_access_key=found.get("secret_key"),
+            aws_session_token=found.get("session_token"),
+            region_name=found.get("region"),
+            profile_name=found.get("profile"),
+        )
+        return session.client("s3", endpoint_url=endpoint or None, config=how)
+
+    return _answered(make, location, "configure")
+
+
+def _answered(act: Any, location: StorageLocation, doing: str) -> Any:
+    """Return what boto3 returns. Its errors may show what is secret: nothing but code and class gets out."""
+    exceptions = import_module("botocore.exceptions")
+    try:
+        return act()
+    except exceptions.ClientError as cause:
+        code = str(cause.response.get("Error", {}).get("Code", ""))
+        if code == "NoSuchUpload":
+            return None
+        raise StorageError(
+            "the store refuses this: grant s3:ListBucketMultipartUploads on the bucket and "
+            "s3:AbortMultipartUpload on its objects",
+            store=location.text, request=doing, code=code,
+        ) from None  # fmt: skip
+    except exceptions.BotoCoreError as cause:
+        raise StorageError(
+            "boto3 found no way to ask the store; check region and credentials",
+            store=location.text, request=doing, code=type(cause).__name__,
+        ) from None  # fmt: skip
+
+
+_BYTES_UNDER_WAY = 64 << 20
+_REMEMBERED = 100_000
+_REMEMBERED_MILLIS = 600_000
+"""So long a file needs no look: removals of orphans leave files alone for a day at least."""
+
+
+class WrittenFiles:
+    """Files by path. Any thread may use it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._lock = threading.Lock()
+        self._under_way: dict[str, Future[None]] = {}
+        self._bytes = 0
+        self._at: OrderedDict[str, int] = OrderedDict()
+        self._clock = clock
+
+    def begin(self, write: Callable[[str, bytes], None], path: str, data: bytes) -> None:
+        """Begin to write a file; waits while too many bytes are under way."""
+
+        def act(data: bytes) -> None:
+            try:
+                write(path, data)
+            finally:
+                with self._lock:
+                    self._bytes -= len(data)
+
+        with self._lock:
+            self._bytes += len(data)
+            waits = [] if self._bytes <= _BYTES_UNDER_WAY else list(self._under_way.values())
+        wait(waits)
+        begun = begin(act, data)
+        with self._lock:
+            self._under_way[path] = begun
+
+    def remember(self, path: str) -> None:
+        """Keep that a file was written just now."""
+        with self._lock:
+            self._at[path] = self._clock.now_millis()
+            while len(self._at) > _REMEMBERED:
+                self._at.popitem(last=False)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Wait for files that are going to be deleted, however their writing ends."""
+        for path in paths:
+            with self._lock:
+                self._at.pop(path, None)
+                begun = self._under_way.pop(path, None)
+            if begun is not None:
+                wait([begun])
+
+    def await_file(self, path: str) -> None:
+        """Wait for a file that is going to be read; raises what its writing raised."""
+        begun = self._under_way.get(path)
+        if begun is not None:
+            begun.result()
+
+    def await_all(self) -> None:
+        """Wait until nothing is under way; what failed is raised by who asks for the file."""
+        with self._lock:
+            begun = list(self._under_way.values())
+        wait(begun)
+
+    def unknown(self, paths: Iterable[str]) -> list[str]:
+        """Return which of some files have to be looked for, once those under way are there.
+
+        Raises the first error of those that were under way.
+        """
+        left = []
+        failure: LsmError | None = None
+        for path in paths:
+            with self._lock:
+                begun = self._under_way.pop(path, None)
+            if begun is not None:
+                try:
+                    begun.result()
+                except LsmError as error:
+                    failure = failure or error
+            with self._lock:
+                at = self._at.get(path)
+            if at is None or not 0 <= self._clock.now_millis() - at < _REMEMBERED_MILLIS:
+                left.append(path)
+        if failure is not None:
+            raise failure
+        return left
+
+
+class FilesUnderWay:
+    """Files on their way from and to a store."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.prefetched = Prefetched(clock)
+        self.written = WrittenFiles(clock)
 
 
 def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> "ObjectFileIO":

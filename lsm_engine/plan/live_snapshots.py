@@ -23,6 +23,15 @@ ROLLBACK_TARGET = "lsm.rollback-to"
 """Property of the snapshot that seals a rollback: the id that the table returns to."""
 
 
+RENAMED_TO = "lsm.renamed-to"
+"""Property of the last snapshot of a branch that is being renamed: the new name. Nobody commits on that."""
+
+
+def renamed_to(snapshot: Snapshot | None) -> str | None:
+    """Return the new name of a branch that ends with a snapshot, as it is being renamed; None: it is not."""
+    return None if snapshot is None else (snapshot.properties or {}).get(RENAMED_TO)
+
+
 def with_base(
     properties: Mapping[str, str] | None, base: Snapshot | None
 ) -> Mapping[str, str] | None:

@@ -61,6 +61,7 @@ class ChangelogStore:
             return None
         return found_snapshot(
             self._file_io,
+            self._paths,
             self._paths.changelog_file(snapshot_id),
             snapshot_id,
             if_another="a changelog file holds another snapshot's; restore it",

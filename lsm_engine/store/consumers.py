@@ -26,6 +26,7 @@ from lsm_engine.plan.ownership import (
     identifiers_of,
     last_commit,
 )
+from lsm_engine.store.claims import unclaimed
 from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.snapshots import SnapshotStore
 
@@ -54,9 +55,13 @@ class ConsumerStore:
         """Return a consumer, or None if there is none of this name; raises CorruptFileError."""
         path = self._paths.consumer_file(name)
         try:
-            data = self._file_io.read(path, length=READ_MAX)
+            data = unclaimed(
+                self._file_io, self._paths, path, self._file_io.read(path, length=READ_MAX)
+            )
             modified = self._file_io.status(path).modified_millis
         except NotFoundError:
+            return None
+        if data is None:
             return None
         return Consumer(
             name=name,
@@ -146,7 +151,10 @@ class CommitIdentifierStore:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             return None, b""
-        return decode_recorded(data, file_name=path), data
+        document = unclaimed(self._file_io, self._paths, path, data)
+        if document is None:
+            return None, b""
+        return decode_recorded(document, file_name=path), document
 
     def change(
         self, changed: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]

@@ -9,6 +9,7 @@ from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths, numbered
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.store.claims import unclaimed
 from lsm_engine.store.publishing import published
 
 _FIRST_ID = 0
@@ -43,27 +44,45 @@ class SchemaStore:
         if not self._file_io.facts.lists_are_consistent:
             while self._file_io.exists(self._paths.schema_file(newest + 1)):
                 newest += 1  # a listing may be older than a change that just landed
-        return self.load(newest)
+        schema_file = self._read(newest)
+        while schema_file is None and newest > _FIRST_ID:  # not made yet, by whoever makes a branch
+            newest -= 1
+            schema_file = self._read(newest)
+        return None if schema_file is None else schema_file[0]
 
     def load(self, schema_id: int) -> TableSchema:
         """Return one version; raises NotFoundError if there is none of this id."""
-        return self._read(schema_id)[0]
+        return self._required(schema_id)[0]
 
     def copied(self, schema_id: int) -> bytes:
         """Return the file of one version, to be that of a branch: snapshots keep the checksum of its bytes."""
-        return self._read(schema_id)[1]
+        return self._required(schema_id)[1]
 
-    def _read(self, schema_id: int) -> tuple[TableSchema, bytes]:
+    def _required(self, schema_id: int) -> tuple[TableSchema, bytes]:
+        schema_file = self._read(schema_id)
+        if schema_file is None:
+            raise self._missing(schema_id)
+        return schema_file
+
+    def _missing(self, schema_id: int) -> NotFoundError:
+        return NotFoundError(
+            f"no schema {schema_id}; is this the directory of a table?",
+            kind=ErrorKind.NO_SUCH_FILE,
+            path=self._paths.schema_file(schema_id),
+            schema_id=schema_id,
+        )
+
+    def _read(self, schema_id: int) -> tuple[TableSchema, bytes] | None:
+        """Return a schema and its file, None where that is not made yet (store/claims); raises NotFoundError."""
         path = self._paths.schema_file(schema_id)
         try:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
-            raise NotFoundError(
-                f"no schema {schema_id}; is this the directory of a table?",
-                kind=ErrorKind.NO_SUCH_FILE,
-                path=path,
-                schema_id=schema_id,
-            ) from None
+            raise self._missing(schema_id) from None
+        document = unclaimed(self._file_io, self._paths, path, data)
+        if document is None:
+            return None
+        data = document
         found = decode_schema(data, file_name=path)
         if found.id != schema_id:
             raise CorruptFileError(
@@ -73,7 +92,8 @@ class SchemaStore:
 
     def all(self) -> list[TableSchema]:
         """Return every version, oldest first."""
-        return [self.load(schema_id) for schema_id in self.ids()]
+        schema_files = [self._read(schema_id) for schema_id in self.ids()]
+        return [schema_file[0] for schema_file in schema_files if schema_file is not None]
 
     def publish(self, schema: TableSchema, copied: bytes | None = None) -> TableSchema | None:
         """Make a version the one in force; return it with its file's checksum, None if its id is taken.

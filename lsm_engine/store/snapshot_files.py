@@ -4,21 +4,24 @@ from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.codec.documents import HINT_BYTES, decode_hint, decode_snapshot
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO, FileStatus, Noted
-from lsm_engine.io.paths import SNAPSHOT_PREFIX, numbered
+from lsm_engine.io.paths import SNAPSHOT_PREFIX, TablePaths, numbered
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import follows, named_base
+from lsm_engine.store.claims import unclaimed
 
 
 def found_snapshot(
-    file_io: FileIO, path: str, snapshot_id: int, *, if_another: str
+    file_io: FileIO, paths: TablePaths, path: str, snapshot_id: int, *, if_another: str
 ) -> Snapshot | None:
-    """Return the snapshot in a file, or None if there is no file.
+    """Return the snapshot in a file, or None if there is no file, or none yet (store/claims).
 
     Raises CorruptFileError, with text `if_another`, where the file holds another snapshot's id.
     """
     try:
-        data = file_io.read(path, length=READ_MAX)
+        data = unclaimed(file_io, paths, path, file_io.read(path, length=READ_MAX))
     except NotFoundError:
+        return None
+    if data is None:
         return None
     return decoded_snapshot(data, path, snapshot_id, if_another=if_another)
 

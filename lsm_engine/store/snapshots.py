@@ -36,6 +36,7 @@ from lsm_engine.plan.live_snapshots import (
 )
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rollback_seal import leads_to, takes_first
+from lsm_engine.store.claims import unclaimed
 from lsm_engine.store.newest import NewestSnapshot
 from lsm_engine.store.publishing import deleted, published, replaced
 from lsm_engine.store.snapshot_files import (
@@ -244,6 +245,7 @@ class SnapshotStore(SnapshotHints):
             return None
         return found_snapshot(
             self._file_io,
+            self._paths,
             self._paths.snapshot_file(snapshot_id),
             snapshot_id,
             if_another=_ANOTHER,
@@ -253,10 +255,11 @@ class SnapshotStore(SnapshotHints):
         """Yield what `find` does for each id, a few at a time where that is faster."""
         paths = {self._paths.snapshot_file(number): number for number in ids if number > 0}
         for path, data in self._file_io.read_many(paths, length=READ_MAX):
+            document = data and unclaimed(self._file_io, self._paths, path, data)
             yield (
-                None
-                if data is None
-                else decoded_snapshot(data, path, paths[path], if_another=_ANOTHER)
+                decoded_snapshot(document, path, paths[path], if_another=_ANOTHER)
+                if document is not None
+                else None
             )
 
     def find_now(self, snapshot_id: int) -> Snapshot | None:
@@ -346,6 +349,10 @@ class SnapshotStore(SnapshotHints):
         return found if found is not None and follows(snapshot, found) else None
 
     # Making and taking them.
+
+    def forget_newest(self) -> None:
+        """Have the newest snapshot read again: its file may have changed."""
+        self._newest.forget()
 
     def publish(self, snapshot: Snapshot) -> bool:
         """Create a snapshot file; False if somebody else has its id, and nothing changed.

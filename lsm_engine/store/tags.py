@@ -1,7 +1,7 @@
 """Tags: named snapshots, one file each."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from lsm_engine.io.paths import TAG_PREFIX, TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.names import checked_tag_name
+from lsm_engine.store.claims import unclaimed
 from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import deleted, published, replaced
 
@@ -106,9 +107,9 @@ class TagStore:
                 for status in stable_listing(self._file_io, self._paths.tag_directory)
                 if status.name.startswith(TAG_PREFIX) and not status.is_directory
             )
-            found = self._found(names)
-            if len(found) == len(names):
-                return [*found]
+            files = self._files(names)
+            if None not in files.values():
+                return [*self._tags_in(files)]
         raise StorageError(
             "tags keep vanishing while they are read; nothing was deleted, try again",
             directory=self._paths.tag_directory,
@@ -121,7 +122,8 @@ class TagStore:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             return None
-        return self._decoded(name, data)
+        document = unclaimed(self._file_io, self._paths, path, data)
+        return None if document is None else self._decoded(name, document)
 
     def require_no_copy(self, name: str) -> None:
         """Raise CorruptFileError where another tag's file is a copy of this one's.
@@ -155,16 +157,21 @@ class TagStore:
 
     def list(self) -> list[Tag]:
         """Return every tag by snapshot, then name. One that cannot be read is an error, not a gap."""
-        return sorted(self._found(self.names()), key=lambda tag: (tag.snapshot.id, tag.name))
+        tags = self._tags_in(self._files(self.names()))
+        return sorted(tags, key=lambda tag: (tag.snapshot.id, tag.name))
 
-    def _found(self, names: Sequence[str]) -> Sequence[Tag]:
-        """Return the tags of these names that have not been deleted since they were listed."""
+    def _files(self, names: Sequence[str]) -> dict[str, bytes | None]:
+        """Return the contents of tags by name, None for one that was deleted since; without those not made yet."""
         path_names = {self._paths.tag_file(name): name for name in names}
-        return [
-            self._decoded(path_names[path], data)
-            for path, data in self._file_io.read_many(path_names, READ_MAX)
-            if data is not None
-        ]
+        files: dict[str, bytes | None] = {}
+        for path, data in self._file_io.read_many(path_names, READ_MAX):
+            document = data and unclaimed(self._file_io, self._paths, path, data)
+            if data is None or document is not None:
+                files[path_names[path]] = document
+        return files
+
+    def _tags_in(self, files: Mapping[str, bytes | None]) -> Sequence[Tag]:
+        return [self._decoded(name, data) for name, data in files.items() if data is not None]
 
     def _decoded(self, name: str, data: bytes) -> Tag:
         return decode_tag(

@@ -24,7 +24,14 @@ from lsm_engine.table.ground.verbs_elsewhere import (
     TAG_ARGUMENTS,
     TAGS_VERBS,
 )
-from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
+from lsm_engine.table.history import (
+    consumer,
+    expire,
+    orphans,
+    rename_branch,
+    restore,
+    rollback,
+)
 from lsm_engine.table.history import fast_forward as forwarding
 from lsm_engine.table.history.expire import ExpiryReport
 from lsm_engine.table.history.fast_forward import FastForwardReport
@@ -267,7 +274,7 @@ class TableHistory:
 
     def rename_branch(self, name: str, new_name: str) -> Branch:
         """Give a branch another name; raises AlreadyExistsError if that is taken."""
-        return branch.rename(self.session, name, new_name)
+        return rename_branch.rename(self.session, name, new_name)
 
     def fast_forward(
         self, name: str, *, force: bool = False, dry_run: bool = False

@@ -27,7 +27,13 @@ from lsm_engine.mergetree.sorted_run import SortedRun
 from lsm_engine.plan.ownership import PublishOutcome
 from lsm_engine.table.ground import schema_keys
 from lsm_engine.table.ground.executor import LocalExecutor
-from tests.fault import test_commit_crash, test_lies, test_power_cut, test_schedules
+from tests.fault import (
+    test_branch_names,
+    test_commit_crash,
+    test_lies,
+    test_power_cut,
+    test_schedules,
+)
 from tests.fault.recording_file_io import When
 from tests.fault.scenarios import SCENARIOS, _checked, outcome
 from tests.model import test_stories
@@ -70,6 +76,22 @@ def refused(name: str) -> Hunt:
 
 def reader() -> None:
     test_schedules.test_a_reader_and_an_expiry("all")
+
+
+def maker() -> None:
+    test_branch_names.test_f01_a_maker_that_is_stopped_leaves_the_branch_of_another_alone(
+        "sample", test_branch_names.with_leftovers, test_branch_names.make
+    )
+
+
+def renamer() -> None:
+    test_branch_names.test_f05_a_commit_beside_a_rename_is_there_or_fails("sample")
+
+
+def forwarder() -> None:
+    test_branch_names.test_f09_a_forced_fast_forward_is_done_or_leaves_main_as_it_was(
+        "sample", test_branch_names.delete_and_clean
+    )
 
 
 def unreadable_for_good(name: str) -> Hunt:
@@ -231,7 +253,11 @@ MUTANTS = (
     Mutant("maintenance forgets branches", M + "table.history.orphans.branches", returning(lambda found: found[:1]), killed("remove orphans")),
     Mutant("a single listing is believed", M + "store.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
     Mutant("a rollback begins with the newest", M + "table.history.rollback._sealed", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
-    Mutant("a branch is deleted from its end", M + "store.branches.BranchStore.files", returning(lambda found: found[::-1]), killed("delete a branch", extent="all")),
+    Mutant("a branch is deleted before its name is claimed", M + "store.branches.BranchClaim.take", instead(lambda self, require: None), killed("delete a branch", extent="all")),
+    Mutant("whoever makes a branch does not look whose it is", M + "store.branches.BranchClaim.is_held", instead(lambda self: True), maker),
+    Mutant("a void claim is obeyed", M + "store.snapshot_files.unclaimed", instead(lambda file_io, paths, path, data: None if data.startswith(b'{"lsm-claim"') else data), test_branch_names.test_a_void_claim_is_read_as_what_it_held_before),
+    Mutant("a commit on a branch that is renamed counts", M + "table.commit.publish_snapshot.renamed_to", instead(lambda snapshot: None), renamer),
+    Mutant("a fast-forward does not keep what it takes over", M + "table.history.fast_forward._held", instead(lambda *_: contextlib.nullcontext()), forwarder),
     # The disk.
     Mutant("files are not synced", M + "io.local.LocalFileIO.sync", instead(lambda self, paths: None), power_cut("commit")),
     Mutant("new directories are not synced", M + "io.local.LocalFileIO._make_directories", instead(lambda self, path, *, waits: os.makedirs(path, exist_ok=True)), power_cut("first commit")),

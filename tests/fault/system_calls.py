@@ -132,6 +132,11 @@ class SystemCalls:
                 os.makedirs(directory, exist_ok=exist_ok)
                 self._note("mkdir", directory)
 
+    def mkdir(self, path: str) -> None:
+        with self._call():
+            os.mkdir(path)
+            self._note("mkdir", path)
+
     def rmdir(self, path: str) -> None:
         with self._call():
             os.rmdir(path)

@@ -12,10 +12,13 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
+    ErrorKind,
     LsmError,
+    NotFoundError,
 )
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import renamed_to
 from lsm_engine.plan.ownership import PublishOutcome, resolve_publish, same_state
 from lsm_engine.plan.proposal import CommitOutcome
 from lsm_engine.schema.table_schema import TableSchema
@@ -31,8 +34,9 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
     """Publish a snapshot that was made on `base`, as often as it takes to know the answer.
 
     Raises StorageError only if the snapshot is known not to be there, CommitUnknownError if it may be,
-    NotFoundError, with nothing visible, if the table was dropped.
+    NotFoundError, with nothing visible, if the table was dropped or the branch is being renamed.
     """
+    _require_not_renamed(session, base)
     newest_known = 0 if base is None else base.schema_id
     if snapshot.schema_id > newest_known:  # the first one of its schema
         schema_file = session.paths.schema_file(snapshot.schema_id)
@@ -49,6 +53,24 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
     if not counts:
         _require_there(session)
     return CommitOutcome.LANDED if counts else CommitOutcome.LOST
+
+
+def _require_not_renamed(session: TableSession, base: Snapshot | None) -> None:
+    """Raise NotFoundError if a branch ends with the base, as it is being renamed: a commit would be lost with it.
+
+    A rename that gives up opens the branch again in the same file.
+    """
+    if base is None or renamed_to(base) is None:
+        return
+    session.snapshots.forget_newest()
+    new_name = renamed_to(session.snapshots.find_now(base.id))
+    if new_name is not None:
+        raise NotFoundError(
+            f"the branch is being renamed to {new_name!r}, so that nothing was committed; open it by that name; if "
+            "the rename died, rename it again, to any name",
+            kind=ErrorKind.NO_SUCH_TABLE,
+            table=session.name,
+        )
 
 
 def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> None:

@@ -5,13 +5,22 @@ its own: a fast-forward that died has come part of the way, and doing it again f
 committed since is never dropped unless that is asked for; then main is rolled back first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from lsm_engine.base.errors import CommitConflictError, InvalidInputError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.live_snapshots import renamed_to
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.proposal import CommitOutcome
 from lsm_engine.schema.table_schema import TableSchema
@@ -19,13 +28,10 @@ from lsm_engine.table.commit.publish_snapshot import publish, report
 from lsm_engine.table.ground.committed_files import committed_files
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.rollback import rollback
-from lsm_engine.table.history.rollback_plan import RollbackPlan, plan_rollback
+from lsm_engine.table.history.rollback_plan import FORWARDING, RollbackPlan, plan_rollback
 from lsm_engine.table.tags.branch import on_branch
-from lsm_engine.table.tags.removal import take_identifiers_over
-from lsm_engine.table.tags.tag import kept
-
-FORWARDING = "forwarding-"
-"""Prefix of the names of tags that keep a branch's snapshots while main takes them over."""
+from lsm_engine.table.tags.removal import identifiers_up_to, take_identifiers_over
+from lsm_engine.table.tags.tag import AN_HOUR, is_expiring
 
 
 @record
@@ -78,18 +84,26 @@ def _plan(
     session: TableSession, branch: TableSession, name: str, *, force: bool
 ) -> FastForwardPlan:
     own, theirs = session.snapshots.stable_listing(), branch.snapshots.stable_listing()
+    new_name = renamed_to(theirs[-1]) if theirs else None
+    if new_name is not None:
+        raise CommitConflictError(
+            f"branch {name!r} is being renamed to {new_name!r}; nothing was taken over, name it so",
+            branch=name,
+        )
     common = _common(own, theirs, name)
     lost = [one for one in own if common is None or one.id > common.id]
     dropped = None
-    if lost:
-        if not force or common is None:
-            raise CommitConflictError(
-                f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
-                "be lost; look at them, and pass force=True to drop them",
-                branch=name,
-                snapshot_ids=[one.id for one in lost[:20]],
-            )
-        dropped = plan_rollback(session, common)
+    if lost and (not force or common is None):
+        raise CommitConflictError(
+            f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
+            "be lost; look at them, and pass force=True to drop them",
+            branch=name,
+            snapshot_ids=[one.id for one in lost[:20]],
+        )
+    if force and common is not None:
+        rolled_back = plan_rollback(session, common)
+        # A rollback that died is finished, too: its seal has the id of a snapshot that is to come.
+        dropped = rolled_back if lost or rolled_back.seals else None
     on_branch(session, name)  # a listing of one that is being deleted is not whole
     after = 0 if common is None else common.id
     mine = {tag.name for tag in session.tags.stable_listing()}
@@ -136,27 +150,67 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
 
 
 def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
-    if plan.dropped is not None:
-        rollback(session, plan.dropped.target, dry_run=False)
-    for schema in plan.schemas:
-        if not session.schemas.publish(schema, branch.schemas.copied(schema.id)):
-            raise _overtaken(plan, f"schema {schema.id}")
-    base = session.snapshots.find(plan.common_id)
-    if plan.snapshots:
-        take_identifiers_over(session, branch, plan.snapshots[-1], is_done=False)
-    for snapshot in plan.snapshots:
-        with kept(branch, snapshot, FORWARDING):  # until it is one of main's
-            outcome = publish(session, snapshot, base)
-        if outcome is CommitOutcome.LOST:
-            raise _overtaken(plan, f"snapshot {snapshot.id}")
-        if session.components.listeners:
-            report(session, committed_files(session, snapshot))
-        base = snapshot
-    if plan.snapshots:
-        take_identifiers_over(session, branch, plan.snapshots[-1], is_done=True)
+    schemas = [(schema, branch.schemas.copied(schema.id)) for schema in plan.schemas]
+    identifiers = identifiers_up_to(branch, plan.snapshots[-1]) if plan.snapshots else None
+    with _held(session, branch, plan):
+        if plan.dropped is not None:
+            rollback(session, plan.dropped.target, dry_run=False)
+        for schema, data in schemas:
+            if not session.schemas.publish(schema, data):
+                raise _overtaken(plan, f"schema {schema.id}")
+        base = session.snapshots.find(plan.common_id)
+        take_identifiers_over(session, identifiers, is_done=False)
+        for snapshot in plan.snapshots:
+            if publish(session, snapshot, base) is CommitOutcome.LOST:
+                raise _overtaken(plan, f"snapshot {snapshot.id}")
+            if session.components.listeners:
+                report(session, committed_files(session, snapshot))
+            base = snapshot
+        take_identifiers_over(session, identifiers, is_done=True)
     for tag in plan.tags:
         session.tags.create(tag, numeric=True)
         _notify_tagged(session, tag)
+
+
+@contextmanager
+def _held(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> Iterator[None]:
+    """Keep the snapshots of a branch by tags of main until they are main's; what becomes of the branch does not matter.
+
+    The tags stay for their hour where what is done meanwhile may take effect later, or by a kill. Raises
+    NotFoundError, and main is as it was, where the branch is deleted or an expiry has got hold of a snapshot.
+    """
+    names: list[str] = []
+    try:
+        for snapshot in plan.snapshots:
+            tag = Tag(
+                name=f"{FORWARDING}{session.ids.new_id()[-12:]}",
+                snapshot=snapshot,
+                created=session.clock.local_time(),
+                retained_millis=AN_HOUR,
+            )
+            session.tags.create(tag)
+            names.append(tag.name)
+        for snapshot in plan.snapshots:
+            # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+            if is_expiring(branch, snapshot) and not _is_tagged(branch, snapshot):
+                raise NotFoundError(
+                    f"snapshot {snapshot.id} of branch {plan.branch!r} has expired meanwhile, so that nothing "
+                    "was taken over; look at the plan again",
+                    kind=ErrorKind.EXPIRED,
+                    snapshot_id=snapshot.id,
+                )
+        on_branch(session, plan.branch)
+        yield
+    except (CommitUnknownError, StorageError, OSError):
+        raise
+    except BaseException:
+        session.delete_quietly(map(session.paths.tag_file, names))
+        raise
+    session.delete_quietly(map(session.paths.tag_file, names))
+
+
+def _is_tagged(branch: TableSession, snapshot: Snapshot) -> bool:
+    return any(same_state(tag.snapshot, snapshot) for tag in branch.tags.list())
 
 
 def _notify_tagged(session: TableSession, tag: Tag) -> None:

@@ -23,6 +23,8 @@ from lsm_engine.table.tags.tag import is_there
 
 ROLLING_BACK = "rolling-back-"
 """Prefix of the names of tags that mark a rollback under way."""
+FORWARDING = "forwarding-"
+"""Prefix of the names of main's tags that keep a branch's snapshots while main takes them over; no rollback takes them."""
 
 
 @record
@@ -145,7 +147,7 @@ def _with_what_names(
     beyond = (one for one in session.consumers.list() if one.next_snapshot_id > upto + 1)
     return replace(
         plan,
-        tags=tuple(tag for tag in tags if not tag.name.startswith(ROLLING_BACK)),
+        tags=tuple(tag for tag in tags if not tag.name.startswith((ROLLING_BACK, FORWARDING))),
         changelogs=tuple(one for one in session.changelogs.all() if one.id > upto),
         consumers=tuple(beyond),
     )

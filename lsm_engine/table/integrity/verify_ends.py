@@ -35,13 +35,19 @@ def ghost_problems(session: TableSession, found: Sequence[Snapshot]) -> Iterator
 
 
 def unread(branch: TableSession) -> VerifyReport:
-    """Return the report of a directory without schema-0: of a creation or a deletion that died, or lost."""
+    """Return the report of a directory that is no branch: of a creation or a deletion that died, or without schema-0."""
     name, schema = branch.paths.branch_name, branch.paths.schema_file(0)
-    is_left = any(BranchStore(branch.file_io, branch.paths).files(name))
+    store = BranchStore(branch.file_io, branch.paths)
+    is_left = any(store.files(name))
     warning = (
         f"warning: branch {name!r} has files and no {schema}, and is not read: its creation or deletion died, "
         "or the file is lost; copy schema/schema-0 there to have it back, or delete the branch"
     )
+    if store.first_file(name) is not None:
+        warning = (
+            f"warning: branch {name!r} is claimed in {schema}, and is not read: somebody makes or deletes it, or "
+            "died over that; then make it again, or delete it"
+        )
     return VerifyReport(
         problems=(),
         snapshot_count=0,

@@ -275,17 +275,23 @@ def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifier
     return _up_to(session, line, former, snapshot)
 
 
+def identifiers_up_to(branch: TableSession, newest: Snapshot) -> RecordedIdentifiers | None:
+    """Return the commit identifiers of a branch up to a snapshot, for main; None: its snapshots have them all."""
+    line, recorded = branch.commit_identifiers.up_to(newest), branch.commit_identifiers.read()
+    if recorded is None and not line.identifiers.has_file:
+        return None
+    return _up_to(branch, line, recorded, newest)
+
+
 def take_identifiers_over(
-    session: TableSession, branch: TableSession, newest: Snapshot, *, is_done: bool
+    session: TableSession, added: RecordedIdentifiers | None, *, is_done: bool
 ) -> None:
-    """Write down for main what a branch has, whose snapshots up to `newest` main takes over.
+    """Write down for main what a branch has, whose snapshots main takes over.
 
     Before that (not `is_done`) what main has of its own users stays: a fast-forward that dies has come part of the way.
     """
-    line, theirs = branch.commit_identifiers.up_to(newest), branch.commit_identifiers.read()
-    if theirs is None and not line.identifiers.has_file:
+    if added is None:
         return
-    added = _up_to(branch, line, theirs, newest)
 
     def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
         if recorded is None:
