@@ -28,6 +28,7 @@ from lsm_engine.plan.ownership import (
 )
 from lsm_engine.store.claims import unclaimed
 from lsm_engine.store.listing import stable_listing
+from lsm_engine.store.publishing import published, replaced
 from lsm_engine.store.snapshots import SnapshotStore
 
 
@@ -79,9 +80,27 @@ class ConsumerStore:
 
         Call it once what lies before `next_snapshot_id` has been dealt with for good.
         """
-        there = self.find(name)
-        if there is None or there.next_snapshot_id < next_snapshot_id:
-            self.reset(name, next_snapshot_id)
+        path = self._paths.consumer_file(checked_name("consumer", name, numeric=True))
+        moved = encode_consumer(next_snapshot_id, name=name)
+        for _ in range(_TRIES):
+            data = self._file(path)
+            if data is None:
+                is_moved = published(self._file_io, path, moved)
+            elif decode_consumer(data, name=name, file_name=path) >= next_snapshot_id:
+                return
+            else:
+                # A reset by somebody else, back or forwards, is not undone.
+                is_moved = replaced(self._file_io, path, moved, expected=data)
+            if is_moved:
+                return
+        raise StorageError("others keep moving the consumer; try again", path=path)
+
+    def _file(self, path: str) -> bytes | None:
+        try:
+            data = self._file_io.read(path, length=READ_MAX)
+        except NotFoundError:
+            return None
+        return unclaimed(self._file_io, self._paths, path, data)
 
     def delete(self, name: str) -> bool:
         """Forget a consumer; False if there was none. Expiry no longer waits for it."""

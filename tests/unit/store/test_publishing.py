@@ -3,6 +3,8 @@
 import pytest
 
 from lsm_engine.base.errors import CommitUnknownError
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.store.consumers import ConsumerStore
 from lsm_engine.store.publishing import deleted, replaced
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 
@@ -64,3 +66,22 @@ def test_what_another_has_written_meanwhile_tells_nothing():
         with pytest.raises(CommitUnknownError):
             act(storage)
         assert storage.read("d/name") == b"another"
+
+
+def test_a_consumer_that_moves_on_does_not_undo_what_others_have_done_since():
+    storage = MemoryFileIO()
+    consumers = ConsumerStore(storage, TablePaths())
+    consumers.advance("reader", 3)
+    read = storage.read
+
+    def read_and_reset(path, offset=0, length=None):
+        data = read(path, offset, length)
+        storage.read = read
+        ConsumerStore(storage, TablePaths()).reset("reader", 7)
+        return data
+
+    storage.read = read_and_reset
+    consumers.advance("reader", 5)
+    assert consumers.find("reader").next_snapshot_id == 7
+    consumers.advance("reader", 9)
+    assert consumers.find("reader").next_snapshot_id == 9
