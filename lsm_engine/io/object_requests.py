@@ -110,9 +110,9 @@ class Requests:
             return True
 
     def change(
-        self, path: str, act: Callable[[Any], object], look: Callable[[], "Outcome"]
+        self, verb: str, path: str, act: Callable[[Any], object], look: Callable[[], "Outcome"]
     ) -> bool:
-        """Return whether a request on condition was carried out.
+        """Return whether a request on condition was carried out. `verb`: PUT or DELETE, for errors.
 
         `act` may raise an LsmError instead of sending it. `look` finds out what became of it where the answer does not show that.
         Raises CommitUnknownError where a look does not show it either, StorageError where nothing was changed.
@@ -144,9 +144,7 @@ class Requests:
                     continue
                 if is_unclear:
                     raise self._unknown(path, "changed") from None
-                raise to_error(
-                    path, cause, doing="PUT or DELETE", store=self.location.text
-                ) from None
+                raise to_error(path, cause, doing=verb, store=self.location.text) from None
             else:
                 return True
 

@@ -685,7 +685,7 @@ class ObjectName:
                     raise
                 put_object(client, self._key, data)  # the lock stands alone
 
-        return self._requests.change(self._path, act, lambda: self._outcome(data, expected))
+        return self._requests.change("PUT", self._path, act, lambda: self._outcome(data, expected))
 
     def delete(self, expected: bytes) -> bool:
         """Return whether this deleted the object with the content `expected`."""
@@ -697,7 +697,9 @@ class ObjectName:
             self._hold.require_time()
             obstore.delete(client, self._key)
 
-        return self._requests.change(self._path, act, lambda: self._outcome(None, expected))
+        return self._requests.change(
+            "DELETE", self._path, act, lambda: self._outcome(None, expected)
+        )
 
     def _outcome(self, data: bytes | None, expected: bytes) -> Outcome:
         """Return whether the object has become `data`, or none: nobody else changes it while its lock is held."""
