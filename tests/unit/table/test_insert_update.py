@@ -8,6 +8,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
+from lsm_engine.codec.documents import COMMIT_IDENTIFIERS
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.plan.live_snapshots import BASE
 from lsm_engine.table.write import insert
@@ -53,7 +54,8 @@ def merged_by(options, counts):
 @pytest.mark.parametrize("options", ENGINES, ids=lambda o: "-".join(o.values()) or "plain")
 def test_inserts_and_updates(options, tmp_path):
     table = create(tmp_path, **options)
-    assert table.insert(rows_of([1, 2, 3])).properties == RowCounts(inserted=3).properties
+    first = table.insert(rows_of([1, 2, 3]))
+    assert first.properties == {**RowCounts(inserted=3).properties, COMMIT_IDENTIFIERS: "1"}
     with pytest.raises(lsm.InvalidInputError, match="2 rows to insert") as refused:
         table.insert(rows_of([2, 3, 4]))
     assert refused.value.kind is ErrorKind.ROW_EXISTS
@@ -213,5 +215,5 @@ def test_no_counts_unless_asked_for_and_nonsense_is_none(tmp_path):
     table = lsm.open_table(table.location)
     table.alter(lsm.SetOption(key="write.count-changes", value="true"))
     made = table.upsert(rows_of([1, 3]), properties={"mine": "x"})
-    kept = {"mine": "x", **RowCounts(inserted=1, updated=1).properties}
+    kept = {"mine": "x", COMMIT_IDENTIFIERS: "1", **RowCounts(inserted=1, updated=1).properties}
     assert {key: text for key, text in made.properties.items() if key != BASE} == kept
