@@ -60,6 +60,8 @@ _POSTGRESQL_NOT_THERE = ("42P01",)  # undefined_table
 
 _CLOCK, _IDS = SystemClock(), SystemIds()
 
+_LOOKS_AT_EMPTY, _LOOK_MILLIS = 3, 20
+
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[Pool] = []
 
@@ -83,6 +85,7 @@ class Database:
         self._busy_timeout_millis = busy_timeout_millis
         self._engine = _engine(url, busy_timeout_millis)
         self._file: tuple[int, int] | None = None
+        self._makes_file = self.path is not None and not os.path.exists(self.path)
         _engines.add(self._engine)
 
     def __repr__(self) -> str:
@@ -196,10 +199,14 @@ class Database:
         until = _CLOCK.monotonic_millis() + _PATIENCE * self._busy_timeout_millis
         longest = _RETRY_FIRST_MILLIS
         while True:
-            if self._is_emptied():  # SQLite would wait for a lock that is never released
+            # SQLite would wait for a lock that is never released. A file that is being made anew beside the log of
+            # one that was deleted is empty for a moment, too: it is looked at again.
+            if self._is_emptied() and not self._is_being_made():
                 raise self._emptied()
             try:
-                return attempt()
+                answer = attempt()
+                self._makes_file = self._makes_file and self._is_emptied()
+                return answer
             except (exc.SQLAlchemyError, sqlite3.Error) as error:
                 if not _is_busy(error) or _CLOCK.monotonic_millis() >= until:
                     raise self._explained(error) from error
@@ -211,6 +218,14 @@ class Database:
             # Those who wait for one lock do not all come back at once.
             _CLOCK.sleep_millis(round(longest * _IDS.fraction()))
             longest = min(2 * longest, _RETRY_MAX_MILLIS)
+
+    def _is_being_made(self) -> bool:
+        """Whether an empty file is new: SQLite makes it before its first page, and it gets that soon."""
+        for _ in range(_LOOKS_AT_EMPTY):
+            _CLOCK.sleep_millis(_LOOK_MILLIS)
+            if not self._is_emptied():
+                return True
+        return self._makes_file
 
     def _is_emptied(self) -> bool:
         """Whether the catalog's file is empty while a log lies beside it, which is made after the file."""

@@ -201,7 +201,7 @@ MUTANTS = (
     # Merging.
     Mutant("the oldest row wins", M + "merge.deduplicate.last_of_each", instead(lambda starts, _: starts), story("row_kinds")),
     Mutant("sequence numbers count backwards", M + "merge.sequence.fixed_values", returning(lambda numbers: -numbers), story("row_kinds")),
-    Mutant("the sort order is ignored", M + "merge.sequence.UserSequence.of", returning(lambda made: replace(made, order=SortOrder.ASCENDING)), story("the_smaller_sequence_decides")),
+    Mutant("the sort order is ignored", M + "merge.sequence.UserSequence.from_schema", returning(lambda made: replace(made, order=SortOrder.ASCENDING)), story("the_smaller_sequence_decides")),
     Mutant("the user's sequence is ignored", M + "merge.sequence.UserSequence.ranks", instead(lambda self, rows: None), story("the_users_sequence_decides")),
     Mutant("deletes are kept when reading", M + "merge.selection.adds", returning(lambda kept: kept | True), story("row_kinds")),
     Mutant("-U rows are rows", M + "merge.selection.adds", instead(lambda kinds: kinds != 3), story("row_kinds")),
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant("an overwrite deletes what it saw at first", M + "table.write.write.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
     Mutant("a lost reply is a lost race", M + "table.commit.publish_snapshot._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
     Mutant("what is unknown is lost", M + "table.commit.publish_snapshot._unknown", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
-    Mutant("replays are not recognised", M + "table.commit.history_of_base.already_committed", instead(lambda *_: None), killed("commit")),
+    Mutant("replays are not recognised", M + "table.commit.history_of_base.Replays.proof", instead(lambda *_: None), killed("commit")),
     Mutant("LATEST is trusted", M + "store.snapshots.SnapshotStore.latest", hint_only, killed("commit")),
     Mutant("a total counts the delta alone", M + "table.commit.commit.plan_commit", returning(lambda plan: replace(plan, total_record_count=plan.delta_record_count)), story("a_replaced_value_is_not_found")),
     Mutant("a refused publish leaves its files", M + "table.commit.commit.discard_metadata", instead(lambda *_: None), refused("commit")),
