@@ -203,6 +203,9 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
         tags=TagStore(file_io, PATHS) if name else nothing,
         changelogs=nothing,
         consumers=nothing,
+        commit_identifiers=SimpleNamespace(
+            read=lambda: None
+        ),  # commits of the model have no numbers
         clock=file_io,
         ids=Ids(name),
         notify=lambda act: None,
