@@ -13,7 +13,7 @@ _COMMITS_SEEN = 100
 
 
 def bucket_pressures(session: TableSession) -> list[BucketPressure]:
-    """Return the pressure of every bucket, the most urgent first; what is due, the strategy's pick says."""
+    """Return the pressure of every bucket, the most urgent first; what is due, the strategy's pick shows."""
     latest = session.snapshots.latest()
     if latest is None or not session.schema.has_primary_key:
         return []
