@@ -397,7 +397,8 @@ class LocalFileIO(OneByOne):
             if os.path.isdir(self._real_root):
                 raise
             raise NotFoundError(
-                "the directory was renamed or deleted since it was opened; open it anew",
+                "the directory was renamed or deleted since it was opened: open it anew; or it is on "
+                "a disk that this machine does not see: put it where all machines of the cluster see it",
                 path=self.root,
             ) from None
 

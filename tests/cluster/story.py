@@ -112,7 +112,7 @@ def checked(found: pa.Table, rows: int) -> None:
 
 
 def refused(spark: SparkSession) -> None:
-    """A table on the driver's disk: refused before a job, or at the commit if the session is wrong about it."""
+    """A table on the driver's disk: refused before a job, or by the executors if the session is wrong about it."""
     rows = frame(spark, 0, 10, "a")
     with lsm.open_catalog("sqlite:///own.db", warehouse="own") as catalog:
         catalog.create_database("shop")
@@ -127,9 +127,8 @@ def refused(spark: SparkSession) -> None:
         ):
             assert raised(lsm.InvalidOptionError, verb).kind.value == "not-shared"
         spark.conf.set(SHARED_DISK, "true")
-        lost = raised(lsm.CommitConflictError, lambda: upsert_dataframe(table, rows))
-        assert lost.kind.value == "staged-files-gone"
-        assert "disks that this machine does not see" in str(lost)
+        unseen = raised(lsm.NotFoundError, lambda: upsert_dataframe(table, rows))
+        assert "a disk that this machine does not see" in str(unseen)
         assert table.latest_snapshot() is None
 
 

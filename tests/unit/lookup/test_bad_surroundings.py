@@ -189,7 +189,7 @@ def test_a_lookup_directory_that_is_taken_is_left_alone_for_a_private_one(
     assert default_roots() == [str(root)]
     assert default_root() == str(root)  # of the next process, too
     assert not taken.is_dir() or not list(taken.iterdir())
-    assert [record.levelname for record in caplog.records if taken.name in record.message] == [
+    assert [record.levelname for record in caplog.records if taken.name in record.getMessage()] == [
         "WARNING"
     ]
     process_cache().close()
