@@ -18,6 +18,7 @@ from lsm_engine.codec.member_names import (
     CONSUMER_MEMBERS,
     FIELD_MEMBERS,
     OWN_BRANCH,
+    OWN_CONSUMER_ID,
     OWN_ID,
     OWN_NAME,
     SCHEMA_MEMBERS,
@@ -362,9 +363,12 @@ def decode_consumer(data: bytes, *, name: str, file_name: str) -> int:
     return document.long("nextSnapshot")
 
 
-def encode_consumer(next_snapshot: int, *, name: str) -> bytes:
-    """Return a consumer file; InvalidInputError for an id that readers would refuse."""
-    members = {"nextSnapshot": next_snapshot, OWN_NAME: name}
+def encode_consumer(next_snapshot: int, *, name: str, consumer_id: str | None = None) -> bytes:
+    """Return a consumer file; InvalidInputError for an id that readers would refuse.
+
+    `consumer_id`: of this content, so that no two are the same.
+    """
+    members = {"nextSnapshot": next_snapshot, OWN_NAME: name, OWN_CONSUMER_ID: consumer_id}
     return readable(object_text(members), partial(decode_consumer, name=name))
 
 

@@ -15,6 +15,8 @@ OWN_BRANCH = "lsmBranch"
 """Member of a branch's tags: which branch wrote it."""
 OWN_ID = "lsmTagId"
 """Member of tags: another one with each change, so that no two contents of a tag are the same."""
+OWN_CONSUMER_ID = "lsmConsumerId"
+"""Member of consumers: another one with each move, as of tags."""
 TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained", OWN_NAME, OWN_BRANCH, OWN_ID})
 SCHEMA_MEMBERS = frozenset(
     {
@@ -23,7 +25,7 @@ SCHEMA_MEMBERS = frozenset(
     }
 )  # fmt: skip
 FIELD_MEMBERS = frozenset({"id", "name", "type", "description", "defaultValue"})
-CONSUMER_MEMBERS = frozenset({"nextSnapshot", OWN_NAME})
+CONSUMER_MEMBERS = frozenset({"nextSnapshot", OWN_NAME, OWN_CONSUMER_ID})
 _SHORT = 4
 """Names of up to so many characters resemble another only where one character differs."""
 

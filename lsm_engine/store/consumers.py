@@ -11,6 +11,7 @@ from lsm_engine.codec.documents import (
     encode_recorded,
 )
 from lsm_engine.codec.json_object import READ_MAX
+from lsm_engine.io.clock import IdSource
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import CONSUMER_PREFIX, TablePaths
 from lsm_engine.meta.commit_message import LastCommit, RecordedIdentifiers
@@ -28,21 +29,22 @@ from lsm_engine.plan.ownership import (
 )
 from lsm_engine.store.claims import unclaimed
 from lsm_engine.store.listing import stable_listing
-from lsm_engine.store.publishing import published, replaced
+from lsm_engine.store.publishing import deleted, published, replaced
 from lsm_engine.store.snapshots import SnapshotStore
 
 
 class ConsumerStore:
     """The positions of the named readers of one table or branch (ConsumerManager)."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+    def __init__(self, file_io: FileIO, paths: TablePaths, ids: IdSource) -> None:
         self._file_io = file_io
         self._paths = paths
+        self._ids = ids
 
     def list(self) -> list[Consumer]:
         """Return every consumer by name. One that cannot be read is an error, not a gap."""
-        found = [self.find(name) for name in self.names()]
-        return [each for each in found if each is not None]
+        consumers = [self.find(name) for name in self.names()]
+        return [consumer for consumer in consumers if consumer is not None]
 
     def names(self) -> Sequence[str]:
         """Return the names of consumers, in order; nothing of them is read."""
@@ -56,55 +58,106 @@ class ConsumerStore:
         """Return a consumer, or None if there is none of this name; raises CorruptFileError."""
         path = self._paths.consumer_file(name)
         try:
-            data = unclaimed(
-                self._file_io, self._paths, path, self._file_io.read(path, length=READ_MAX)
-            )
+            content = self._content(path)
             modified = self._file_io.status(path).modified_millis
         except NotFoundError:
             return None
-        if data is None:
-            return None
-        return Consumer(
-            name=name,
-            next_snapshot_id=decode_consumer(data, name=name, file_name=path),
-            modified_millis=modified,
-        )
+        return None if content is None else self._decoded(name, content, modified)
 
-    def reset(self, name: str, next_snapshot_id: int) -> None:
-        """Make a consumer, or move it, forwards or back: the next snapshot that it reads."""
-        path = self._paths.consumer_file(checked_name("consumer", name, numeric=True))
-        self._file_io.replace(path, encode_consumer(next_snapshot_id, name=name))
+    def find_now(self, name: str) -> Consumer | None:
+        """Return what `find` does, past what was gathered."""
+        self._file_io.forget_gathered([self._paths.consumer_file(name)])
+        return self.find(name)
+
+    def reset(self, name: str, next_snapshot_id: int) -> tuple[Consumer | None, Consumer]:
+        """Make a consumer, or move it, forwards or back; return it as it was, None if it is new, and as it is."""
+        before, after = self.move(name, lambda _: next_snapshot_id)
+        if after is None:
+            raise AssertionError("a reset moves always")
+        return before, after
 
     def advance(self, name: str, next_snapshot_id: int) -> None:
-        """Move a consumer forwards; a position it has passed already changes nothing.
+        """Move a consumer forwards, made if it is new; a position it has passed already changes nothing.
 
         Call it once what lies before `next_snapshot_id` has been dealt with for good.
         """
+        self.move(name, lambda there: next_snapshot_id if (there or 0) < next_snapshot_id else None)
+
+    def move(
+        self, name: str, position: Callable[[int | None], int | None]
+    ) -> tuple[Consumer | None, Consumer | None]:
+        """Let a consumer read another snapshot next, whoever else moves it meanwhile.
+
+        `position` returns it of where the consumer is, which is None where there is no such consumer; or None: it stays. It
+        is asked again after each move of others. Returns the consumer as it was and, if it moved, as it is. Raises
+        StorageError where others keep moving it.
+        """
         path = self._paths.consumer_file(checked_name("consumer", name, numeric=True))
-        moved = encode_consumer(next_snapshot_id, name=name)
         for _ in range(_TRIES):
-            data = self._file(path)
-            if data is None:
-                is_moved = published(self._file_io, path, moved)
-            elif decode_consumer(data, name=name, file_name=path) >= next_snapshot_id:
-                return
+            before = self._stored(name, path)
+            next_snapshot_id = position(None if before is None else before.next_snapshot_id)
+            if next_snapshot_id is None:
+                return before, None
+            data = encode_consumer(next_snapshot_id, name=name, consumer_id=self._ids.new_id())
+            if before is None or before.content is None:
+                is_moved = published(self._file_io, path, data)
             else:
-                # A reset by somebody else, back or forwards, is not undone.
-                is_moved = replaced(self._file_io, path, moved, expected=data)
+                is_moved = replaced(self._file_io, path, data, expected=before.content)
             if is_moved:
-                return
+                return before, self._decoded(name, data)
         raise StorageError("others keep moving the consumer; try again", path=path)
 
-    def _file(self, path: str) -> bytes | None:
+    def take_back(self, consumer: Consumer, before: Consumer | None) -> bool:
+        """Undo a move, whose answer `consumer` is; False, and no change, where others have moved it since."""
+        if before is None:
+            return self.delete_as_read(consumer)
+        path = self._paths.consumer_file(consumer.name)
+        data = encode_consumer(
+            before.next_snapshot_id, name=before.name, consumer_id=self._ids.new_id()
+        )
+        return consumer.content is not None and replaced(
+            self._file_io, path, data, expected=consumer.content
+        )
+
+    def delete_as_read(self, consumer: Consumer) -> bool:
+        """Forget a consumer; False, and no change, if it has moved since it was read, or is forgotten."""
+        path = self._paths.consumer_file(consumer.name)
+        return consumer.content is not None and deleted(
+            self._file_io, path, expected=consumer.content
+        )
+
+    def delete(self, name: str) -> bool:
+        """Forget a consumer, wherever it is; False if there was none. Expiry no longer waits for it."""
+        path = self._paths.consumer_file(name)
+        for _ in range(_TRIES):
+            content = self._content(path)
+            if content is None:
+                return False
+            if deleted(self._file_io, path, expected=content):
+                return True
+        raise StorageError("others keep moving the consumer; try again", path=path)
+
+    def _stored(self, name: str, path: str) -> Consumer | None:
+        content = self._content(path)
+        return None if content is None else self._decoded(name, content)
+
+    def _content(self, path: str) -> bytes | None:
+        """Return what the file of a consumer holds; None: there is none, or only a claim on the branch."""
         try:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             return None
         return unclaimed(self._file_io, self._paths, path, data)
 
-    def delete(self, name: str) -> bool:
-        """Forget a consumer; False if there was none. Expiry no longer waits for it."""
-        return self._file_io.delete(self._paths.consumer_file(name))
+    def _decoded(self, name: str, content: bytes, modified_millis: int = 0) -> Consumer:
+        return Consumer(
+            name=name,
+            next_snapshot_id=decode_consumer(
+                content, name=name, file_name=self._paths.consumer_file(name)
+            ),
+            modified_millis=modified_millis,
+            content=content,
+        )
 
 
 # --- commit identifiers -----------------------------------------------------------------------

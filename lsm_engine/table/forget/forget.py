@@ -19,6 +19,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.base.units import counted
+from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.retention import Retention
 from lsm_engine.table.forget.forget_plan import (
@@ -180,6 +181,14 @@ def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:
         ) from cause
 
 
+def _move_on(line: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
+    """Let a consumer pass what goes; one that is forgotten meanwhile is not made again."""
+    line.consumers.move(
+        consumer.name,
+        lambda there: next_snapshot_id if there is not None and there < next_snapshot_id else None,
+    )
+
+
 def _expire_below(
     line: TableSession, quiet: TableSession, kept: Snapshot, scope: ForgetScope
 ) -> None:
@@ -196,7 +205,7 @@ def _expire_below(
             branch=shown(line),
         )
     for consumer in line.consumers.list():
-        line.consumers.advance(consumer.name, kept.id)
+        _move_on(line, consumer, kept.id)
     count = (line.snapshots.latest_id() or 0) - kept.id + 1
     if count < 1:
         raise _rolled_back(line, kept)

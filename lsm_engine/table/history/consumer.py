@@ -1,11 +1,17 @@
 """Consumers: named readers of changes. What they still need does not expire."""
 
 import fnmatch
+from collections.abc import Sequence
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    ExpiredError,
+    InvalidInputError,
+    NotFoundError,
+)
 from lsm_engine.meta.consumer import Consumer
-from lsm_engine.plan.names import checked_name
 from lsm_engine.table.ground.session import TableSession
 
 
@@ -20,15 +26,11 @@ def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Con
         return None
     if next_snapshot_id < 1:
         raise InvalidInputError("snapshots are numbered from 1", next_snapshot_id=next_snapshot_id)
-    before = session.consumers.find(checked_name("consumer", name, numeric=True))
-    session.consumers.reset(name, next_snapshot_id)
+    before, now = session.consumers.reset(name, next_snapshot_id)
     # Written before it is looked, as an expiry does the reverse (decisions/0004).
     first = first_readable(session)
     if first is not None and next_snapshot_id < first:
-        if before is None:
-            session.consumers.delete(name)
-        else:
-            session.consumers.reset(name, before.next_snapshot_id)
+        session.consumers.take_back(now, before)  # not what others have done to it since
         raise ExpiredError(
             f"snapshot {next_snapshot_id} has expired; the oldest whose changes can be read is {first}",
             snapshot_id=next_snapshot_id,
@@ -40,9 +42,33 @@ def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Con
 def first_readable(session: TableSession) -> int | None:
     """Return the oldest id whose changes can be read, from a snapshot or a changelog."""
     marked = session.snapshots.earliest_hint()
-    ids = [session.changelogs.earliest_id(), marked or session.snapshots.earliest_id()]
+    ids = [_first_changelog(session), marked or session.snapshots.earliest_id()]
     known = [number for number in ids if number is not None]
     return min(known, default=None)
+
+
+def _first_changelog(session: TableSession) -> int | None:
+    """Return the oldest changelog that no expiry has passed, as it may be deleting those below EARLIEST."""
+    ids = session.changelogs.ids()
+    marked = session.changelogs.earliest_hint() or 0
+    return min([number for number in ids if number >= marked] or ids, default=None)
+
+
+def refuse_put_back(session: TableSession, known: Sequence[Consumer], last_id: int) -> None:
+    """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `known` were read.
+
+    An expiry asks once EARLIEST has moved: whoever put the consumer there may have looked at that before.
+    """
+    before = {(consumer.name, consumer.next_snapshot_id) for consumer in known}
+    for consumer in session.consumers.list():
+        position = consumer.next_snapshot_id
+        if position <= last_id and (consumer.name, position) not in before:
+            raise CommitConflictError(
+                f"consumer {consumer.name!r} was put at snapshot {position} while that expired; no snapshot was "
+                "deleted. Repair the earliest snapshot, so that it can be read again, or move the consumer on",
+                consumer=consumer.name,
+                table=session.name,
+            )
 
 
 def clear(session: TableSession, including: str = "*", excluding: str = "") -> tuple[str, ...]:
@@ -58,11 +84,11 @@ def clear(session: TableSession, including: str = "*", excluding: str = "") -> t
     return tuple(expired)
 
 
-def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[str, ...]:
+def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[Consumer, ...]:
     """Return the consumers that have not moved for `consumer.expiration-time`, by storage's clock."""
     lifetime = session.options[core_options.CONSUMER_EXPIRATION_TIME]
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
         return ()
     now = session.storage_time(deletes=not dry_run)
-    return tuple(one.name for one in consumers if now - one.modified_millis > lifetime)
+    return tuple(one for one in consumers if now - one.modified_millis > lifetime)

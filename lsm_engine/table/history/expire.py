@@ -16,6 +16,7 @@ from lsm_engine.base.errors import CommitConflictError, CorruptFileError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.io.paths import EARLIEST
+from lsm_engine.meta.consumer import Consumer
 from lsm_engine.plan.expire import (
     ExpirePlan,
     MetadataNames,
@@ -29,7 +30,7 @@ from lsm_engine.plan.retention import ExpiryChoice, Retention, choose_expired, k
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_changelogs, trash
-from lsm_engine.table.history.consumer import consumers_over
+from lsm_engine.table.history.consumer import consumers_over, refuse_put_back
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
 from lsm_engine.table.history.rollback_plan import refuse_unfinished, refuse_while_rolled_back
 from lsm_engine.table.tags import expire_tags
@@ -102,16 +103,14 @@ class _Expiry:
     def run(self) -> ExpiryReport:
         """Take away what goes: consumers, tags, snapshots, changelogs, old trash."""
         session, retention, dry_run = self._session, self._retention, self._dry_run
-        over = consumers_over(self._seen, dry_run=dry_run)
+        there, over = self._consumers()
         tags = expire_tags.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
-        if not dry_run:
-            for consumer in over:
-                self._seen.consumers.delete(consumer)
-        there = [one for one in self._seen.consumers.list() if one.name not in over]
-        positions = [one.next_snapshot_id for one in there]
-        choice = self._choose(positions)
+        choice = self._choose([one.next_snapshot_id for one in there])
         if choice.expired and not dry_run:
             self._announce(choice)
+            if not (self._reads_changelogs_only or changelogs_outlive(session.options)):
+                refuse_put_back(self._seen, there, choice.expired[-1].id)
+                there = self._seen.consumers.list()
         plan = self._plan(choice)
         log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
         if not dry_run and not plan.is_empty:
@@ -120,13 +119,35 @@ class _Expiry:
             expired = tuple(snapshot.id for snapshot in plan.expired)
             session.notify(lambda listener: listener.expired(session.name, expired, names))
         changelogs = expire_changelogs.expire_changelogs(
-            self._seen, retention, snapshots=choice.retained, consumers=positions, dry_run=dry_run
+            self._seen, retention, snapshots=choice.retained, consumers=there, dry_run=dry_run
         )
         if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
             trash.empty(session, everything=False, dry_run=False)
         return ExpiryReport(
             plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
         )
+
+    def _consumers(self) -> tuple[list[Consumer], tuple[str, ...]]:
+        """Return the consumers that stay, and the names of those whose time was over, which are deleted by then.
+
+        One that has moved since it was read is not over any more.
+        """
+        over = consumers_over(self._seen, dry_run=self._dry_run)
+        gone = {
+            consumer.name
+            for consumer in over
+            if self._dry_run or self._seen.consumers.delete_as_read(consumer)
+        }
+        kept = [one for one in self._seen.consumers.list() if one not in over]
+        for consumer in over:
+            moved = None if consumer.name in gone else self._seen.consumers.find_now(consumer.name)
+            if moved is not None and moved not in kept:
+                kept.append(moved)
+        return kept, tuple(consumer.name for consumer in over if consumer.name in gone)
+
+    @property
+    def _reads_changelogs_only(self) -> bool:
+        return self._session.options[core_options.CONSUMER_CHANGELOG_ONLY]
 
     def _choose(self, positions: Sequence[int]) -> ExpiryChoice:
         """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
@@ -139,7 +160,7 @@ class _Expiry:
         refuse_unfinished(there)
         marked = believed(self._seen.snapshots.earliest_hint(), there[-1].id if there else 0)
         now = self._session.clock.now_millis()
-        needed = () if self._session.options[core_options.CONSUMER_CHANGELOG_ONLY] else positions
+        needed = () if self._reads_changelogs_only else positions
         passed = tuple(one for one in there if one.id < marked)
         choice = choose_expired(
             there[len(passed) :], self._retention, now_millis=now, consumer_next_ids=needed

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from lsm_engine.base import core_options
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames, plan_changelog_expiry
 from lsm_engine.plan.retention import Retention, choose_expired_changelogs
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history.consumer import refuse_put_back
 from lsm_engine.table.tags.removal import carry_out
 from lsm_engine.table.tags.roots import Roots
 
@@ -48,13 +50,13 @@ def expire_changelogs(
     of_snapshots: Retention,
     *,
     snapshots: Sequence[Snapshot],
-    consumers: Sequence[int],
+    consumers: Sequence[Consumer],
     dry_run: bool,
 ) -> ExpirePlan | None:
     """Take the changelogs that retention does not keep; None where there are none.
 
-    `snapshots`: those kept, oldest first; `consumers` the next ids of named readers. Nothing
-    goes if any root is unreadable.
+    `snapshots`: those kept, oldest first; `consumers` the named readers. Nothing
+    goes if any root is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
     """
     there = session.changelogs.all()
     if not there:
@@ -64,12 +66,13 @@ def expire_changelogs(
         snapshots,
         changelog_retention(session.options, of_snapshots),
         now_millis=session.clock.now_millis(),
-        consumer_next_ids=consumers,
+        consumer_next_ids=[consumer.next_snapshot_id for consumer in consumers],
     )
     plan = _plan(session, choice.expired, there, snapshots, choice.reason)
     if plan.expired_changelogs and not dry_run:
         # Moved before anything is deleted, so that a half-deleted changelog is known for one.
         session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
+        refuse_put_back(session, consumers, plan.expired_changelogs[-1].id)
         carry_out(session, plan, kind="expire-changelogs")
     return plan
 

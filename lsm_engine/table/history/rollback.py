@@ -15,6 +15,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
+from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import ROLLED_BACK
@@ -184,6 +185,14 @@ def _restore(session: TableSession, plan: RollbackPlan) -> None:
         snapshots.hint_earliest(target.id)
 
 
+def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
+    """Let a consumer read a snapshot next unless somebody has forgotten it, or put it before that, meanwhile."""
+    session.consumers.move(
+        consumer.name,
+        lambda there: next_snapshot_id if there is not None and there > next_snapshot_id else None,
+    )
+
+
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete what the seal takes: first what names ids above the target, which writers then use again."""
     roll_identifiers_back(session, plan.target)
@@ -195,7 +204,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     for changelog in reversed(plan.changelogs):
         session.changelogs.delete(changelog.id)
     for consumer in plan.consumers:
-        session.consumers.reset(consumer.name, plan.target.id + 1)
+        _move_back(session, consumer, plan.target.id + 1)
     delete_sealed(session, plan, sign)
     # What is committed after the seal stays, whenever this is recorded.
     sealed_millis = max((seal.time_millis for seal in plan.seals), default=None)

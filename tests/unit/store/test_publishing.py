@@ -7,6 +7,7 @@ from lsm_engine.io.paths import TablePaths
 from lsm_engine.store.consumers import ConsumerStore
 from lsm_engine.store.publishing import deleted, replaced
 from lsm_engine.testing.memory_file_io import MemoryFileIO
+from tests.fault.doubles import NumberedIds
 
 
 class Unsteady(MemoryFileIO):
@@ -70,14 +71,14 @@ def test_what_another_has_written_meanwhile_tells_nothing():
 
 def test_a_consumer_that_moves_on_does_not_undo_what_others_have_done_since():
     storage = MemoryFileIO()
-    consumers = ConsumerStore(storage, TablePaths())
+    consumers = ConsumerStore(storage, TablePaths(), NumberedIds())
     consumers.advance("reader", 3)
     read = storage.read
 
     def read_and_reset(path, offset=0, length=None):
         data = read(path, offset, length)
         storage.read = read
-        ConsumerStore(storage, TablePaths()).reset("reader", 7)
+        ConsumerStore(storage, TablePaths(), NumberedIds()).reset("reader", 7)
         return data
 
     storage.read = read_and_reset
