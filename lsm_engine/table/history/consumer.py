@@ -54,18 +54,26 @@ def _first_changelog(session: TableSession) -> int | None:
     return min([number for number in ids if number >= marked] or ids, default=None)
 
 
-def refuse_put_back(session: TableSession, known: Sequence[Consumer], last_id: int) -> None:
+def refuse_put_back(
+    session: TableSession, known: Sequence[Consumer], last_id: int, *, is_passed: bool
+) -> None:
     """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `known` were read.
 
-    An expiry asks once EARLIEST has moved: whoever put the consumer there may have looked at that before.
+    An expiry asks before EARLIEST moves, and once it has passed them (`is_passed`): whoever put the consumer there
+    may have looked at EARLIEST before that.
     """
     before = {(consumer.name, consumer.next_snapshot_id) for consumer in known}
     for consumer in session.consumers.list():
         position = consumer.next_snapshot_id
         if position <= last_id and (consumer.name, position) not in before:
+            remedy = (
+                "repair the earliest snapshot, so that it can be read again, or move the consumer on"
+                if is_passed
+                else "expire again"
+            )
             raise CommitConflictError(
-                f"consumer {consumer.name!r} was put at snapshot {position} while that expired; no snapshot was "
-                "deleted. Repair the earliest snapshot, so that it can be read again, or move the consumer on",
+                f"consumer {consumer.name!r} was put at snapshot {position}, which was about to expire; no "
+                f"snapshot was deleted, {remedy}",
                 consumer=consumer.name,
                 table=session.name,
             )

@@ -6,7 +6,7 @@ outlived their snapshots go last, by a retention of their own.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -107,10 +107,13 @@ class _Expiry:
         tags = expire_tags.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
         choice = self._choose([one.next_snapshot_id for one in there])
         if choice.expired and not dry_run:
-            self._announce(choice)
-            if not (self._reads_changelogs_only or changelogs_outlive(session.options)):
-                refuse_put_back(self._seen, there, choice.expired[-1].id)
-                there = self._seen.consumers.list()
+            needing = not (self._reads_changelogs_only or changelogs_outlive(session.options))
+            last_id = choice.expired[-1].id if needing else 0
+            self._announce(
+                choice, lambda: refuse_put_back(self._seen, there, last_id, is_passed=False)
+            )
+            refuse_put_back(self._seen, there, last_id, is_passed=True)
+            there = self._seen.consumers.list()
         plan = self._plan(choice)
         log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
         if not dry_run and not plan.is_empty:
@@ -182,15 +185,16 @@ class _Expiry:
         )
         return replace(only, expired=(), reason=f"{reason}; see lsm verify")
 
-    def _announce(self, choice: ExpiryChoice) -> None:
+    def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
         """Let other writers know of an expiry; the plan is then made of the table as it is once they do.
 
         EARLIEST moves before the roots are read that count. They are read once before that, too: a root
         that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
         where it is: another expiry that found it there may be deleting what it has passed. The next
-        expiry takes the snapshots that are left.
+        expiry takes the snapshots that are left. `require` raises where the choice does not hold any more.
         """
         self._plan(choice)
+        require()
         refuse_while_rolled_back(self._seen, choice.retained[-1])
         # Before anybody may take the last snapshot for expired that has the identifier of a commit.
         keep_identifiers(self._session, (*choice.expired, *choice.retained), len(choice.expired))

@@ -72,7 +72,7 @@ def expire_changelogs(
     if plan.expired_changelogs and not dry_run:
         # Moved before anything is deleted, so that a half-deleted changelog is known for one.
         session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
-        refuse_put_back(session, consumers, plan.expired_changelogs[-1].id)
+        refuse_put_back(session, consumers, plan.expired_changelogs[-1].id, is_passed=True)
         carry_out(session, plan, kind="expire-changelogs")
     return plan
 
