@@ -24,6 +24,19 @@ def positions(disk: MemoryFileIO) -> dict[str, int]:
     return {one.name: one.next_snapshot_id for one in open_again(disk).consumers()}
 
 
+def breaking_in(
+    disk: MemoryFileIO, number: int, theirs: Act, came: list[Any]
+) -> Callable[[Call], None]:
+    """Return what runs theirs, and notes what comes of it, before a call of a number."""
+    calls = count(1)
+
+    def on_call(_: Call) -> None:
+        if next(calls) == number:
+            came.append(result(theirs, open_again(disk, first_id=600_000)))
+
+    return on_call
+
+
 def every_stop(
     start: MemoryFileIO, ours: Act, theirs: Act, step: int = 1
 ) -> Iterator[tuple[MemoryFileIO, Any, Any]]:
@@ -32,14 +45,8 @@ def every_stop(
     `step`: of so many calls one.
     """
     for number in count(1, step):
-        disk, calls, came = clone(start), [0], list[Any]()
-
-        def on_call(_: Call) -> None:
-            calls[0] += 1
-            if calls[0] == number:  # noqa: B023 -- called in this turn alone
-                came.append(result(theirs, open_again(disk, first_id=600_000)))  # noqa: B023
-
-        storage = RecordingFileIO(disk, on_call=on_call)
+        disk, came = clone(start), list[Any]()
+        storage = RecordingFileIO(disk, on_call=breaking_in(disk, number, theirs, came))
         parts = components(storage, ManualClock(START_MILLIS + 15_000_000), NumberedIds(first=200))
         own = result(ours, reopen(parts))
         if not came:
