@@ -77,7 +77,9 @@ def carry_out(
     """Run planned work on the table's executor, largest bucket first, and commit it."""
     if not work:
         return None
-    context = session.context(frozenset[int]().union(*(item.schema_ids for item in work)))
+    schema_ids = frozenset[int]().union(*(item.schema_ids for item in work))
+    session = session.rewriting(schema_ids)
+    context = session.context(schema_ids)
     rewrite = compact_bucket if session.schema.has_primary_key else compact_append_bucket
     with built_on(session, base):
         messages = run_tasks(

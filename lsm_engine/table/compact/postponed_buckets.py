@@ -5,7 +5,7 @@ the table it is then that they come.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -66,17 +66,18 @@ def assign_postponed_buckets(
     if base is None or not session.schema.bucket_mode.policy.is_postponed:
         return None
     with built_on(session, base):
-        messages = _staged(session, base, covers)
+        waiting = waiting_files(session, base)
+        chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
+        if not chosen:
+            return None
+        session = session.rewriting(file.schema_id for held in chosen.values() for file in held)
+        messages = _staged(session, base, chosen)
     return commit(session, identity, messages, planned_on=base) if messages else None
 
 
 def _staged(
-    session: TableSession, base: Snapshot, covers: Callable[[bytes], bool] | None
+    session: TableSession, base: Snapshot, chosen: Mapping[bytes, tuple[DataFileMeta, ...]]
 ) -> Sequence[CommitMessage]:
-    waiting = waiting_files(session, base)
-    chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
-    if not chosen:
-        return ()
     staging = staging_on(session, base)
     files = [file for found in chosen.values() for file in found]
     context = session.context(file.schema_id for file in files)

@@ -178,6 +178,22 @@ class TableSession:
         """Return the table as another schema sees it, one that is published."""
         return TableSession(self.name, self.components, schema, branch=self.paths.branch_name)
 
+    def rewriting(self, schema_ids: Iterable[int]) -> "TableSession":
+        """Return the table by a schema that has every column of some files, to write their rows anew.
+
+        Others may have altered the table since it was opened. Written by the schema of then, the rows would
+        lose the columns that were added.
+        """
+        if max(schema_ids, default=0) <= self.schema.id:
+            return self
+        newest = self.schemas.latest()
+        if newest is None or newest.id <= self.schema.id:
+            return self
+        # Options that this session has beside the stored ones go on.
+        stored = self.schemas.load(self.schema.id).options.texts
+        own = {key: text for key, text in self.options.texts.items() if stored.get(key) != text}
+        return self.with_schema(replace(newest, options=newest.options.with_texts(own)))
+
     def with_components(self, components: Components) -> "TableSession":
         """Return the same table, worked on by other means."""
         return self._like(components, self.schema)

@@ -201,12 +201,13 @@ class _Restore:
 
     def older(self, entry: ManifestEntry) -> tuple[CommitMessage | None, tuple[str, int]] | None:
         """Return a commit that puts older rows in a file's place, their source and count."""
-        found = older_rows(self._session, entry, frozenset(self._bad))
+        session = self._session.rewriting([entry.file.schema_id])
+        found = older_rows(session, entry, frozenset(self._bad))
         if found is None:
             return None
         if self._dry_run:
             return None, (str(found), found.row_count)
-        made = write_older_rows(self._session, found)
+        made = write_older_rows(session, found)
         message = CommitMessage(
             partition=entry.partition,
             bucket=entry.bucket,

@@ -247,3 +247,53 @@ def test_two_writes_that_need_the_same_changes_both_land(table: lsm.Table) -> No
     found = lsm.open_table(table.location)
     assert found.schema.id == 1
     assert {70, 71} <= set(found.to_arrow()["k"].to_pylist())
+
+
+def test_work_on_files_by_a_table_opened_before_a_column_was_added_keeps_its_values(
+    tmp_path: Path,
+) -> None:
+    """Whoever writes rows anew knows every column of the files, however long the table has been open."""
+    acts: dict[str, Callable[[lsm.Table], object]] = {
+        "compact": lambda table: table.compact(full=True),
+        "compact after a write": lambda table: [
+            table.upsert([{"k": 50 + turn, "v": "late"}]) for turn in range(6)
+        ],
+        "rescale": lambda table: table.rescale(3),
+        "append": lambda table: table.compact(full=True),
+        "give buckets": lambda table: table.compact(full=True),
+    }
+    with lsm.open_catalog(tmp_path) as catalog:
+        for number, (name, act) in enumerate(acts.items()):
+            options = {"bucket": "-2" if name == "give buckets" else "2"}
+            if name == "append":
+                options = {"bucket": "-1", "write-only": "true"}
+            elif name == "compact after a write":
+                options["num-sorted-run.compaction-trigger"] = "3"
+            elif name == "give buckets":
+                options["postpone.batch-write-fixed-bucket"] = "false"
+            else:
+                options["write-only"] = "true"
+            old = catalog.create_table(
+                f"db.s{number}",
+                {"k": int, "v": str},
+                primary_key=() if name == "append" else "k",
+                options=options,
+            )
+            _put(old, [{"k": key, "v": "first"} for key in range(6)])
+            opened = lsm.open_table(old.location)
+            opened.alter(lsm.AddColumn("x", "INT"), lsm.ChangeType("v", "STRING"))
+            changed = [{"k": key, "v": "second", "x": key} for key in range(6, 12)]
+            _put(lsm.open_table(old.location), changed)
+            act(old)
+            rows = lsm.open_table(old.location).to_arrow().to_pylist()
+            assert {row["k"]: row["x"] for row in rows if row["k"] < 12} == {
+                key: key if key > 5 else None for key in range(12)
+            }, name
+            assert lsm.open_table(old.location).verify(deep=True).is_clean
+
+
+def _put(table: lsm.Table, rows: list[dict[str, object]]) -> None:
+    if table.schema.has_primary_key:
+        table.upsert(rows)
+    else:
+        table.append(rows)
