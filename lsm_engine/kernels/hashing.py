@@ -25,8 +25,8 @@ def murmur32(
     return hashes
 
 
-def bucket_of(hashes: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """Return the bucket of each hash among `count`: the remainder towards zero, made positive."""
+def bucket_of(hashes: NDArray[np.int32], count: int | NDArray[np.integer]) -> NDArray[np.int32]:
+    """Return the bucket of each hash among `count`, or a count of its own: the remainder towards zero, made positive."""
     remainders = np.fmod(hashes.astype(np.int64), count)
     return np.abs(remainders).astype(np.int32)
 

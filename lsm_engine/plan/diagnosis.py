@@ -312,6 +312,7 @@ def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
     now = max(bucket.total for bucket in facts.buckets)
     fits = max(1, -(-largest // BUCKET_BYTES))
     if now < 1 or (fits < WIDE_TIMES * now and now < NARROW_TIMES * fits):
+        yield from _unlike_declared(facts)
         return
     empty = sum(bucket.total - len(bucket.sizes) for bucket in facts.buckets)
     wide = fits > now
@@ -322,6 +323,21 @@ def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
         f"a compaction rewrites up to {format_bytes(largest // now)} at once, on one core" if wide
         else "each write makes a file in each bucket that it touches, and each read opens them",
         ("rescale", facts.table, str(fits)),
+    )  # fmt: skip
+
+
+def _unlike_declared(facts: TableFacts) -> Iterator[Finding]:
+    """Partitions that a rescale left out, or did not come to: another number than `bucket` declares."""
+    unlike = [bucket for bucket in facts.buckets if bucket.total != bucket.declared]
+    if not unlike:
+        return
+    declared = unlike[0].declared
+    yield _finding(
+        facts, "buckets", Severity.NOTE,
+        f"{len(unlike):,} of {counted(len(facts.buckets), 'partition')} "
+        f"{'has' if len(unlike) == 1 else 'have'} another number of buckets than 'bucket' = {declared}",
+        "right for readers and this version's writers; Java writes nothing there, pypaimon to wrong buckets",
+        ("rescale", facts.table, str(declared)),
     )  # fmt: skip
 
 

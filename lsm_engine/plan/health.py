@@ -100,11 +100,15 @@ class HealthReport:
 
 @record
 class BucketFacts:
-    """The buckets of one partition: `total` as its files record it, `sizes` of those with files."""
+    """The buckets of one partition: `total` as its files record it, `sizes` of those with files.
+
+    `declared`: the number that the option `bucket` gives to new partitions.
+    """
 
     partition: str
     total: int
     sizes: tuple[int, ...]
+    declared: int
 
 
 @record

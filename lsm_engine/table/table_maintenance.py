@@ -191,9 +191,9 @@ class TableMaintenance:
     ) -> Snapshot | None:
         """Give partitions, or the whole table, another number of buckets; rows stay the same.
 
-        Every partition is rewritten at once, in an OVERWRITE snapshot. The option `bucket` changes
-        too: partitions left out are still read, and refuse rows until they are rescaled as well.
-        Returns None if all of them have that number already; raises InvalidOptionError for tables
+        Every partition is rewritten at once, in an OVERWRITE snapshot; then the option `bucket`, which
+        new partitions go by, has the number. Partitions left out keep theirs, and are read and written
+        by it. Other clients write to them only once they are rescaled as well. Returns None if all of them have that number already; raises InvalidOptionError for tables
         whose buckets are not a number, CommitConflictError if others keep writing to them.
         """
         identity = self._identity(commit_user, commit_identifier, properties)

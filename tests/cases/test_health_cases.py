@@ -78,7 +78,12 @@ def health(case):
         small=debt(case["small"]) if "small" in case else None,
         unassigned_rows=numbers.get("unassigned", 0),
         buckets=tuple(
-            BucketFacts(partition="", total=one["total"], sizes=(one["each"] * MB,) * one["with"])
+            BucketFacts(
+                partition="",
+                total=one["total"],
+                sizes=(one["each"] * MB,) * one["with"],
+                declared=one.get("declared", one["total"]),
+            )
             for one in buckets
         ),
         tags=tuple(pins(case.get("tag", ""))),

@@ -73,7 +73,7 @@ def compact(
 def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) -> None:
     """Give a table another number of buckets: all rows are rewritten, in one commit.
 
-    Partitions left out can still be read, and take no rows before they are rescaled as well.
+    Partitions left out keep their number; Java writes no rows there before they are rescaled as well.
     """
     executor = BucketProgress(call)
     opened = call.table(table, executor=executor)

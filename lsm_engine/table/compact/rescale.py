@@ -1,7 +1,8 @@
 """Rescale: every row of a partition to the bucket that another number of buckets gives it, in one commit.
 
 Files come out fully merged, in the last level. What is read is replaced file by file: rows that
-somebody else commits meanwhile are a conflict, after which it is all done again.
+somebody else commits meanwhile are a conflict, after which it is all done again. The option `bucket`
+follows the rows: who is stopped before the commit has changed nothing (docs/decisions/0064).
 """
 
 import logging
@@ -27,6 +28,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rescale import source_buckets
 from lsm_engine.plan.scan import ReadMode
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
@@ -83,26 +85,37 @@ def rescale(
 ) -> tuple[TableSchema, Snapshot | None]:
     """Give partitions another number of buckets; return the schema then in force, and the snapshot.
 
-    The option `bucket` comes first, so that new partitions have the new number; a partition that is
-    not among `partitions` keeps its files readable, and takes no rows before it is rescaled too. In
-    a table with postponed buckets the option stays, as each partition has its own number. None:
-    all of them have it already. Doing it again after a failure goes on with what is left; a replay of what
-    is committed leaves the option as others may have set it since.
+    The option `bucket`, which new partitions go by, follows the rows. A partition that is not among
+    `partitions` keeps its number, and in a table with postponed buckets the option stays. None: all of
+    them have it already. Doing it again after a failure goes on with what is left; a replay of what is
+    committed leaves the option as others may have set it since.
     """
     _check(session.schema, buckets)
     session.options.require_writable()
     before = committed_before(session, identity, CommitKind.OVERWRITE)
-    if before is not None:
-        return session.schemas.latest() or session.schema, before
     covers = None if partitions is None else PartitionTest(session.schema, partitions)
-    if session.schema.bucket_mode.policy.is_fixed:
-        session = session.with_schema(_with_buckets(session, buckets))
+    if before is not None:
+        is_own = before.commit_identifier == identity.commit_identifier
+        if is_own and not _was_published(session, buckets, since=before):
+            return _published(session, buckets, covers), before
+        return session.schemas.latest() or session.schema, before
+    made, chosen = _raced(session, buckets, identity, covers)
+    return _published(session, buckets, lambda partition: partition in chosen, made), made
+
+
+def _raced(
+    session: TableSession,
+    buckets: int,
+    identity: CommitIdentity,
+    covers: Callable[[bytes], bool] | None,
+) -> tuple[Snapshot | None, Mapping[bytes, int]]:
+    """Rescale what is covered, again where others were first; return the snapshot, and the partitions."""
     for left in reversed(range(_RACES)):
         try:
             base, chosen = _compacted_base(session, identity, buckets, covers)
             if base is None or not chosen:
-                return session.schema, None
-            return session.schema, _rewritten(session, identity, base, buckets, chosen)
+                return None, chosen
+            return _rewritten(session, identity, base, buckets, chosen), chosen
         except CommitConflictError as conflict:
             if not left:
                 raise
@@ -126,11 +139,25 @@ def _check(schema: TableSchema, buckets: int) -> None:
         )
 
 
-def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
-    """Publish the schema with another `bucket`, unless it has that already; return it."""
+def _published(
+    session: TableSession,
+    buckets: int,
+    covers: Callable[[bytes], bool] | None,
+    made: Snapshot | None = None,
+) -> TableSchema:
+    """Let the option `bucket` follow the rows, which have it by now; return the schema then in force.
+
+    It stays where others have given the partitions another number since: that is theirs to publish. Raises
+    CommitConflictError if a rollback has taken `made`, the snapshot of the rescale.
+    """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
-        if newest.bucket_count == buckets:
+        if not newest.bucket_mode.policy.is_fixed or newest.bucket_count == buckets:
+            return newest
+        # Read after the schema, and before the next one is created: who rescales later publishes later.
+        base = session.snapshots.latest()
+        _require_not_rolled_back(session, base, made)
+        if _chosen(session, base, buckets, covers):
             return newest
         schema = replace(
             newest,
@@ -138,14 +165,37 @@ def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
             options=newest.options.with_texts({core_options.BUCKET.key: str(buckets)}),
             time_millis=session.clock.now_millis(),
         )
-        if made := session.schemas.publish(schema):
-            session.notify_altered(made)
-            return made
+        if published := session.schemas.publish(schema):
+            session.notify_altered(published)
+            return published
     raise CommitConflictError(
-        "others keep changing the schema of this table; try again",
+        "the rows have their new buckets, but others keep changing the schema of this table, so that 'bucket' "
+        "is as it was; rescale again, which sets it",
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
+
+
+def _require_not_rolled_back(
+    session: TableSession, base: Snapshot | None, made: Snapshot | None
+) -> None:
+    if made is None:
+        return
+    there = session.snapshots.find(made.id)
+    if base is None or base.id < made.id or not same_state(there or made, made):
+        raise CommitConflictError(
+            f"snapshot {made.id}, which rescaled the table, was rolled back at once; 'bucket' is as it was, "
+            "rescale again",
+            snapshot_id=made.id,
+            table=session.name,
+        )
+
+
+def _was_published(session: TableSession, buckets: int, *, since: Snapshot) -> bool:
+    """Whether the option had a number at, or after, the commit of a snapshot: others have set it since."""
+    newest = session.schemas.latest() or session.schema
+    numbers = range(newest.id, since.schema_id - 1, -1)
+    return any(session.schemas.load(number).bucket_count == buckets for number in numbers)
 
 
 def _compacted_base(
@@ -162,9 +212,7 @@ def _compacted_base(
     compacted_from = _compacted_level(session.schema)
     for _ in range(_RACES):
         base = session.snapshots.latest()
-        chosen = _unlike(session, base, buckets)
-        if covers is not None:
-            chosen = {each: total for each, total in chosen.items() if covers(each)}
+        chosen = _chosen(session, base, buckets, covers)
         if base is None or not chosen:
             return base, chosen
         waiting = _waiting(session, base, chosen, compacted_from)
@@ -200,12 +248,21 @@ def _compacted_level(schema: TableSchema) -> int:
     return 1 if hides or producer.policy.looks_up else 0
 
 
-def _unlike(session: TableSession, base: Snapshot | None, buckets: int) -> dict[bytes, int]:
-    """Return the partitions with another number of buckets, and that number."""
+def _chosen(
+    session: TableSession,
+    base: Snapshot | None,
+    buckets: int,
+    covers: Callable[[bytes], bool] | None,
+) -> dict[bytes, int]:
+    """Return the partitions, of those that are covered, with another number of buckets, and that number."""
     if base is None:
         return {}
     totals = BucketTotals(bucket_levels(session, base))
-    return {partition: total for partition, total in totals.items() if total != buckets}
+    return {
+        partition: total
+        for partition, total in totals.items()
+        if total != buckets and (covers is None or covers(partition))
+    }
 
 
 def _rewritten(
@@ -216,6 +273,7 @@ def _rewritten(
     chosen: Mapping[bytes, int],
 ) -> Snapshot | None:
     entries = session.live_entries(base, lambda part, bucket: part in chosen and bucket >= 0)
+    session = session.rewriting(entry.file.schema_id for entry in entries)
     vectors = session.vector_files(base)
     old: dict[bytes, dict[int, list[ManifestEntry]]] = {}
     for entry in entries:

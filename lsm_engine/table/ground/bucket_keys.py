@@ -1,7 +1,8 @@
 """Which bucket each row belongs to: its partition as a stored row, and the hash of its bucket key."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField
 from lsm_engine.table.ground.incoming import IncomingRows
 
+_NO_TOTALS: Mapping[bytes, int] = MappingProxyType({})
+
 
 @record
 class RoutedRows:
@@ -33,10 +36,11 @@ class Router:
     """Routes rows to fixed buckets (FixedBucketRowKeyExtractor) (format section 8).
 
     For tables whose rows find their bucket by themselves: fixed buckets, and append tables that have
-    one. Raises UnsupportedError, when built, for others; table/stage/bucket_routing serves them all.
+    one. A partition in `totals` has that number of buckets, and others that of the schema. Raises
+    UnsupportedError, when built, for other tables; table/stage/bucket_routing serves them all.
     """
 
-    def __init__(self, schema: TableSchema) -> None:
+    def __init__(self, schema: TableSchema, totals: Mapping[bytes, int] = _NO_TOTALS) -> None:
         if not schema.bucket_mode.policy.routes_by_hash:
             raise UnsupportedError(
                 f"a row alone does not determine its bucket where 'bucket' = {schema.bucket_count}",
@@ -46,20 +50,29 @@ class Router:
         self._partition_fields = schema.select(schema.partition_keys)
         self._bucket_fields = schema.select(schema.bucket_keys)
         self._bucket_count = schema.bucket_count
+        self._stored = totals
+        self._known: dict[bytes, int] = {}
 
-    @property
-    def total_buckets(self) -> int:
-        """The number of buckets that manifest entries record."""
-        return self._bucket_count
+    def total_buckets(self, partition: bytes) -> int:
+        """Return the number of buckets that manifest entries of a partition record."""
+        total = self._known.get(partition)
+        if total is None:
+            total = self._known[partition] = self._stored.get(partition, self._bucket_count)
+        return total
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Return the batch cut by bucket; one bucket's rows keep their order."""
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
-        buckets = self.buckets(incoming.rows)
+        totals = [self.total_buckets(partition) for partition in partitions]
+        if all(total == self._bucket_count for total in totals):
+            buckets = self.buckets(incoming.rows)
+        else:
+            hashes = bucket_hashes(self._bucket_fields, incoming.rows)
+            buckets = bucket_of(hashes, np.array(totals)[partition_ids])
         return cut(incoming, partitions, partition_ids, buckets)
 
     def buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32] | None:
-        """Return each row's bucket, or None where the table has a single one."""
+        """Return each row's bucket by the schema's number, or None where the table has a single one."""
         if self._bucket_count <= 1:
             return None
         return bucket_of(bucket_hashes(self._bucket_fields, rows), self._bucket_count)

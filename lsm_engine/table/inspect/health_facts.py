@@ -143,6 +143,8 @@ def _is_small(session: TableSession, metas: Sequence[ManifestFileMeta]) -> bool:
         return False
     if any(meta.min_bucket is None or meta.min_bucket < 0 for meta in metas):
         return False  # rows that wait for a bucket
+    if policy.is_fixed and any(meta.total_buckets != session.schema.bucket_count for meta in metas):
+        return False  # partitions that were not rescaled
     count = sum(meta.added_file_count - meta.deleted_file_count for meta in metas)
     options, has_key = session.options, session.schema.has_primary_key
     filled = max(
@@ -199,6 +201,7 @@ def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...
             partition=context.partition_path(partition),
             total=totals[partition],
             sizes=tuple(listed),
+            declared=session.schema.bucket_count,
         )
         for partition, listed in held.items()
     )

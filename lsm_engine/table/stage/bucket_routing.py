@@ -8,6 +8,7 @@ import numpy as np
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import BucketMode
+from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.plan.postponed_buckets import waits_for_size
 from lsm_engine.table.ground.bucket_context import Staging
@@ -89,29 +90,32 @@ def assigns_buckets(mode: BucketMode) -> bool:
 
 
 class FixedRouting:
-    """Fixed buckets, and the single one of an append table: row and schema determine them."""
+    """Fixed buckets, and the single one of an append table: row, schema and partition determine them.
+
+    A partition has the number of buckets that its files were written for until it is rescaled, whatever the
+    option is by now: a row goes where the older rows of its key are. New partitions have the option's number.
+    """
 
     def __init__(self, staging: Staging) -> None:
-        self._staging = staging
-        self._router = Router(staging.context.schema)
+        self._context = staging.context
+        self._router = Router(staging.context.schema, staging.buckets.totals)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Return a batch cut by bucket."""
         return self._router.route(incoming)
 
     def total_buckets(self, partition: bytes) -> int:
-        """Return the schema's number; InvalidOptionError if the partition has another one."""
-        total = self._router.total_buckets
-        stored = self._staging.buckets.totals.get(partition, total)
-        if stored != total:
-            context = self._staging.context
+        """Return the number of buckets of a partition; InvalidOptionError for files without a fixed one."""
+        total = self._router.total_buckets(partition)
+        declared = self._context.schema.bucket_count
+        if total < 1 and total != declared:
             raise InvalidOptionError(
-                f"a partition has {stored} buckets and the table's 'bucket' is {total}: a row would "
-                "miss the older rows of its key; call table.rescale() first",
+                f"the files of a partition have no fixed buckets, and the table's 'bucket' is {declared}: a row "
+                "would miss the older rows of its key; overwrite the partition with its rows",
                 key=core_options.BUCKET.key,
-                partition=context.partition_path(partition),
-                stored=stored,
-                bucket=total,
+                partition=self._context.partition_path(partition),
+                stored=total,
+                bucket=declared,
             )
         return total
 
@@ -151,7 +155,7 @@ class PostponeRouting:
         hashes = bucket_hashes(self._bucket_fields, incoming.rows)
         # Rows that wait are together until their partition has buckets.
         counts = np.where(counts == POSTPONED, 1, counts)
-        buckets = np.abs(np.fmod(hashes.astype(np.int64), counts[partition_ids]))
+        buckets = bucket_of(hashes, counts[partition_ids])
         return [
             _waiting(routed) if self.total_buckets(routed.partition) == POSTPONED else routed
             for routed in cut(incoming, partitions, partition_ids, buckets)

@@ -92,26 +92,181 @@ def test_rows_stay_and_lie_where_they_are_looked_for(
     assert len(state(table)) == len(before) + 20
 
 
-def test_partitions_left_out_are_read_and_take_no_rows(catalog: lsm.Catalog) -> None:
-    table = created(catalog)
+def totals(table: lsm.Table) -> dict[str, int]:
+    """The number of buckets of each partition, by its files."""
+    latest = table.session.snapshots.latest()
+    assert latest is not None
+    path = table.session.context().partition_path
+    return {
+        path(entry.partition): entry.total_buckets for entry in table.session.live_entries(latest)
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+        {"merge-engine": "first-row", "changelog-producer": "lookup"},
+        {"changelog-producer": "input", "write.skip-unchanged": "true"},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+def test_partitions_left_out_are_read_and_written_by_their_own_number(
+    catalog: lsm.Catalog, options: dict[str, str]
+) -> None:
+    table = created(catalog, **options)
     table.upsert(rows(0, 100, 0))
     table.rescale(4, [{"p": "p0"}])
-    assert table.scan().count() == 100
-    for key in range(10):
-        assert table.scan(where=pc.field("k") == key).count() == 1
-        found = table.lookup([{"p": f"p{key % 2}", "k": key}])
-        assert found.column("_found").to_pylist() == [True]
-    before = {str(path) for path in Path(table.location).rglob("*")}
-    with pytest.raises(lsm.InvalidOptionError, match="rescale") as caught:
-        table.upsert(rows(0, 10, 1))
-    assert caught.value.facts["partition"] == "p=p1"
-    assert {str(path) for path in Path(table.location).rglob("*")} == before
-    table.upsert(rows(0, 10, 1).filter(pc.field("p") == "p0"))
+    assert totals(table) == {"p=p0": 4, "p=p1": 2}
+    for turn in (1, 2):
+        table.upsert(rows(10, 20, turn))
+        for key in range(0, 40, 3):
+            assert table.scan(where=pc.field("k") == key).count() == 1
+            found = table.lookup([{"p": f"p{key % 2}", "k": key}])
+            assert found.column("_found").to_pylist() == [True]
+    first = options.get("merge-engine") == "first-row"
+    kept = [0] * 100 if first else [0] * 10 + [2] * 20 + [0] * 70
+    assert dict(zip(range(100), kept, strict=True)) == {
+        row["k"]: row["v"] for row in state(table).to_pylist()
+    }
     table.compact(full=True)
+    if not first:
+        table.delete(rows(0, 10, 0).select(["p", "k"]))
+    table.upsert(rows(200, 10, 3))
+    assert totals(table) == {"p=p0": 4, "p=p1": 2}
+    assert table.verify(deep=True).is_clean
     assert table.rescale(4) is not None
+    assert totals(table) == {"p=p0": 4, "p=p1": 4}
     table.upsert(rows(0, 10, 1))
-    assert table.scan().count() == 100
+    assert table.scan().count() == 110
     check_invariants(StoredTable(table.session.file_io))
+
+
+def test_a_table_that_was_opened_before_a_rescale_writes_where_rows_are(
+    catalog: lsm.Catalog,
+) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 40, 0))
+    other = lsm.open_table(table.location)
+    table.rescale(5)
+    other.upsert(rows(0, 40, 1))
+    other.upsert(pa.table([["p9"], [900], [9]], schema=COLUMNS))
+    assert state(table)["v"].to_pylist() == [1] * 40 + [9]
+    assert totals(table) == {"p=p0": 5, "p=p1": 5, "p=p9": 2}
+    assert table.verify(deep=True).is_clean
+
+
+def test_a_new_partition_has_the_number_of_the_option(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 20, 0))
+    table.rescale(4, [{"p": "p0"}])
+    table.upsert(pa.table([["p9"], [900], [9]], schema=COLUMNS))
+    assert totals(table) == {"p=p0": 4, "p=p1": 2, "p=p9": 4}
+
+
+def test_doctor_names_partitions_with_another_number_than_the_option(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 20, 0))
+    assert lsm.doctor(table).is_healthy
+    table.rescale(3, [{"p": "p0"}])
+    for depth in ("shallow", "whole"):
+        (finding,) = [
+            one for one in lsm.doctor(table, depth=depth).findings if one.kind == "buckets"
+        ]
+        assert "1 of 2 partitions has another number of buckets" in finding.what
+        assert finding.command == ("rescale", finding.table, "3")
+    table.rescale(3)
+    assert not [one for one in lsm.doctor(table).findings if one.kind == "buckets"]
+
+
+def test_a_rescale_that_gives_up_leaves_the_option_as_it_was(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    other = lsm.open_table(table.location)
+    turns = []
+    real = rescale.commit
+
+    def commit(*args: object, **more: object) -> object:
+        turns.append(other.upsert(rows(10 * len(turns), 10, 1)))
+        return real(*args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rescale, "commit", commit)
+        with pytest.raises(lsm.CommitConflictError):
+            table.rescale(3)
+    assert len(turns) == 5
+    assert table.options.texts["bucket"] == "2"
+    table = lsm.open_table(table.location)
+    assert table.schema.id == 0
+    table.upsert(rows(0, 100, 2))
+    assert table.rescale(3) is not None
+    assert state(table)["v"].to_pylist() == [2] * 100
+
+
+NUMBERED = {"commit_user": "the-job", "commit_identifier": 7}
+
+
+def test_a_replay_publishes_the_option_that_the_first_try_did_not(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+
+    def broken(*_: object, **__: object) -> None:
+        raise lsm.StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rescale, "_published", broken)
+        with pytest.raises(lsm.StorageError):
+            table.rescale(3, **NUMBERED)
+    table = lsm.open_table(table.location)
+    assert table.options.texts["bucket"] == "2"
+    table.upsert(rows(0, 50, 1))
+    made = table.rescale(3, **NUMBERED)
+    assert made is not None
+    assert made.commit_kind is lsm.CommitKind.OVERWRITE
+    assert table.options.texts["bucket"] == "3"
+    assert lsm.open_table(table.location).options.texts["bucket"] == "3"
+    assert state(table)["v"].to_pylist() == ([1] * 25 + [0] * 25) * 2
+
+
+def test_a_replay_leaves_the_option_where_others_have_rescaled_since(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(rescale, "_published", lambda session, *_: session.schema)
+        table.rescale(3, **NUMBERED)
+    lsm.open_table(table.location).rescale(8, [{"p": "p1"}])
+    table = lsm.open_table(table.location)
+    table.rescale(3, **NUMBERED)
+    assert table.options.texts["bucket"] == "8"
+    assert totals(table) == {"p=p0": 3, "p=p1": 8}
+
+
+def test_a_rescale_that_is_rolled_back_before_its_option_is_a_conflict(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    other = lsm.open_table(table.location)
+    real = rescale.commit
+
+    def commit(*args: object, **more: object) -> object:
+        made = real(*args, **more)
+        other.rollback_to(1)
+        return made
+
+    monkeypatch.setattr(rescale, "commit", commit)
+    with pytest.raises(lsm.CommitConflictError, match="rolled back"):
+        table.rescale(3)
+    assert lsm.open_table(table.location).options.texts["bucket"] == "2"
+    table.upsert(rows(0, 100, 1))
+    assert totals(table) == {"p=p0": 2, "p=p1": 2}
 
 
 def test_an_overwrite_takes_the_new_number_too(catalog: lsm.Catalog) -> None:
