@@ -67,6 +67,10 @@ PRIMARY_KEY = Option(
     key="primary-key", parse=names, default=NO_NAMES, immutable=True,
     doc="The primary key, for writers that can only pass options; kept in the schema, not here.",
 )  # fmt: skip
+CHAR_KEYS_PADDED = Option(
+    key="char-keys.padded", parse=parse_bool, default=False,
+    doc="Every CHAR(n) in a key column (of the primary key, the bucket key, the partition) is stored with blanks up to n. A new table has it. Without it shorter keys are refused, because a key with its blanks and one without are two rows; to set it looks at all keys once. No option of Java's, which ignores it.",
+)  # fmt: skip
 PRIMARY_KEY_NULLABLE = Option(
     key="primary-key.nullable", parse=parse_bool, default=False, immutable=True,
     supported=_never, guards=READ, doc="Key columns may hold nulls.",

@@ -187,7 +187,7 @@ class DataFileReader:
             return None
         return ColumnBounds(
             lower=self._read_as(column, stored.lower),
-            upper=self._read_as(column, stored.upper),
+            upper=column.upper(self._read_as(column, stored.upper)),
             null_counts=stored.null_counts,
             is_known=stored.is_known,
         )

@@ -11,6 +11,7 @@ from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.declared_lengths import holds_char, padded_values, upper_bounds
 from lsm_engine.schema.mapping import ColumnMapping, map_fields
 from lsm_engine.schema.nested_values import nulls
 from lsm_engine.schema.table_schema import (
@@ -20,6 +21,7 @@ from lsm_engine.schema.table_schema import (
     SameSchema,
     TableSchema,
 )
+from lsm_engine.schema.types import ScalarType
 
 SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
 
@@ -27,7 +29,8 @@ SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()
 class ReadColumn:
     """One column to read. `source` None: it is nowhere stored.
 
-    `constant` is what rows have that store none; with `counted` their number in the file is added.
+    `constant` is what rows have that store none; with `counted` their number in the file is added. `pads`: CHAR(n)
+    is read with blanks up to n.
     """
 
     def __init__(
@@ -38,8 +41,10 @@ class ReadColumn:
         *,
         constant: int | None = None,
         counted: bool = False,
+        pads: bool = False,
     ) -> None:
         self.name = name
+        self.pads = pads
         self.type = SYSTEM[name] if mapping is None else arrow_type(mapping.target.type)
         self.source = source
         self.mapping = mapping
@@ -81,8 +86,15 @@ class ReadColumn:
             return pc.add(positions, pa.scalar(self.constant, self.type))
         return pa.repeat(pa.scalar(self.constant, self.type), count)
 
+    def upper(self, bounds: pa.Array) -> pa.Array:
+        """Return upper bounds of what is read, given those of what is stored; lower ones are bounds of both."""
+        kind = None if self.mapping is None else self.mapping.target.type
+        return upper_bounds(kind, bounds) if self.pads and isinstance(kind, ScalarType) else bounds
+
     def filled(self, values: pa.ChunkedArray, positions: pa.ChunkedArray | None) -> pa.ChunkedArray:
-        """Return stored values with nulls replaced by what the manifest records."""
+        """Return stored values with the blanks of CHAR(n), or with nulls replaced by what the manifest records."""
+        if self.pads and self.mapping is not None:
+            return padded_values(self.mapping.target.type, values)
         if self.constant is None or not values.null_count:
             return values
         return pc.coalesce(values, self.unstored(len(values), positions))
@@ -107,7 +119,12 @@ def plain_columns(
     for name in names:
         mapping = by_name.get(name)
         source = name if mapping is None else mapping.source.name if mapping.source else None
-        found[name] = ReadColumn(name, source, mapping)
+        pads = (
+            mapping is not None
+            and holds_char(mapping.target.type)
+            and name not in read_schema.schema.unpadded_keys
+        )
+        found[name] = ReadColumn(name, source, mapping, pads=pads)
     return found
 
 

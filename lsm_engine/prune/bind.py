@@ -23,6 +23,7 @@ from lsm_engine.prune.literal import (
     unfit,
 )
 from lsm_engine.prune.predicate import Comparison
+from lsm_engine.schema.arrow_types import char_length
 
 _FALSE = bound.Constant(value=False)
 _BELOW = (Comparison.LESS, Comparison.LESS_EQUAL)
@@ -91,6 +92,10 @@ def compared(
     if pa.types.is_floating(kind):
         return _compared_float(field, comparison, value, negated=negated)
     wanted = comparison.inverse if negated else comparison
+    length = char_length(field)
+    if length is not None:
+        text: str = same_kind(value, field.name, kind).as_py()
+        return _compared_char(field.name, wanted, text, length)
     if not is_counted(kind):
         scalar = same_kind(value, field.name, kind)
         return bound.Compare(column=field.name, comparison=wanted, value=scalar)
@@ -105,6 +110,19 @@ def compared(
     elif not place.is_exact:
         wanted = Comparison.LESS_EQUAL if wanted in _BELOW else Comparison.GREATER
     return bound.Compare(column=field.name, comparison=wanted, value=counted(place.at, kind))
+
+
+def _compared_char(column: str, wanted: Comparison, text: str, length: int) -> bound.Predicate:
+    """Blanks at the end of CHAR(n) and of the literal do not count: the shorter one has as many as it lacks."""
+    kept, rest = text[:length].ljust(length), text[length:]
+    blanks = " " * len(rest)
+    if rest != blanks:  # the literal lies between two that the column can hold
+        if wanted in (Comparison.EQUAL, Comparison.NOT_EQUAL):
+            return _FALSE if wanted is Comparison.EQUAL else bound.IsValid(column=column)
+        reaches = (blanks < rest) == (wanted in _BELOW)
+        pair = (Comparison.LESS, Comparison.LESS_EQUAL) if wanted in _BELOW else (Comparison.GREATER, Comparison.GREATER_EQUAL)  # fmt: skip
+        wanted = pair[reaches]
+    return bound.Compare(column=column, comparison=wanted, value=pa.scalar(kept))
 
 
 def _compared_float(
@@ -144,7 +162,11 @@ def _values(given: object, field: pa.Field) -> pa.Array:
     """The values of a set that the column can hold; no row equals the others."""
     kind = field.type
     values: pa.Array | None = given if isinstance(given, pa.Array) else _array(given)
-    if values is not None and (values.type == kind or _widens(values.type, kind)):
+    if (
+        values is not None
+        and char_length(field) is None
+        and (values.type == kind or _widens(values.type, kind))
+    ):
         found = values.cast(kind)
         return found.filter(pc.equal(found, found)) if pa.types.is_floating(kind) else found
     each = given.to_pylist() if isinstance(given, pa.Array) and not pa.types.is_temporal(given.type) else given  # fmt: skip
@@ -198,7 +220,8 @@ def _text(
     if isinstance(given, where.Prefix):
         found = bound.StartsWith(column=field.name, prefix=given.text)
     elif not _WILDCARDS & set(given.pattern):
-        return compared(field, Comparison.EQUAL, given.pattern, negated=negated)
+        plain = field.remove_metadata()  # of a pattern every blank counts
+        return compared(plain, Comparison.EQUAL, given.pattern, negated=negated)
     elif given.pattern.endswith("%") and not _WILDCARDS & set(given.pattern[:-1]):
         found = bound.StartsWith(column=field.name, prefix=given.pattern[:-1])
     else:
@@ -214,11 +237,19 @@ def _columns(given: where.ColumnTest, schema: pa.Schema, *, negated: bool) -> bo
         build(pa.array([], one.type), pa.array([], other.type))
     except pa.ArrowException as cause:
         raise unfit(where.col(other.name), one.name, one.type) from cause
+    lengths = char_length(one), char_length(other)
+    left, right = (_as_long(pc.field(each.name), lengths) for each in (one, other))
     found: bound.Predicate = bound.Opaque(
-        columns=(one.name, other.name),
-        expression=build(pc.field(one.name), pc.field(other.name)),
+        columns=(one.name, other.name), expression=build(left, right)
     )
     return bound.Not(part=found) if negated else found
+
+
+def _as_long(column: pc.Expression, lengths: tuple[int | None, int | None]) -> pc.Expression:
+    """Return one of two columns of CHAR with as many blanks as the longer one; other columns as they are."""
+    if None in lengths or lengths[0] == lengths[1]:
+        return column
+    return pc.utf8_rpad(column, max(length or 0 for length in lengths), " ")
 
 
 COMPUTE: dict[Comparison, Callable[..., pc.Expression]] = {

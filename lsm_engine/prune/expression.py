@@ -102,7 +102,8 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
         )
     _require_evaluable(expression, schema)
     read = _read(expression, schema)
-    tree = bind(read, schema)
+    # Arrow, and engines that hand its expressions down, compare texts letter by letter.
+    tree = bind(read, pa.schema([field.remove_metadata() for field in schema]))
     if is_known(read):
         return tree
     _require_exact_sets(expression, schema)

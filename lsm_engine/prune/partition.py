@@ -21,6 +21,7 @@ from lsm_engine.prune.predicate import (
 from lsm_engine.prune.stats import Mask
 from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_bounds, stored_mask
 from lsm_engine.schema.arrow_types import arrow_schema, arrow_type
+from lsm_engine.schema.declared_lengths import has_length, stored_values
 from lsm_engine.schema.types import DataField
 
 _PAIRS_MAX = 1_000_000  # of manifests and partitions: comparing more takes longer than it spares
@@ -64,6 +65,7 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
         kind = arrow_type(by_name[name].type)
         try:
             scalar = None if value is None else _as_stored(value, kind)
+            scalar = None if scalar is None else _with_length(by_name[name], scalar)
         except (pa.ArrowException, ValueError, TypeError) as cause:
             raise InvalidInputError(
                 f"partition column {name!r} is {kind} and cannot be {value!r}", column=name
@@ -73,6 +75,12 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
         else:
             parts.append(Compare(column=name, comparison=Comparison.EQUAL, value=scalar))
     return all_of(parts)
+
+
+def _with_length(field: DataField, value: pa.Scalar) -> pa.Scalar:
+    if not has_length(field.type):
+        return value
+    return stored_values(field.name, field.type, pa.array([value.as_py()], value.type))[0]
 
 
 def _as_stored(value: object, kind: pa.DataType) -> pa.Scalar:

@@ -27,6 +27,14 @@ Value: TypeAlias = pa.Scalar | pa.Array | pa.ChunkedArray
 Resolve: TypeAlias = Callable[[str | None, str, bool], Value]
 """Returns a column: of a qualifier (None: none was written), by name; whether the name was quoted."""
 
+CharLength: TypeAlias = Callable[[str | None, str, bool], int | None]
+"""Returns n of such a column that is CHAR(n); None of any other."""
+
+
+def _no_length(*_: object) -> None:
+    return None
+
+
 _WHOLE = re.compile(r"\d+")
 _TWO: Mapping[type, Callable[[Value, Value], Value]] = {
     exp.Add: pc.add_checked,
@@ -63,13 +71,13 @@ class SqlValue:
         """Return the columns it names, as `Resolve` takes them."""
         return [_named(node) for node in self._node.find_all(exp.Column)]
 
-    def of(self, resolve: Resolve, count: int) -> pa.Array:
-        """Return the value of each of `count` rows.
+    def of(self, resolve: Resolve, count: int, char_length: CharLength = _no_length) -> pa.Array:
+        """Return the value of each of `count` rows. `char_length`: n of the columns that are CHAR(n).
 
         Raises InvalidInputError that shows the expression where a name, a type or a number does not fit.
         """
         try:
-            found = _Reader(resolve).value(self._node)
+            found = _Reader(resolve, char_length).value(self._node)
         except LsmError:
             raise
         except (pa.ArrowException, OverflowError, ValueError) as cause:
@@ -84,14 +92,15 @@ class SqlValue:
 class _Reader:
     """Computes a parsed expression from its leaves."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve, char_length: CharLength) -> None:
         self._resolve = resolve
+        self._char_length = char_length
 
     def value(self, node: exp.Expr) -> Any:
         """Return what an expression gives: a column, or one value for all rows."""
         two, one = _TWO.get(type(node)), _ONE.get(type(node))
         if two is not None:
-            return two(self.value(node.this), self.value(node.expression))
+            return two(*self._pair(node.this, node.expression))
         if one is not None and not set(node.args) - {"this"} - _unset(node):
             return one(self.value(node.this))
         match node:
@@ -116,13 +125,13 @@ class _Reader:
             case exp.Is():
                 return self._is(node)
             case exp.In() if node.expressions:
-                left = self.value(node.this)
-                tests = [pc.equal(left, self.value(value)) for value in node.expressions]
+                tests = [pc.equal(*self._pair(node.this, value)) for value in node.expressions]
                 return reduce(pc.or_kleene, tests)
             case exp.Between():
-                left = self.value(node.this)
-                low, high = self.value(node.args["low"]), self.value(node.args["high"])
-                return pc.and_kleene(pc.greater_equal(left, low), pc.less_equal(left, high))
+                above = pc.greater_equal(*self._pair(node.this, node.args["low"]))
+                return pc.and_kleene(
+                    above, pc.less_equal(*self._pair(node.this, node.args["high"]))
+                )
             case exp.Like(expression=exp.Literal() as pattern):
                 found = pc.match_like(self.value(node.this), str(pattern.this))
                 return pc.invert(found) if node.args.get("negate") else found
@@ -147,6 +156,25 @@ class _Reader:
                 return pc.binary_join_element_wise(*texts, "")
             case _:
                 raise wrong_sql(f"{shown_sql(node)} is no expression that is computed here")
+
+    def _pair(self, one: exp.Expr, other: exp.Expr) -> tuple[Value, Value]:
+        """Return two values side by side: a CHAR, and the literal or the CHAR beside it, with the blanks of the longer."""
+        left, right = self.value(one), self.value(other)
+        widths = [self._width(one), self._width(other)]
+        is_char = any(
+            isinstance(node, exp.Column) and width
+            for node, width in zip((one, other), widths, strict=True)
+        )
+        if not is_char or None in widths:
+            return left, right
+        width = max(width or 0 for width in widths)
+        return pc.utf8_rpad(left, width, " "), pc.utf8_rpad(right, width, " ")
+
+    def _width(self, node: exp.Expr) -> int | None:
+        """Return how long a column of CHAR or a text in quotes is; None for any other value."""
+        if isinstance(node, exp.Column):
+            return self._char_length(*_named(node))
+        return len(node.this) if isinstance(node, exp.Literal) and node.is_string else None
 
     def _is(self, node: exp.Is) -> Value:
         if not isinstance(node.expression, exp.Null):

@@ -14,7 +14,17 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.stats import ColumnBounds, Mask, may_match
-from lsm_engine.schema.types import ArrayType, DataField, DataType, MapType, RowType, type_json
+from lsm_engine.schema.declared_lengths import upper_bounds
+from lsm_engine.schema.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+    type_json,
+)
 
 
 @record
@@ -90,10 +100,19 @@ def stored_bounds(
     maxs = decode_columns(stats.max_values, types, positions)
     return {
         str(covered[position].name): ColumnBounds(
-            mins=low, maxs=high, null_counts=_element(stats.null_counts, position)
+            mins=low,
+            maxs=_upper(types[position], high),
+            null_counts=_element(stats.null_counts, position),
         )
         for position, low, high in zip(positions, mins, maxs, strict=True)
     }
+
+
+def _upper(kind: DataType, bounds: pa.Array) -> pa.Array:
+    """Return upper bounds of what is read: CHAR has blanks then that not every client stores."""
+    if isinstance(kind, ScalarType) and kind.root is Root.CHAR:
+        return upper_bounds(kind, bounds)
+    return bounds
 
 
 def _same_values(one: DataType, other: DataType) -> bool:

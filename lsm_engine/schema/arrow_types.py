@@ -101,6 +101,26 @@ def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
     return pa.schema(arrow_fields(fields))
 
 
+def compared_schema(fields: Iterable[DataField]) -> pa.Schema:
+    """Return columns as filters see them: those of CHAR know their length, which literals are padded to."""
+    stored = [*fields]
+    return pa.schema(
+        arrow.with_metadata({SQL_TYPE: type_text(field.type)}) if _is_char(field.type) else arrow
+        for field, arrow in zip(stored, arrow_fields(stored), strict=True)
+    )
+
+
+def _is_char(kind: DataType | None) -> bool:
+    return isinstance(kind, ScalarType) and kind.root is Root.CHAR
+
+
+def char_length(field: pa.Field) -> int | None:
+    """Return n of a CHAR(n) among the fields of `compared_schema`; None for any other column."""
+    text = (field.metadata or {}).get(SQL_TYPE)
+    kind = None if text is None else parse_type(text.decode())
+    return kind.precision if isinstance(kind, ScalarType) and _is_char(kind) else None
+
+
 HIGHEST_FIELD_ID = (1 << 30) - 2
 """Ids from here on are those of columns that the format adds (SpecialFields.SYSTEM_FIELD_ID_START)."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field as attribute
+from dataclasses import replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.near_names import no_column
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.arrow_types import arrow_schema, compared_schema
 from lsm_engine.schema.types import DataField, Root, ScalarType, type_text
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
@@ -26,6 +27,8 @@ VALUE_KIND_ID = 2_147_483_645
 ROW_ID_ID = 2_147_483_642
 SCHEMA_VERSION = 3
 
+PADDED_KEYS = TableOptions(texts={core_options.CHAR_KEYS_PADDED.key: "true"})
+"""Options of a schema of some columns alone, none of which is refused for its blanks."""
 _TRACKING_FIELDS = tuple(
     DataField(id=number, name=name, type=ScalarType(root=Root.BIGINT, nullable=False))
     for name, number in ((ROW_ID, ROW_ID_ID), (SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID))
@@ -171,6 +174,36 @@ class TableSchema(NamedElsewhere):
         return tuple(fields_by_name[name] for name in names)
 
     @property
+    def unpadded_keys(self) -> frozenset[str]:
+        """CHAR columns of keys that may be stored without the blanks at their end, and are read as they are."""
+        if self.options[core_options.CHAR_KEYS_PADDED]:
+            return frozenset()
+        return char_keys(self)
+
+    @property
+    def read_fields(self) -> tuple[DataField, ...]:
+        """The columns as they are read and compared: what is no padded CHAR is text."""
+        unpadded = self.unpadded_keys
+        if not unpadded:
+            return self.fields
+        return tuple(
+            replace(field, type=ScalarType(root=Root.STRING, nullable=field.type.nullable))
+            if field.name in unpadded
+            else field
+            for field in self.fields
+        )
+
+    def select_read(self, names: Iterable[str]) -> tuple[DataField, ...]:
+        """Return columns by name as `read_fields` has them, `_ROW_ID` and its kin too, in the order asked for."""
+        by_name = {field.name: field for field in self.read_fields}
+        return tuple(by_name.get(field.name, field) for field in self.written_fields(tuple(names)))
+
+    @property
+    def compared(self) -> pa.Schema:
+        """The rows of this table as filters see them: CHAR columns know their length."""
+        return compared_schema(self.read_fields)
+
+    @property
     def may_have_indexes(self) -> bool:
         """Whether snapshots name an index manifest: of deletion vectors, or of dynamic buckets."""
         is_dynamic = self.has_primary_key and self.bucket_count == -1
@@ -226,6 +259,18 @@ class TableSchema(NamedElsewhere):
                 pa.field(VALUE_KIND, pa.int8(), nullable=False),
             ]
         )
+
+
+def char_keys(schema: TableSchema) -> frozenset[str]:
+    """Return the CHAR columns that decide where a row lies, or which row it is."""
+    keys = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
+    return frozenset(
+        field.name
+        for field in schema.fields
+        if field.name in keys
+        and isinstance(field.type, ScalarType)
+        and field.type.root is Root.CHAR
+    )
 
 
 class SameSchema:

@@ -1,6 +1,7 @@
 """Paimon's types, their text in schema files, and the Arrow types that hold their values."""
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, ClassVar, TypeAlias
 
@@ -80,6 +81,21 @@ class RowType:
 
 
 DataType: TypeAlias = ScalarType | ArrayType | MapType | RowType
+
+
+def scalars_of(kind: DataType) -> Iterator[ScalarType]:
+    """Yield the types without structure that a type is made of, in order."""
+    match kind:
+        case ScalarType():
+            yield kind
+        case ArrayType():
+            yield from scalars_of(kind.element)
+        case MapType():
+            yield from scalars_of(kind.key)
+            yield from scalars_of(kind.value)
+        case RowType():
+            for field in kind.fields:
+                yield from scalars_of(field.type)
 
 
 @record

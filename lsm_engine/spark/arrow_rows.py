@@ -1,5 +1,6 @@
 """Spark types ⇄ column types, and batches in exactly the Arrow types that Spark takes."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -19,7 +20,9 @@ from lsm_engine.schema.types import (
     Root,
     RowType,
     ScalarType,
+    scalars_of,
 )
+from lsm_engine.spark.statement import quoted
 
 _PLAIN: dict[Root, sql.DataType] = {
     Root.BOOLEAN: sql.BooleanType(),
@@ -64,7 +67,17 @@ def spark_type(value: DataType) -> sql.DataType:
         case MapType():
             return sql.MapType(spark_type(value.key), spark_type(value.value), value.value.nullable)
         case RowType():
-            return spark_schema(value.fields)
+            return sql.StructType(
+                [
+                    sql.StructField(
+                        field.name,
+                        spark_type(field.type),
+                        field.type.nullable,
+                        {"comment": field.description} if field.description else None,
+                    )
+                    for field in value.fields
+                ]
+            )
         case ScalarType(root=Root.DECIMAL):
             return sql.DecimalType(value.precision or 10, value.scale or 0)
         case ScalarType(root=Root.TIME):
@@ -83,19 +96,58 @@ def spark_type(value: DataType) -> sql.DataType:
             return _PLAIN[value.root]
 
 
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+"""Key in the metadata of columns: their type as Spark declares it, where texts in it have a length."""
+_CHAR = re.compile(r"char\((\d+)\)")
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
 def spark_schema(fields: Iterable[DataField]) -> sql.StructType:
-    """Return columns as a Spark schema; a column's description becomes its comment."""
+    """Return columns as a Spark schema; a column's description becomes its comment.
+
+    Spark compares CHAR(n), and describes it and VARCHAR(n), by what the column's metadata says.
+    """
     return sql.StructType(
         [
             sql.StructField(
-                field.name,
-                spark_type(field.type),
-                field.type.nullable,
-                {"comment": field.description} if field.description else None,
+                field.name, spark_type(field.type), field.type.nullable, _metadata(field)
             )
             for field in fields
         ]
     )
+
+
+def _metadata(field: DataField) -> dict[str, Any] | None:
+    metadata = {"comment": field.description} if field.description else {}
+    if any(one.root in (Root.CHAR, Root.VARCHAR) for one in scalars_of(field.type)):
+        metadata[_DECLARED] = declared_text(field.type)
+    return metadata or None
+
+
+def declared_text(kind: DataType) -> str:
+    """Return a type as Spark describes it, texts with their length."""
+    match kind:
+        case ArrayType():
+            return f"array<{declared_text(kind.element)}>"
+        case MapType():
+            return f"map<{declared_text(kind.key)},{declared_text(kind.value)}>"
+        case RowType():
+            inner = (f"{_named(field.name)}:{declared_text(field.type)}" for field in kind.fields)
+            return f"struct<{','.join(inner)}>"
+        case ScalarType(root=Root.CHAR | Root.VARCHAR):
+            return f"{kind.root.value.lower()}({kind.precision})"
+        case ScalarType():
+            return str(spark_type(kind).simpleString())
+
+
+def _named(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
+
+
+def char_length(field: sql.StructField) -> int | None:
+    """Return n of a column that Spark takes for CHAR(n); None for any other."""
+    declared = _CHAR.fullmatch(field.metadata.get(_DECLARED, ""))
+    return int(declared[1]) if declared else None
 
 
 LOCATION = "lsm.location"

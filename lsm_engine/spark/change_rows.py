@@ -22,7 +22,7 @@ _CHANGE_TYPES = (
 
 def change_schema(schema: TableSchema) -> StructType:
     """Return the columns of changes: `_snapshot_id`, `_row_kind`, and the table's."""
-    return StructType([*_CHANGE_TYPES, *spark_schema(schema.fields).fields])
+    return StructType([*_CHANGE_TYPES, *spark_schema(schema.read_fields).fields])
 
 
 @record

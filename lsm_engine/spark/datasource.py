@@ -103,8 +103,8 @@ class LsmSource(DataSource):
             from lsm_engine.spark.snapshot_reader import schema_of_the_past
 
             self._check_options()
-            return spark_schema(schema_of_the_past(self._path(), self._given).fields)
-        return spark_schema(self._table().fields)
+            return spark_schema(schema_of_the_past(self._path(), self._given).read_fields)
+        return spark_schema(self._table().read_fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of changes as they come, with `read.changelog` = true."""

@@ -18,7 +18,7 @@ from lsm_engine.schema.types import (
     type_text,
 )
 from lsm_engine.spark.alter_sql import properties_of
-from lsm_engine.spark.arrow_rows import frame_of_rows, spark_schema, spark_type
+from lsm_engine.spark.arrow_rows import declared_text, frame_of_rows, spark_type
 from lsm_engine.spark.statement import Statement, quoted
 from lsm_engine.table.table import Table
 
@@ -31,8 +31,7 @@ def describe_statement(spark: SparkSession, table: Table, statement: Statement) 
     statement.ended()
     schema = table.schema
     rows: list[tuple[str, str, str | None]] = [
-        (field.name, field.dataType.simpleString(), field.metadata.get("comment"))
-        for field in spark_schema(schema.fields)
+        (field.name, declared_text(field.type), field.description) for field in schema.fields
     ]
     types = {name: kind for name, kind, _ in rows}
     if schema.partition_keys:

@@ -121,7 +121,7 @@ class SparkExecutor:
         """Return what merges a Spark DataFrame; None for rows of other kinds."""
         if not isinstance(source, DataFrame):
             return None
-        sides = Sides.of(session.schema.names, source.columns)
+        sides = Sides.of(session.schema, source.columns)
         return staged_merge(session, source, plan, sides, source.sparkSession)
 
 

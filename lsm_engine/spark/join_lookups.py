@@ -92,7 +92,7 @@ def joined_at(
     `keys`: the DataFrame's column of each key column. `names`: the columns to add, whose names the
     DataFrame has not; the key's may be among them, and are null where a row is not there.
     """
-    schema, fields = table.schema, table.schema.select(tuple(names))
+    schema, fields = table.schema, table.schema.select_read(names)
     arrow = arrow_schema_of(frame.schema)
     keys_of(schema, _renamed(arrow.empty_table().to_batches() or [_empty(arrow)], keys))
     looked_up = [

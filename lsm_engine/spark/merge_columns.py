@@ -9,17 +9,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql import types as sql_types
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.prune.sql import parsed_sql
 from lsm_engine.prune.where import Predicate
-from lsm_engine.spark.statement import quoted
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.spark.arrow_rows import char_length, spark_schema
+from lsm_engine.spark.statement import Statement, parsed_expression, quoted, replaced
 from lsm_engine.spark.store_assignment import stored, uses_ansi
 from lsm_engine.table.write.merge import MergePlan
 from lsm_engine.table.write.merge_clauses import SIDES, Action, Clause, Match, quoted_source
 
 CLAUSE = "_lsm_clause"
+
+
+_TEXT_MAX = 2_147_483_647
+_SIGNS = frozenset({"=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"})
+_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In)
 
 
 @record
@@ -33,21 +41,26 @@ class SparkSql:
 class Sides:
     """What the rows of the table and of the source are called in expressions.
 
-    `plain`: columns that one side alone has, by name, and that side; they need no qualifier.
+    `plain`: columns that one side alone has, by name, and that side; they need no qualifier. `lengths`: n of the
+    table's columns that are CHAR(n), by name in small letters.
     """
 
     target: str
     source: str
     plain: Mapping[str, str]
+    lengths: Mapping[str, int]
 
     @staticmethod
     def of(
-        table: Sequence[str],
+        schema: TableSchema,
         source: Sequence[str],
         target_name: str = "target",
         name: str = "source",
     ) -> "Sides":
-        """Return sides with these columns."""
+        """Return sides with a table's columns, and these of a source."""
+        table = schema.names
+        known = {field.name: char_length(field) for field in spark_schema(schema.read_fields)}
+        lengths = {name.lower(): length for name, length in known.items() if length is not None}
         lower = [column.lower() for column in (*table, *source)]
         plain = {
             column: side
@@ -56,7 +69,7 @@ class Sides:
             if lower.count(column.lower()) == 1
             and column.lower() not in (target_name.lower(), name.lower(), CLAUSE)
         }
-        return Sides(target=target_name, source=name, plain=plain)
+        return Sides(target=target_name, source=name, plain=plain, lengths=lengths)
 
     def widened(self, rows: DataFrame) -> DataFrame:
         """Return rows with the columns that need no qualifier beside them."""
@@ -80,12 +93,10 @@ class Sides:
         `match`: which rows it is about; where they have one side only, that needs no qualifier.
         """
         match given:
-            case SparkSql(text=text):
-                return sql.expr(text)
+            case SparkSql() | str():
+                return sql.expr(self.text_of(given, match))
             case Column():
                 return given
-            case str():
-                return sql.expr(self.spark_text(given, match))
             case Predicate() | pc.Expression():
                 raise UnsupportedError(
                     "on Spark conditions and values are SQL text or Spark columns; write the text",
@@ -106,6 +117,35 @@ class Sides:
         for part in given:
             found = found & self.value(part, match)
         return found
+
+    def text_of(self, given: "SparkSql | str", match: Match) -> str:
+        """Return SQL text in Spark's dialect, its literals beside columns of CHAR(n) with n letters.
+
+        Spark pads them beside columns, and not beside fields of structures, which rows of both sides are here.
+        """
+        text = given.text if isinstance(given, SparkSql) else self.spark_text(given, match)
+        statement = Statement.of(text) if self.lengths else None
+        tree = None if statement is None else parsed_expression(text)
+        if statement is None or tree is None:
+            return text
+        pieces: dict[int, tuple[int, int, str]] = {}
+        for node in tree.find_all(*_COMPARED):
+            for column in (node.this, node.expression):
+                length = self._char_length(column)
+                if length is not None:
+                    pieces |= _padded_literals(statement, column, length)
+        return replaced(text, [pieces[start] for start in sorted(pieces)])
+
+    def _char_length(self, column: exp.Expr | None) -> int | None:
+        """Return n of an expression that is a column of CHAR(n) of the table, not one within a subquery."""
+        if not isinstance(column, exp.Column) or column.find_ancestor(exp.Query) is not None:
+            return None
+        *qualifiers, name = (part.name.lower() for part in column.parts)
+        side = qualifiers[0] if len(qualifiers) == 1 else ""
+        if not qualifiers:
+            plain = {key.lower(): owner for key, owner in self.plain.items()}
+            side = plain.get(name, "").lower()
+        return self.lengths.get(name) if side == self.target.lower() else None
 
     def spark_text(self, text: str, match: Match) -> str:
         """Return SQL text of the filters' dialect in that of Spark; InvalidInputError for names of no side."""
@@ -134,6 +174,37 @@ class Sides:
             )
         )
         return node.sql(dialect="spark")
+
+
+def _padded_literals(
+    statement: Statement, column: exp.Column, length: int
+) -> dict[int, tuple[int, int, str]]:
+    """Return the texts in quotes that stand beside a column, padded to a length: by their start, with start and end."""
+    tokens = statement.tokens
+    starts = {token.start: at for at, token in enumerate(tokens)}
+    ends = {token.end: at for at, token in enumerate(tokens)}
+    first = starts.get(column.parts[0].meta.get("start", -1))
+    last = ends.get(column.parts[-1].meta.get("end", -1))
+    if first is None or last is None:
+        return {}
+    statement.at = last + 1
+    beside = [first - 2] if first > 1 and tokens[first - 1].text in _SIGNS else []
+    if statement.takes("IN") or statement.takes("NOT", "IN"):
+        closing = next((at for at in range(last, len(tokens)) if tokens[at].text == ")"), last)
+        beside += range(statement.at, closing)
+    elif tokens[min(last + 1, len(tokens) - 1)].text in _SIGNS:
+        beside.append(last + 2)
+    pieces = {}
+    for token in (tokens[at] for at in beside if at < len(tokens)):
+        if token.token_type is TokenType.STRING:
+            raw = statement.text[token.start : token.end + 1]
+            kept, quote = raw[:-1], raw[-1]
+            beyond = len(token.text) - length
+            if beyond > 0 and kept.endswith(" " * beyond):
+                kept = kept[:-beyond]
+            kept += " " * -beyond
+            pieces[token.start] = (token.start, token.end + 1, kept + quote)
+    return pieces
 
 
 def whole_row(frame: DataFrame, name: str) -> Column:
@@ -179,8 +250,22 @@ def columns_of(
     is_ansi = uses_ansi(joined.sparkSession)
     for (at, name, value), kind in zip(given, types.fields, strict=True):
         fitting = stored(value, kind.dataType, schema[name], is_ansi=is_ansi)
+        fitting = with_blanks(fitting, schema[name])  # as a key that is compared with others
         found[name] = sql.when(sql.col(CLAUSE) == at, fitting).otherwise(found[name])
     return found
+
+
+def with_blanks(value: Column, wanted: sql_types.StructField) -> Column:
+    """Return a text as a column of CHAR(n) stores it, padded to n or cut of blanks beyond; as it is where too long."""
+    length = char_length(wanted)
+    if length is None:
+        return value
+    beyond = sql.substring(value, length + 1, _TEXT_MAX)
+    return (
+        sql.when(sql.char_length(value) < length, sql.rpad(value, length, " "))
+        .when(sql.rtrim(beyond) == "", sql.substring(value, 1, length))
+        .otherwise(value)
+    )
 
 
 def direct_source(clause: Clause, name: str, source: Sequence[str]) -> str | None:

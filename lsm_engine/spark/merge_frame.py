@@ -25,7 +25,7 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.jobs import collected
 from lsm_engine.spark.join_lookups import joined_at
 from lsm_engine.spark.locate import locate_dataframe
-from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, whole_row
+from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, whole_row, with_blanks
 from lsm_engine.spark.parquet_rows import scanned_frame
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.statement import quoted
@@ -95,9 +95,10 @@ class FrameMerge:
         by_key = self.plan.matches_on(self._keys) and not self.plan.needs_table
         if by_key and self.plan.condition is None and self._keeps_keys and self._few(base):
             return self.sides.widened(self._looked_up(self.source, base))
+        kinds = self.spark_schema
         on = [
             self.sides.column(self.sides.target, mine)
-            == self.sides.column(self.sides.source, theirs)
+            == with_blanks(self.sides.column(self.sides.source, theirs), kinds[mine])
             for mine, theirs in self.plan.on
         ]
         if self.plan.condition is not None:
@@ -156,7 +157,7 @@ class FrameMerge:
     @property
     def spark_schema(self) -> sql_types.StructType:
         """The table's columns as Spark has them."""
-        return spark_schema(self.session.schema.fields)
+        return spark_schema(self.session.schema.read_fields)
 
     @property
     def _table(self) -> Table:

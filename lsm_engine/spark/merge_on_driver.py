@@ -380,7 +380,7 @@ class DriverMerge:
         return (base.total_record_count or 0) * row_bytes <= local_bytes(merge.spark) * _TABLE_SHARE
 
     def _columns(self, names: Iterable[str]) -> sql_types.StructType:
-        return spark_schema(self._merge.session.schema.written_fields(tuple(names)))
+        return spark_schema(self._merge.session.schema.select_read(names))
 
     def _same_keys(self) -> bool:
         assert self._merge.source is not None

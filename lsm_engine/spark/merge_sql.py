@@ -58,7 +58,7 @@ def _plan(
     """Step over ON and the clauses; return what they ask for."""
     statement.needs("ON")
     condition = statement.expression("WHEN")
-    sides = Sides.of(table.schema.names, frame.columns, target, source)
+    sides = Sides.of(table.schema, frame.columns, target, source)
     on, others = _equalities(condition, sides, table, frame)
     clauses = _clauses(statement, sides, table, frame)
     return MergePlan(on=on, condition=others, clauses=clauses), sides
@@ -91,7 +91,7 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
     """Do an UPDATE whose table's name was read already."""
     alias = statement.alias(_last(table.name))
     statement.needs("SET")
-    sides = Sides.of(table.schema.names, [], alias, "_lsm_source")
+    sides = Sides.of(table.schema, [], alias, "_lsm_source")
     values = _assigned(statement, sides, table, ("WHERE",))
     where = SparkSql(text=statement.rest()) if statement.takes("WHERE") else None
     statement.ended()
@@ -104,7 +104,7 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
 def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
     """Do a DELETE FROM whose table's name was read already."""
     alias = statement.alias(_last(table.name))
-    sides = Sides.of(table.schema.names, [], alias, "_lsm_source")
+    sides = Sides.of(table.schema, [], alias, "_lsm_source")
     where = SparkSql(text=statement.rest()) if statement.takes("WHERE") else None
     statement.ended()
     clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=where)

@@ -59,12 +59,9 @@ def plain_condition(
 
     Raises InvalidInputError for names that are of no side.
     """
-    if isinstance(given, str):
-        text = sides.spark_text(given, match)
-    elif isinstance(given, SparkSql):
-        text = given.text
-    else:
+    if not isinstance(given, str | SparkSql):
         return None
+    text = sides.text_of(given, match)
     if "\\" in text:  # text between quotes may be escaped
         return None
     try:

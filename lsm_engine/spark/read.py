@@ -46,7 +46,7 @@ def read_dataframe(
         tag=tag,
         as_of_millis=as_of_millis,
     )
-    schema = spark_schema(table.schema.written_fields(tuple(names)))
+    schema = spark_schema(table.schema.select_read(names))
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
     frame = scanned_frame(scan, schema, session)

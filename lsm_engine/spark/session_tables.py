@@ -254,7 +254,7 @@ class SessionTables:
         if not all(map(_SPARK_NAME.fullmatch, parts)):
             return False
         table = self.catalog.table(name)
-        schema = with_location(table.schema.fields, table.location)
+        schema = with_location(table.schema.read_fields, table.location)
         entry = self.entry(parts)
         if entry is not None:
             if not entry.is_mount(name):

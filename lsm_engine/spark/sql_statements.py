@@ -229,8 +229,13 @@ class _Session:
         first = statement.at
         for words in _BEFORE_A_TARGET:
             if statement.takes(*words):
-                target = self._meant(statement.path(), locates=words[0] not in _OF_SPARKS_CATALOG)
-                if target is None:
+                describes = words in _PLAIN_DESCRIBE
+                if describes and not statement.is_name:
+                    break  # of a query
+                locates = words[0] not in _OF_SPARKS_CATALOG and not describes
+                target = self._meant(statement.path(), locates=locates)
+                if target is None or (describes and not statement.done):
+                    target = None  # of one column, or of what has another kind in front of its name
                     statement.at = first
                 return target
         return None
@@ -403,6 +408,8 @@ class _Session:
                 self._tables.mount(table)
 
 
+_PLAIN_DESCRIBE = (("DESCRIBE", "TABLE"), ("DESCRIBE",), ("DESC", "TABLE"), ("DESC",))
+"""Spark itself shows CHAR(n) and VARCHAR(n) of a Python data source as texts of any length."""
 _BEFORE_A_TARGET = (
     ("DROP", "TABLE", "IF", "EXISTS"),
     ("DROP", "TABLE"),
@@ -426,6 +433,7 @@ _BEFORE_A_TARGET = (
     ("DESC", "TABLE", "FORMATTED"),
     ("DESC", "EXTENDED"),
     ("DESC", "FORMATTED"),
+    *_PLAIN_DESCRIBE,
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )

@@ -84,7 +84,7 @@ def with_parameters(text: str, args: Mapping[str, Any] | Sequence[Any]) -> str:
         else:
             continue
         literals.append((token.start, end + 1, literal_of(value)))
-    return _replaced(text, literals)
+    return replaced(text, literals)
 
 
 def with_products(text: str) -> str:
@@ -102,10 +102,10 @@ def with_products(text: str) -> str:
             column = statement.since(index + 1)
             end = statement.tokens[statement.at].end + 1
             products.append((token.start, end, f"({column} * INTERVAL '1' {unit})"))
-    return _replaced(text, products)
+    return replaced(text, products)
 
 
-def _replaced(text: str, pieces: Sequence[tuple[int, int, str]]) -> str:
+def replaced(text: str, pieces: Sequence[tuple[int, int, str]]) -> str:
     """Return a text with others in the place of stretches of it, given by their start and end, in order."""
     for start, end, piece in reversed(pieces):
         text = f"{text[:start]}{piece}{text[end:]}"

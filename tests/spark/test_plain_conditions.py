@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field("x", pa.float64()),
     ]
 )
-SIDES = Sides.of(SCHEMA.names, ["id", "a"], "t", "s2")
+SIDES = Sides(target="t", source="s2", plain=dict.fromkeys("bsdx", "t"), lengths={})
 
 
 @pytest.fixture

@@ -107,7 +107,8 @@ class Changes(NamedElsewhere):
         )
         self._written = request.written or _interleaved(request, self.range)
         fields = pa.schema([*CHANGE_FIELDS, *session.schema.arrow])
-        self.predicate = None if request.where is None else tree_of(request.where, fields)
+        compared = pa.schema([*CHANGE_FIELDS, *session.schema.compared])
+        self.predicate = None if request.where is None else tree_of(request.where, compared)
         """The filter over `_snapshot_id`, `_row_kind` and the table's columns."""
         names = fields.names if request.columns is None else request.columns
         for name in names:

@@ -1,5 +1,6 @@
 """Alter: the newest schema → the next one → one atomic create of its file, again if somebody was first."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from lsm_engine.schema.alteration import apply_changes
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.changes import ChangeType, RemoveOption, SchemaChange, SetOption
 from lsm_engine.schema.column_path import names_column
+from lsm_engine.schema.declared_lengths import unpadded_count
 from lsm_engine.schema.explicit_casts import WHOLE
 from lsm_engine.schema.lost_values import loses_somewhere
 from lsm_engine.schema.mapping import map_fields
@@ -110,6 +112,9 @@ def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSch
             _require_no_deletes(session, change.key)
             if change.key.endswith(_COMBINE):
                 _require_merged(session, change.key)
+    padded = newest.unpadded_keys - schema.unpadded_keys
+    if padded:
+        _require_padded(session, padded)
     if any(isinstance(change, ChangeType) for change in changes):
         _check_older_files(session, schema)
         require_values_kept(session, schema)
@@ -178,6 +183,29 @@ def _require_merged(session: TableSession, key: str) -> None:
             key=key,
             table=session.name,
         )
+
+
+def _require_padded(session: TableSession, names: frozenset[str]) -> None:
+    """Refuse to take for padded what has keys without their blanks: a row would be looked for in another place."""
+    latest = session.snapshots.latest()
+    fields = [field for field in session.schema.fields if field.name in names]
+    for entry in () if latest is None else session.live_entries(latest):
+        context = session.context((entry.file.schema_id,))
+        with context.open_file(
+            entry.partition, entry.bucket, entry.file, tuple(field.name for field in fields)
+        ) as reader:
+            for rows, field in itertools.product(reader.batches(), fields):
+                assert isinstance(field.type, ScalarType)
+                count = unpadded_count(field.type, rows.column(field.name))
+                if count:
+                    raise InvalidOptionError(
+                        f"{counted(count, 'key')} of column {field.name!r} are stored without the blanks of "
+                        f"{type_text(field.type.with_nullable(nullable=True))}: with them they would be rows of their own; copy the rows into a "
+                        "new table, which has the option from the start",
+                        key=core_options.CHAR_KEYS_PADDED.key,
+                        file=entry.file.file_name,
+                        table=session.name,
+                    )
 
 
 def _check_older_files(session: TableSession, schema: TableSchema) -> None:

@@ -26,6 +26,7 @@ from lsm_engine.schema.table_schema import (
     SEQUENCE_NUMBER,
     VALUE_KIND,
     TableSchema,
+    char_keys,
 )
 from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
 from lsm_engine.store.schemas import SchemaStore
@@ -79,6 +80,10 @@ def create_table(
         comment=comment,
         time_millis=clock.now_millis(),
     )
+    if char_keys(schema) and core_options.CHAR_KEYS_PADDED.key not in texts:
+        # No row is there, so that none is stored otherwise.
+        texts[core_options.CHAR_KEYS_PADDED.key] = "true"
+        schema = replace(schema, options=given_options(texts))
     check_columns(schema)
     check_keys(schema)
     check_options(schema)

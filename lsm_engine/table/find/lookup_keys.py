@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.table_options import TableOptions
-from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.table_schema import PADDED_KEYS, TableSchema
 from lsm_engine.table.ground.fit import values_array
 from lsm_engine.table.ground.incoming import conformed, open_rows
 
@@ -73,7 +72,7 @@ def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) ->
     names = dict.fromkeys(
         (*schema.primary_keys, *(schema.partition_keys if with_partitions else ()))
     )
-    only_keys = replace(schema, fields=schema.select(names), options=TableOptions())
+    only_keys = replace(schema, fields=schema.select_read(names), options=PADDED_KEYS)
     key_schema = only_keys.arrow
     if isinstance(keys, list) and not keys:
         return pa.RecordBatch.from_pylist([], schema=key_schema)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.near_names import nearest
@@ -16,20 +17,12 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
-from lsm_engine.schema.arrow_types import BOUNDED, arrow_type
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.declared_lengths import short_count, stored_values
 from lsm_engine.schema.defaults import default_of
-from lsm_engine.schema.nested_values import entries_of
 from lsm_engine.schema.plain_types import decoded
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import (
-    TEXT,
-    ArrayType,
-    DataField,
-    DataType,
-    MapType,
-    RowType,
-    ScalarType,
-)
+from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, RowKinds
 
@@ -172,6 +165,7 @@ class Conformer:
         self._table = table
         self._deletes = deletes
         self._required = frozenset(table.primary_keys)
+        self._unpadded = table.unpadded_keys
         self._defaults = {
             field.name: default_of(field)
             for field in table.fields
@@ -239,7 +233,9 @@ class Conformer:
             column = found
         if column.null_count:
             self._check_nulls(field, column, kinds, is_given=index >= 0)
-        _check_length(field, column)
+        column = stored_values(field.name, field.type, column)
+        if field.name in self._unpadded and isinstance(field.type, ScalarType):
+            _refuse_short_keys(field.name, field.type, column)
         return column
 
     def _check_key_sizes(self, columns: Sequence[pa.Array]) -> None:
@@ -303,46 +299,17 @@ def _has_bytes(value: pa.DataType) -> bool:
     return bool(pa.types.is_string(value) or pa.types.is_binary(value))
 
 
-def _check_length(field: DataField, column: pa.Array) -> None:
-    """CHAR(n), VARCHAR(n) count code points, BINARY(n) and VARBINARY(n) bytes; nested fields are looked at, too."""
-    for name, kind, values in _bounded(field.name, field.type, column):
-        lengths = pc.utf8_length(values) if kind.root in TEXT else pc.binary_length(values)
-        wrong = pc.sum(pc.greater(lengths, kind.precision)).as_py() or 0
-        if wrong:
-            raise InvalidInputError(
-                f"{counted(wrong, 'value')} of column {name!r} longer than {kind.precision}",
-                column=name,
-                rows=wrong,
-            )
-
-
-def _bounded(
-    name: str, kind: DataType, values: pa.Array
-) -> Iterator[tuple[str, ScalarType, pa.Array]]:
-    """Yield the values of a bounded length in a column, with the path to them; not what lies below nulls."""
-    if not _has_length(kind):
-        return
-    match kind:
-        case ScalarType():
-            yield name, kind, values
-        case ArrayType():
-            yield from _bounded(f"{name}.element", kind.element, values.flatten())
-        case MapType():
-            _, entries, _ = entries_of(values)
-            yield from _bounded(f"{name}.key", kind.key, pc.struct_field(entries, [0]))
-            yield from _bounded(f"{name}.value", kind.value, pc.struct_field(entries, [1]))
-        case RowType():
-            for field, inner in zip(kind.fields, values.flatten(), strict=True):
-                yield from _bounded(f"{name}.{field.name}", field.type, inner)
-
-
-def _has_length(kind: DataType) -> bool:
-    match kind:
-        case ArrayType():
-            return _has_length(kind.element)
-        case MapType():
-            return _has_length(kind.key) or _has_length(kind.value)
-        case RowType():
-            return any(_has_length(field.type) for field in kind.fields)
-        case ScalarType():
-            return kind.root in BOUNDED and kind.precision is not None
+def _refuse_short_keys(name: str, kind: ScalarType, column: pa.Array) -> None:
+    """Refuse keys whose row may be stored with blanks or without them: it would be two rows."""
+    count = short_count(kind, column)
+    if count:
+        key = core_options.CHAR_KEYS_PADDED.key
+        raise InvalidInputError(
+            f"{counted(count, 'value')} of key column {name!r} shorter than {type_text(kind.with_nullable(nullable=True))}, and nobody knows "
+            f"whether the keys of this table are stored with the blanks at their end; set option {key!r} = true, "
+            "which looks at them all once",
+            kind=ErrorKind.INVALID_KEY,
+            column=name,
+            rows=count,
+            option=key,
+        )

@@ -7,6 +7,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.prune.partition import partition_mask, partition_predicate
 from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.declared_lengths import stored_values
 from lsm_engine.schema.table_schema import TableSchema
 
 
@@ -18,7 +19,7 @@ class PartitionTest:
     """
 
     def __init__(self, schema: TableSchema, specs: Sequence[Mapping[str, object]]) -> None:
-        self._fields = schema.select(schema.partition_keys)
+        self._fields = schema.select_read(schema.partition_keys)
         if not all(isinstance(spec, Mapping) for spec in specs):
             raise InvalidInputError("partitions are given as [{column: value}]", given=specs)
         self._predicates = [partition_predicate(spec, self._fields) for spec in specs]
@@ -36,7 +37,7 @@ def partition_columns(
 
     Raises InvalidInputError for other names, and for values that do not fit.
     """
-    fields = schema.select(schema.partition_keys)
+    fields = schema.select_read(schema.partition_keys)
     if set(columns) != set(schema.partition_keys):
         raise InvalidInputError(
             "a partition is named by all its columns: "
@@ -45,7 +46,11 @@ def partition_columns(
             given=sorted(columns),
         )
     try:
-        return [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
+        given = [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
     except pa.ArrowInvalid as error:
         shown = {name: values[0] for name, values in columns.items()} if len(fields) else {}
         raise InvalidInputError(f"no partition has these values: {error}", given=shown) from error
+    return [
+        stored_values(field.name, field.type, values)
+        for field, values in zip(fields, given, strict=True)
+    ]

@@ -96,6 +96,11 @@ class TableSession:
         return pa.schema([*self.schema.arrow, *tracking])
 
     @cached_property
+    def filter_columns(self) -> pa.Schema:
+        """The same columns as filters see them."""
+        return pa.schema([*self.schema.compared, *list(self.readable_columns)[len(self.schema) :]])
+
+    @cached_property
     def snapshots(self) -> SnapshotStore:
         """The snapshots of the table, or of the branch."""
         return SnapshotStore(self.file_io, self.paths, self.manifests.expect, self.identity.require)

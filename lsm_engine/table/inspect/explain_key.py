@@ -146,7 +146,7 @@ def _predicate(schema: TableSchema, keys: pa.RecordBatch) -> Predicate | None:
         for at, field in enumerate(keys.schema)
         if not pa.types.is_floating(field.type)
     ]
-    return bind(AllOf(parts=tuple(parts)), schema.arrow) if parts else None
+    return bind(AllOf(parts=tuple(parts)), schema.compared) if parts else None
 
 
 def _versions(

@@ -10,7 +10,8 @@ from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.plan.scan import Split
-from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.declared_lengths import holds_char
+from lsm_engine.schema.table_schema import TableSchema, char_keys
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.read.replaced_rows import Replaced, ReplacedRows
 from lsm_engine.table.read.split_read import BucketReader
@@ -91,8 +92,12 @@ def _holds(stored: TableSchema, table: TableSchema, schema: pa.Schema) -> bool:
     """Whether files of a schema hold columns of `schema`, and those that rows are merged by, as the table has them."""
     named = {*schema.names, *table.primary_keys, *table.sequence_fields}
     kept = {field.name: (field.id, field.type) for field in stored.fields}
+    as_is = (
+        char_keys(table) - table.unpadded_keys
+    )  # other CHAR columns lack blanks that a scan adds
     return all(
         kept.get(field.name) == (field.id, field.type)
+        and (field.name in as_is or not holds_char(field.type))
         for field in table.fields
         if field.name in named
     )

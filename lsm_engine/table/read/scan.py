@@ -105,7 +105,7 @@ class Scan(NamedElsewhere, StaysHere):
             if name not in session.schema.tracking_names:
                 session.schema.field(name)
         self._predicate = (
-            None if request.where is None else tree_of(request.where, session.readable_columns)
+            None if request.where is None else tree_of(request.where, session.filter_columns)
         )
 
     def __repr__(self) -> str:
@@ -305,7 +305,7 @@ class Scan(NamedElsewhere, StaysHere):
         other = plan_scan(
             there,
             fallback.snapshot,
-            None if where is None else tree_of(where, there.schema.arrow),
+            None if where is None else tree_of(where, there.schema.compared),
             replace(self._request, columns=tuple(self.schema.names)),
             hidden=held_partitions(self._session, self.snapshot),
         )

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.modes import CommitKind
-from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.data_file_reader import POSITION
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
@@ -28,7 +27,7 @@ from lsm_engine.prune.bind import bind
 from lsm_engine.prune.expression import matches, tree_of
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import AllOf, Filter, col
-from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.table_schema import PADDED_KEYS, TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.row_locations import matching_rows, rows_deleted_by_vectors
@@ -64,7 +63,7 @@ def delete_where(
     'deletion-vectors.enabled', and for filters that the table's columns do not allow.
     """
     _require_vectors(session)
-    predicate = tree_of(where, session.readable_columns)
+    predicate = tree_of(where, session.filter_columns)
     return _commit_marks(session, identity, partial(_rows_where, session, predicate))
 
 
@@ -124,10 +123,10 @@ def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
     only_keys = replace(
         schema,
         # A null is refused, and names no row of the default.
-        fields=tuple(replace(field, default_value=None) for field in schema.select(names)),
+        fields=tuple(replace(field, default_value=None) for field in schema.select_read(names)),
         partition_keys=(),
         primary_keys=tuple(names),
-        options=TableOptions(),
+        options=PADDED_KEYS,
     )
     nullable = pa.schema([field.with_nullable(True) for field in only_keys.arrow])  # noqa: FBT003
     table = pa.Table.from_batches(
@@ -219,7 +218,7 @@ def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> 
         if ends is None:
             continue
         ranges.append(col(name).between(ends["min"], ends["max"]))
-    return _allowed(session, base, bind(AllOf(parts=tuple(ranges)), session.schema.arrow))
+    return _allowed(session, base, bind(AllOf(parts=tuple(ranges)), session.schema.compared))
 
 
 def _allowed(session: TableSession, base: Snapshot, predicate: Predicate) -> list[ManifestEntry]:

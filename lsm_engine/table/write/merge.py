@@ -24,6 +24,7 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
+from lsm_engine.schema.declared_lengths import compared_values
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.row_locations import locate_rows
@@ -174,6 +175,7 @@ class _Changes:
         self._rows_at_once = rows_at_once
         self._target = target
         self._columns = session.schema.arrow
+        self._kinds = {field.name: field.type for field in session.schema.read_fields}
         self._keys = list(session.schema.primary_keys)
         self._is_matched = np.zeros(source.num_rows, np.bool_)
         self.counts = RowCounts()
@@ -181,12 +183,22 @@ class _Changes:
     def batches(self) -> Iterator[pa.Table]:
         """Yield what to write: first what the table's rows become, then what is new."""
         deleted: list[pa.Table] = []
-        for target in self._targets():
+        for target in map(self._comparable, self._targets()):
             for action, rows in self._changed(target):
                 if action is Action.DELETE:
                     deleted.append(rows.select(self._keys))
                 yield self._written(rows, action)
         yield from self._inserted(deleted)
+
+    def _comparable(self, target: pa.Table) -> pa.Table:
+        """Return rows of the table whose columns of CHAR know their length, for conditions."""
+        known = self._session.schema.compared
+        names = [name for name in target.column_names if name in known.names]
+        fields = [
+            field.with_metadata(known.field(field.name).metadata) if field.name in names else field
+            for field in target.schema
+        ]
+        return pa.Table.from_arrays(target.columns, schema=pa.schema(fields))
 
     def _targets(self) -> Iterator[pa.Table]:
         base = self._base
@@ -231,7 +243,7 @@ class _Changes:
         values = self._source.column(source)
         check_type(f"{target} = source.{source}", values.type, field.type)
         try:
-            return values.cast(field.type)
+            return compared_values(self._kinds[target], values.cast(field.type))
         except pa.ArrowException as cause:
             raise InvalidInputError(
                 f"column {source!r} of the source does not fit column {target!r} ({field.type}): {cause}",
@@ -304,7 +316,7 @@ class _Changes:
     def _updated(self, clause: Clause, frame: Frame, rows: pa.Table) -> pa.Table:
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         for name, given in self._values(clause, frame).items():
-            value = computed(given, frame, self._columns.field(name))
+            value = self._value(name, given, frame)
             if name in self._keys and not value.equals(one_array(rows.column(name))):
                 raise InvalidInputError(
                     f"an update would change key column {name!r}; delete the row and insert another",
@@ -313,6 +325,10 @@ class _Changes:
                 )
             columns[name] = value
         return pa.table(columns)
+
+    def _value(self, name: str, given: Any, frame: Frame) -> pa.Array:
+        """Return what a column is set to, as it will be stored: keys are compared before they are written."""
+        return compared_values(self._kinds[name], computed(given, frame, self._columns.field(name)))
 
     def _values(self, clause: Clause, frame: Frame) -> Mapping[str, Any]:
         if clause.values is not None:
@@ -329,10 +345,7 @@ class _Changes:
             new = frame.filter(mask)
             if new.count:
                 values = self._values(clause, new)
-                columns = {
-                    name: computed(given, new, self._columns.field(name))
-                    for name, given in values.items()
-                }
+                columns = {name: self._value(name, given, new) for name, given in values.items()}
                 made.append(pa.table(columns))
         if not made:
             return

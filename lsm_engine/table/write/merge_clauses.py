@@ -19,6 +19,7 @@ from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.merge.retracts import deleted_columns
 from lsm_engine.prune.expression import matches, refuse_triple, tree_of
 from lsm_engine.prune.where import AnyOf, Filter, Predicate
+from lsm_engine.schema.arrow_types import char_length
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
 from lsm_engine.table.read.scan_plan import ScanRequest
@@ -85,8 +86,18 @@ class Frame:
         cut = {name: side and side.filter(kept) for name, side in self.sides.items()}
         return Frame(cut[TARGET], cut[SOURCE])
 
+    def char_length(self, side: str | None, name: str, quoted: bool = True) -> int | None:  # noqa: FBT001, FBT002 -- as `column`
+        """Return n of a column that is CHAR(n), which the table's rows know; None of any other."""
+        rows, found = self._place(side, name, quoted=quoted)
+        return char_length(rows.schema.field(found))
+
     def column(self, side: str | None, name: str, quoted: bool = True) -> pa.ChunkedArray:  # noqa: FBT001, FBT002 -- as `Resolve`
         """Return a column of one side, or of the only side that has it; InvalidInputError."""
+        rows, found = self._place(side, name, quoted=quoted)
+        return rows.column(found)
+
+    def _place(self, side: str | None, name: str, *, quoted: bool) -> tuple[pa.Table, str]:
+        """Return the rows that have a column, and its name there."""
         if side is not None:
             chosen = SIDES.get(side.lower())
             if chosen is None:
@@ -97,9 +108,9 @@ class Frame:
             found = _name_in(rows, name, quoted=quoted)
             if found is None:
                 raise _unknown(f"{side}.{name}", f"there are {', '.join(rows.column_names)}")
-            return rows.column(found)
+            return rows, found
         held = [
-            rows.column(found)
+            (rows, found)
             for rows in self.sides.values()
             if rows is not None and (found := _name_in(rows, name, quoted=quoted)) is not None
         ]
@@ -116,12 +127,14 @@ class Frame:
         there = {side: rows for side, rows in self.sides.items() if rows is not None}
         held = Counter(name for rows in there.values() for name in rows.column_names)
         columns: dict[str, pa.ChunkedArray] = {}
+        fields: dict[str, pa.Field] = {}
         for side, rows in there.items():
-            for name in rows.column_names:
-                columns[f"{side}.{name}"] = rows.column(name)
-                if held[name] == 1:
-                    columns.setdefault(name, rows.column(name))
-        return pa.table(columns)
+            for field, values in zip(rows.schema, rows.columns, strict=True):
+                names = (f"{side}.{field.name}", field.name)
+                for name in names[: 2 if held[field.name] == 1 else 1]:
+                    columns.setdefault(name, values)
+                    fields.setdefault(name, field.with_name(name))
+        return pa.Table.from_arrays([*columns.values()], schema=pa.schema([*fields.values()]))
 
 
 def values_needed(
@@ -160,7 +173,7 @@ def rows_needed(clauses: Sequence[Clause] | None, schema: TableSchema) -> ScanRe
         return ScanRequest(is_batch=False)
     needed = values_needed(None, clauses, schema, ()) | {*schema.primary_keys}
     columns = tuple(name for name in schema.names if name in needed)
-    where = [_kept(clause.condition, schema.arrow) for clause in clauses]
+    where = [_kept(clause.condition, schema.compared) for clause in clauses]
     if any(part is None for part in where):
         return ScanRequest(is_batch=False, columns=columns)
     either = AnyOf(parts=tuple(part for part in where if part is not None))
@@ -211,7 +224,7 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
         value = (
             condition.of(frame)
             if isinstance(condition, Computed)
-            else _sql_value(condition).of(frame.column, frame.count)
+            else _sql_value(condition).of(frame.column, frame.count, frame.char_length)
         )
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise InvalidInputError(
@@ -232,7 +245,7 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
     """Return what a column is set to, in the column's type; InvalidInputError names the column."""
     try:
         if isinstance(given, str):
-            value = _sql_value(given).of(frame.column, frame.count)
+            value = _sql_value(given).of(frame.column, frame.count, frame.char_length)
         elif isinstance(given, pc.Expression):
             value = _projected(given, frame.flat())
         elif isinstance(given, Computed):

@@ -22,7 +22,7 @@ from lsm_engine.prune.expression import tree_of
 from lsm_engine.prune.partition import partition_predicate
 from lsm_engine.prune.predicate import TRUE, Predicate
 from lsm_engine.prune.where import Filter
-from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.arrow_types import compared_schema
 from lsm_engine.schema.types import DataField
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
@@ -40,7 +40,7 @@ def overwrite(
 ) -> WriteResult | None:
     """Replace partitions, or the whole table, by rows; None if nothing was there and none came."""
     schema = session.schema
-    fields = schema.select(schema.partition_keys)
+    fields = schema.select_read(schema.partition_keys)
     scope: OverwriteScope | None = None
     whole = StaticPartitions(predicate=TRUE, fields=fields)
     if partition is not None:
@@ -74,7 +74,7 @@ def overwrite(
 def _predicate(partition: Mapping[str, object] | Filter, fields: Sequence[DataField]) -> Predicate:
     if isinstance(partition, Mapping):
         return partition_predicate(partition, fields)
-    return tree_of(partition, arrow_schema(fields))
+    return tree_of(partition, compared_schema(fields))
 
 
 def _needs_whole(session: TableSession) -> InvalidInputError:

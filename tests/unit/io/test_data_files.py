@@ -76,7 +76,7 @@ EVERY_ROWS = {
     "d18": [Decimal("-1.234"), Decimal("999999999999999.999"), None],
     "d38": [Decimal("-1.0000000001"), None, Decimal("9999999999999999999999999999.0000000000")],
     "str": ["", "ünï", None],
-    "char": ["abc", None, "x"],
+    "char": ["abc", None, "x  "],
     "bin": [b"\x00\xff", b"", None],
     "date": [dt.date(1, 1, 1), None, dt.date(9999, 12, 31)],
     "time": [dt.time(1, 2, 3, 4000), None, dt.time(0)],
