@@ -1,5 +1,8 @@
 """Make a session know the format, its settings, where its tables are by name, and the procedures."""
 
+import os
+import sys
+
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -7,7 +10,7 @@ from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.catalog.locations import absolute_warehouse
 from lsm_engine.spark.datasource import ClusterSource, LsmSource
 from lsm_engine.spark.procedures import register_procedures
-from lsm_engine.spark.session import engine_settings
+from lsm_engine.spark.session import engine_settings, is_classic
 from lsm_engine.spark.shared_storage import runs_elsewhere
 from lsm_engine.spark.source_storage import (
     CATALOG_SETTING,
@@ -15,6 +18,8 @@ from lsm_engine.spark.source_storage import (
     mask_options,
     session_storage,
 )
+
+_NAMED_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def register(
@@ -31,6 +36,7 @@ def register(
     for key, value in engine_settings().items():
         spark.conf.set(key, value)
     mask_options(spark)
+    _use_this_python(spark)
     source: type[LsmSource] = ClusterSource if runs_elsewhere(spark) else LsmSource
     storage = session_storage(spark)
     if storage:  # Spark's workers know nothing of the session: the class brings them along
@@ -52,3 +58,15 @@ def register(
     if catalog is not None:
         spark.conf.set(CATALOG_SETTING, catalog)
     register_procedures(spark)
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Have workers of this machine run this interpreter, unless somebody has named another one.
+
+    Spark takes the first python3 of PATH, which is another where an environment is not activated: it has neither
+    this package nor the same libraries.
+    """
+    if not is_classic(spark) or runs_elsewhere(spark) or "PYSPARK_PYTHON" in os.environ:
+        return
+    if not any(spark.conf.get(key, None) for key in _NAMED_PYTHON):
+        spark.sparkContext.pythonExec = sys.executable

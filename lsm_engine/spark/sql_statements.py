@@ -37,7 +37,7 @@ from lsm_engine.spark.insert_sql import insert_statement
 from lsm_engine.spark.merge_sql import delete_statement, merge_statement, update_statement
 from lsm_engine.spark.procedures import call_statement
 from lsm_engine.spark.session_tables import SessionTables, spark_parts
-from lsm_engine.spark.statement import Statement, quoted, with_parameters, with_products
+from lsm_engine.spark.statement import Statement, quoted, with_ctes, with_parameters, with_products
 from lsm_engine.spark.table_references import NAMES, dotted, is_relation, sampled, travel
 from lsm_engine.table.table import Table
 
@@ -149,7 +149,9 @@ class _Session:
         if target.located is None:
             self._tables.mount(target.name)
         evolves = statement.first_words == ("MERGE", "WITH")
-        clauses = Statement.of("" if statement.done else self._with_views(statement.rest()))
+        clauses = Statement.of(
+            "" if statement.done else self._with_views(with_ctes(statement.rest(), self._ctes))
+        )
         assert clauses is not None
         if verb == "MERGE":
             result = merge_statement(table, clauses, self.query, evolves=evolves)

@@ -105,6 +105,29 @@ def with_products(text: str) -> str:
     return replaced(text, products)
 
 
+def with_ctes(text: str, ctes: str) -> str:
+    """Return clauses whose subqueries know the names of WITH …, which stands before the whole statement."""
+    statement = Statement.of(text) if ctes else None
+    pieces: list[tuple[int, int, str]] = []
+    depth, known_from = 0, 0  # within a subquery that knows them, others do too
+    for index, token in enumerate([] if statement is None else statement.tokens):
+        assert statement is not None
+        statement.at = index
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        known_from = 0 if depth < known_from else known_from
+        follows = index > 0 and statement.tokens[index - 1].token_type is TokenType.L_PAREN
+        if known_from or not follows:
+            continue
+        if statement.word() == "SELECT":
+            pieces.append((token.start, token.start, ctes))
+        elif statement.word() == "WITH":
+            pieces.append((token.start, token.end + 1, f"{ctes.rstrip()},"))
+        else:
+            continue
+        known_from = depth
+    return replaced(text, pieces)
+
+
 def replaced(text: str, pieces: Sequence[tuple[int, int, str]]) -> str:
     """Return a text with others in the place of stretches of it, given by their start and end, in order."""
     for start, end, piece in reversed(pieces):

@@ -1,5 +1,6 @@
 """What a name in a statement means: Spark's catalog is asked, and nothing but the table that is named is changed."""
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -198,7 +199,9 @@ def test_a_name_in_spark_for_one_location_with_the_columns_of_another_is_not_wri
     assert run("SELECT * FROM shop.base") == run("SELECT * FROM shop.target") == []
 
 
-def test_names_are_of_the_current_database_and_catalog(run, spark):
+def test_names_are_of_the_current_database_and_catalog(run, spark, tmp_path):
+    # Derby writes its log to the working directory otherwise.
+    spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     spark.conf.set(
         "spark.sql.catalog.other",
         "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
@@ -375,6 +378,18 @@ def test_a_python_of_executors_without_the_package_is_named_with_the_remedy(
         sql(session, "SELECT 1")
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_workers_of_this_machine_run_this_python_unless_another_is_named(spark, monkeypatch, named):
+    """Without an activated environment Spark ran the first python3 of PATH, which had no package."""
+    if named:
+        monkeypatch.setenv("PYSPARK_PYTHON", "python-of-the-user")
+    else:
+        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    register(spark)
+    assert spark.sparkContext.pythonExec == ("python3" if named else sys.executable)
+
+
 WORDS = """
 CREATE TABLE shop.k (id BIGINT, `end` INT, day INT, hour INT, ts TIMESTAMP, arr ARRAY<INT>, st STRUCT<day: INT>)
 USING lsm TBLPROPERTIES ('primary-key' = 'id')
@@ -408,6 +423,12 @@ def test_ctes_stand_before_writes(run):
     run(WORDS)
     run("WITH s AS (SELECT 7L AS id), u AS (SELECT id + 1 AS id FROM s) INSERT INTO shop.k (id) SELECT id FROM s UNION ALL SELECT id FROM u")  # fmt: skip
     run("WITH s AS (SELECT 9L AS id) INSERT INTO shop.k (id) WITH u AS (SELECT id FROM s) SELECT id FROM u")  # fmt: skip
+    run("WITH c AS (SELECT 7L AS id), d AS (SELECT 7 AS n) MERGE INTO shop.k t USING c ON t.id = c.id "
+        "WHEN MATCHED AND t.id IN (SELECT id FROM c WHERE id IN (SELECT n FROM d)) "
+        "THEN UPDATE SET day = (WITH e AS (SELECT n + 4 AS n FROM d) SELECT max(n) FROM e)")  # fmt: skip
+    assert run("SELECT day FROM shop.k WHERE id = 7") == [(11,)]
+    run("WITH d AS (SELECT 7 AS n) UPDATE shop.k SET day = 12 WHERE id IN (SELECT n FROM d)")
+    assert run("SELECT day FROM shop.k WHERE id = 7") == [(12,)]
     done = run("WITH c AS (SELECT 7L AS id) MERGE INTO shop.k t USING c ON t.id = c.id WHEN MATCHED THEN UPDATE SET day = 3")  # fmt: skip
     assert done == [(3, 0, 1, 0)]
     assert run("SELECT id, day FROM shop.k ORDER BY id") == [(7, 3), (8, None), (9, None)]
