@@ -29,6 +29,7 @@ from lsm_engine.io.paths import METADATA_DIRECTORIES
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.declared_lengths import padded_values
 from lsm_engine.schema.mapping import conform
 from lsm_engine.table.find.row_locations import match_keys
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, is_text
@@ -176,8 +177,9 @@ class TraceSearch:
                 }
 
     def _as_declared(self, name: str, values: pa.ChunkedArray, path: str) -> pa.Array:
-        kind = arrow_type(self._session.schema.field(name).type)
-        return one_array(conform(values, kind, file_name=path, column=name))
+        (field,) = self._session.schema.select_read([name])
+        declared = conform(values, arrow_type(field.type), file_name=path, column=name)
+        return padded_values(field.type, one_array(declared))
 
     def _stored_name(self, name: str, there: set[str], path: str) -> str:
         """Return what a file calls a column: it may have been written under an older name."""

@@ -39,7 +39,7 @@ EDGES = {
     "DECIMAL(19, 0)": [Decimal(-9999999999999999999), Decimal(2**63)],
     "DECIMAL(38, 10)": [Decimal("-9999999999999999999999999999.9999999999"), Decimal("1E-10")],
     "STRING": ["", "\x00", "日本語 😀", "x" * 70_000, "trail  "],
-    "CHAR(5)": ["", "abc", "abc  ", "äöüßé"],
+    "CHAR(5)": ["     ", "abc  ", "a    ", "äöüßé"],
     "VARCHAR(20)": ["", " lead", "ünï"],
     "BYTES": [b"", b"\x00\xff" * 9, bytes(range(256))],
     "BINARY(3)": [b"\x00\x00\x00", b"\xff\xff\xff"],
