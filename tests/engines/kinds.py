@@ -99,7 +99,7 @@ KINDS = (
     _decimal(38, 10),
     Kind("string", "STRING", pa.string(), _TEXTS, ("aa", "zz")),
     Kind("same", "STRING", pa.string(), ("same",), ("", "samf")),
-    Kind("char", "CHAR(4)", pa.string(), ("abcd", "b", "b  x", "é"), ("ab",)),
+    Kind("char", "CHAR(4)", pa.string(), ("abcd", "b   ", "b  x", "é   "), ("ab  ",)),
     Kind("varchar", "VARCHAR(9)", pa.string(), ("", " ", "a", "a ", "abc", "é"), ("b",)),
     Kind("bytes", "BYTES", pa.binary(), _BYTES, (b"b",)),
     Kind("binary", "BINARY(4)", pa.binary(), (b"abcd", b"\0\0\0\0", b"\xff\xff\xff\xff"), (b"bcde",)),

@@ -406,7 +406,7 @@ def test_values_without_times_are_not_looked_at_one_by_one(monkeypatch):
 
 NESTED_LENGTHS = {
     "a": ("ARRAY<VARCHAR(3)>", ["abc", None, "éßü"], ["abcd"]),
-    "m": ("MAP<CHAR(2), VARBINARY(2)>", {"k": b"xy"}, {"k": b"xyz"}),
+    "m": ("MAP<CHAR(2), VARBINARY(2)>", {"kk": b"xy"}, {"kk": b"xyz"}),
     "r": ("ROW<b VARCHAR(3), c ROW<d CHAR(1)>>", {"b": "abc", "c": {"d": "x"}}, {"c": {"d": "xy"}}),
     "deep": ("ARRAY<ROW<e ARRAY<BINARY(2)>>>", [{"e": [b"xy"]}, None], [{"e": [b"x", b"xyz"]}]),
 }
