@@ -33,7 +33,7 @@ def test_values_take_the_types_of_their_columns(run):
     run(ROW)
     run("INSERT INTO shop.types (ID, Vc) SELECT 2, NULL")
     rows = run("SELECT * FROM shop.types ORDER BY id")
-    assert rows[0][:5] == (1, "ab", "abc", Decimal("1.5000000000"), datetime.datetime.fromisoformat("2024-01-01T10:00:00.123456"))  # fmt: skip
+    assert rows[0][:5] == (1, "ab   ", "abc", Decimal("1.5000000000"), datetime.datetime.fromisoformat("2024-01-01T10:00:00.123456"))  # fmt: skip
     assert rows[0][6:9] == ([(1, "x"), None], {"k": 1.0, "n": None}, (1, [1.5, None]))
     assert rows[0][10:13] == (1.5, 2.0, 3)
     assert rows[1][1:14] == (None,) * 13
