@@ -19,7 +19,13 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.option import Option
 from lsm_engine.base.table_options import TableOptions, given_options
-from lsm_engine.schema.arrow_types import FieldIds, require_own_ids, type_from_arrow, with_ids
+from lsm_engine.schema.arrow_types import (
+    FieldIds,
+    default_of,
+    require_own_ids,
+    type_from_arrow,
+    with_ids,
+)
 from lsm_engine.schema.changes import (
     AddColumn,
     ChangeType,
@@ -48,7 +54,6 @@ from lsm_engine.schema.column_path import (
     single_name,
     with_name,
 )
-from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.evolution import check_cast, keeps_order, may_lose_values
 from lsm_engine.schema.given_columns import given_type
 from lsm_engine.schema.table_schema import TableSchema

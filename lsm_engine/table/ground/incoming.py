@@ -17,9 +17,8 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
-from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.arrow_types import arrow_type, default_of
 from lsm_engine.schema.declared_lengths import short_count, stored_values
-from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.plain_types import decoded
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField, ScalarType, type_text
