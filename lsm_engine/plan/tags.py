@@ -7,6 +7,21 @@ from datetime import UTC, datetime, timedelta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 
+READ_PREFIX = "batch-read-"
+"""How the names of tags begin that reads make."""
+_LOCK_PREFIXES = (
+    *("forgetting-", "forwarding-", "renaming-", "replacing-", "restoring-", "rolling-back-"),
+    *("tagging-", READ_PREFIX),
+)
+
+
+def is_lock(name: str) -> bool:
+    """Whether a tag is one that an operation makes for as long as it runs, by its name.
+
+    Nothing rests on such a tag of another: its maker may be about to give up, as the snapshot has expired.
+    """
+    return name.startswith(_LOCK_PREFIXES)
+
 
 def expired_tags(tags: Iterable[Tag], *, local_now: datetime) -> tuple[Tag, ...]:
     """Return the tags whose lifetime is over, by name; tags without a lifetime or birthday stay.

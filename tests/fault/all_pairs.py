@@ -2,6 +2,7 @@
 
     python -m tests.fault.all_pairs                      # all pairs, each kind of table, both stores
     python -m tests.fault.all_pairs --triples            # two others run, one after the other
+    python -m tests.fault.all_pairs --kills              # the one that was stopped is killed before a later call
     python -m tests.fault.all_pairs --kinds plain --ours 'rename a branch' --theirs 'commit on a branch'
 
 A schedule is right if what readers see in the end is what some order of the operations that were acknowledged
@@ -25,6 +26,7 @@ from itertools import count, product
 from typing import Any
 
 from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, LsmError
+from lsm_engine.plan.tags import is_lock
 from lsm_engine.table.table import Table
 from tests.fault.conftest import decoded_once
 from tests.fault.pair_operations import (
@@ -57,8 +59,6 @@ from tests.fault.test_two_preemptions import Turns
 from tests.model.world import on_one_thread
 
 TOUCHED_BRANCHES = frozenset({"side", "new"})
-HOLDERS = ("forwarding-", "replacing-", "restoring-", "rolling-back-")
-"""Tags that an operation makes for itself."""
 State = dict[str, Any]
 
 
@@ -235,6 +235,61 @@ def _meeting(
     return [at for at, call in enumerate(calls, 1) if every_call or footprint.meets(call)]
 
 
+# --- a stop, and a kill ---------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """In the place of a call before which the process was killed."""
+
+
+class KilledAnswer(CommitUnknownError):
+    """The answer of an operation that was killed: nobody knows whether it counts."""
+
+
+def killed(combination: Combination, *, every_call: bool = False) -> Iterator[Schedule]:
+    """Yield the schedules in which ours is stopped, the others run, and ours is killed before it changes anything more.
+
+    It is killed before each later call that changes something, too.
+    """
+    del every_call
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    theirs = Footprint()
+    for operation in combination.theirs:
+        for call in calls_of(combination.store, combination.kind, operation):
+            theirs.add(call)
+    meeting = [at for at, call in enumerate(calls, 1) if theirs.meets(call)]
+    changing = [at for at, call in enumerate(calls, 1) if call.verb not in UNCHANGING]
+    for at in meeting:
+        for last in changing:
+            if last >= at:
+                yield _killed(combination, at, last)
+
+
+def _killed(combination: Combination, at: int, last: int) -> Schedule:
+    disk = prepared(combination.store, combination.kind)
+    answers: list[Any] = []
+    number = 0
+
+    def on_call(_: StorageCall) -> None:
+        nonlocal number
+        number += 1
+        if number == at:
+            monotonic.pause()
+            for place, operation in enumerate(combination.theirs):
+                process = disk.process(actor_of_theirs(place))
+                answers.append(attempted(operation, process))
+            monotonic.pause()
+        if number >= last:
+            raise Killed
+
+    try:
+        ours = attempted(combination.ours, disk.process(OURS, on_call), knows_newest=True)
+    except Killed:
+        ours = KilledAnswer("killed")
+    call = calls_of(combination.store, combination.kind, combination.ours)[at - 1]
+    return Schedule(combination, at, 1, call, ours, tuple(answers), disk, last)
+
+
 # --- what readers see -----------------------------------------------------------------------------
 
 
@@ -281,7 +336,7 @@ def _observed_line(references: References, table: Table, name: str) -> State:
         rows = references.rows(file, read, newest=True) if file else ()
         state[f"rows of {name}"] = rows
     for tag in line.tags():
-        if not tag.name.startswith(HOLDERS):
+        if not is_lock(tag.name):
             file = paths.tag_file(tag.name)
             rows = references.rows(file, lambda name=tag.name: line.scan(tag=name).to_arrow())
             state[f"tag {tag.name} of {name}"] = (rows, tag.retained_millis)
@@ -394,10 +449,15 @@ def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
     """Return whether each name is as some order has it, where an operation changes them one by one."""
     steps = [(done.combination.ours, done.ours)]
     steps += zip(done.combination.theirs, done.theirs, strict=True)
-    if not any(OPERATIONS[name].is_stepwise for name, _ in steps):
+    stepwise = [
+        answer
+        for name, answer in steps
+        if OPERATIONS[name].is_stepwise or isinstance(answer, KilledAnswer)
+    ]
+    if not stepwise:
         return False
     known = list(expected)
-    if any(OPERATIONS[name].is_stepwise and isinstance(answer, LsmError) for name, answer in steps):
+    if any(isinstance(answer, LsmError) for answer in stepwise):
         succeeding = Schedule(
             **{**vars(done), "ours": None, "theirs": (None,) * len(done.theirs)}
         )  # who gave up had changed some names
@@ -590,6 +650,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", nargs="*", choices=list(choices), default=list(choices), metavar=name.upper())  # fmt: skip
     parser.add_argument("--triples", action="store_true", help="two others run, not one")
     parser.add_argument("--two-stops", action="store_true", help="both of a pair are stopped once")
+    parser.add_argument("--kills", action="store_true", help="ours is killed after it was stopped")
     parser.add_argument(
         "--every-call", action="store_true", help="run also what must give the same"
     )
@@ -613,7 +674,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures = campaign(
             every[asked.first :: asked.sample],
             report,
-            run=twofold if asked.two_stops else schedules,
+            run=killed if asked.kills else twofold if asked.two_stops else schedules,
             every_call=asked.every_call,
             until=time.monotonic() + asked.seconds,
         )

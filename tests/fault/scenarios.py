@@ -7,6 +7,7 @@ from typing import Any
 
 from lsm_engine.base.errors import AlreadyExistsError, LsmError, NotFoundError
 from lsm_engine.io.file_io import FileIO
+from lsm_engine.plan.tags import is_lock
 from lsm_engine.schema.changes import RemoveOption, SetOption
 from lsm_engine.table.table import Table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
@@ -380,9 +381,7 @@ def view(storage: FileIO) -> View:
         tag.name: read(table, SHAPE, tag=tag.name)
         for tag in table.tags()
         # Who was killed while a tag moved, or a state came back, leaves another for an hour.
-        if not tag.name.startswith(
-            ("forgetting-", "forwarding-", "replacing-", "restoring-", "rolling-back-")
-        )
+        if not is_lock(tag.name)
     }
     branches = {name: read(table.branch(name), SHAPE) for name in table.branches()}
     return View(read(table, SHAPE), snapshots, tags, branches)

@@ -3,12 +3,12 @@
 The sample is the same each time: every so many of the pairs, over all stores and kinds of tables.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.fault import all_pairs
-from tests.fault.all_pairs import Combination, Schedule, campaign, pairs, schedules
+from tests.fault.all_pairs import Combination, Schedule, campaign, killed, pairs, schedules
 from tests.fault.pair_operations import KINDS, OPERATIONS, STORES
 from tests.fault.paused_lakes import lake_doubles
 from tests.fault.paused_stores import object_doubles
@@ -33,14 +33,16 @@ def sampled(every: list[Combination], number: int) -> list[Combination]:
     return settled[len(settled) // number // 2 :: len(settled) // number]
 
 
-def failed(combinations: list[Combination]) -> list[str]:
+def failed(
+    combinations: list[Combination], run: Callable[..., Iterator[Schedule]] = schedules
+) -> list[str]:
     """Return what is wrong after the schedules of some combinations."""
     wrong: list[str] = []
 
     def report(done: Schedule, problem: str, reason: str) -> None:
         wrong.append(f"{problem}: {done.combination} at {done.at} {done.call}: {reason}")
 
-    figures = campaign(combinations, report)
+    figures = campaign(combinations, report, run=run)
     assert figures.schedules > len(combinations)
     return wrong
 
@@ -81,3 +83,25 @@ def test_a_tag_without_its_look_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     wrong = failed([Combination("memory", "plain", "tag the oldest", ("expire",))])
     assert any(each.startswith(all_pairs.UNREADABLE) for each in wrong)
     assert any(each.startswith(all_pairs.LATER) for each in wrong)
+
+
+def test_a_tag_of_a_time_does_not_pass_over_one_that_is_renamed() -> None:
+    pair = "tag what a tag holds", ("rename a tag that holds",)
+    assert not failed([Combination("memory", "plain", *pair)])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("tag the oldest", "expire"),
+        ("tag what a tag holds", "delete a tag that holds"),
+        ("rename a tag that holds", "delete a tag that holds"),
+    ],
+)
+def test_a_kill_leaves_no_tag_of_what_another_has_deleted(ours: str, theirs: str) -> None:
+    assert not failed([Combination("memory", "plain", ours, (theirs,))], killed)
+
+
+@pytest.mark.parametrize("ours", ["tag the oldest", "rename a tag that holds"])
+def test_what_is_being_tagged_is_forgotten_or_forget_says_that_it_is_not(ours: str) -> None:
+    assert not failed([Combination("memory", "plain", ours, ("forget",))])

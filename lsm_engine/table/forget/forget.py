@@ -21,7 +21,9 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.base.units import counted
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.retention import Retention
+from lsm_engine.plan.tags import READ_PREFIX, is_lock
 from lsm_engine.table.forget.forget_plan import (
     ForgetPlan,
     ForgetScope,
@@ -149,6 +151,7 @@ def _forget_in_line(
     holds = findings.touch(line)
     latest = line.snapshots.latest()
     files = KeyFiles(keys)
+    _refuse_locked(line, findings)
     with ExitStack() as locks:
         if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
             latest, files = rewrite_head(line, keys, files)
@@ -156,17 +159,52 @@ def _forget_in_line(
             if latest is not None:
                 _keep(line, latest, locks)
                 files = files.named_by(line.live_entries(latest))
-        for name in [tag.name for tag in line.tags.stable_listing()]:
+
+        def rewrite_tags() -> None:
             for _ in range(_RACES):
-                tag = line.tags.find(name)
-                if tag is None or findings.rewrite(line, tag.snapshot, "", is_tag=True) is None:
+                holding = _holding(line, findings)
+                if not holding:
                     break
-                if rewrite_tag(line, tag, keys, files, quiet, locks):
-                    break
-    if latest is None or not holds:
-        return
-    _expire_below(line, quiet, latest, scope)
+                for tag in holding:
+                    rewrite_tag(
+                        line, tag, keys, files, quiet, locks
+                    )  # or another has: looked at again
+            _refuse_locked(line, findings)
+
+        rewrite_tags()
+        if latest is None or not holds:
+            return
+        _expire_below(line, quiet, latest, scope)
+        # What others have tagged before EARLIEST moved; from now on nobody tags what is below it.
+        rewrite_tags()
     expire_changelogs.take_all(quiet, reason="keys were forgotten")
+
+
+def _holding(line: TableSession, findings: RootFindings) -> list[Tag]:
+    """Return the tags that hold a key, but lock tags."""
+    return [
+        tag
+        for tag in line.tags.stable_listing()
+        if not _is_locked(tag) and findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None
+    ]
+
+
+def _is_locked(tag: Tag) -> bool:
+    """Whether an operation holds files by a tag, and is about to name them: a tag of a read is rewritten."""
+    return is_lock(tag.name) and not tag.name.startswith(READ_PREFIX)
+
+
+def _refuse_locked(line: TableSession, findings: RootFindings) -> None:
+    """Raise CommitConflictError where others hold a key by a lock tag: written anew it would hold nothing for them."""
+    for tag in line.tags.stable_listing():
+        if _is_locked(tag) and findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
+            raise CommitConflictError(
+                f"tag {tag.name!r} holds a key for an operation that makes or moves a tag; run it again once that has "
+                "ended, or an hour after it was killed",
+                kind=ErrorKind.ROWS_CHANGED,
+                tag=tag.name,
+                branch=shown(line),
+            )
 
 
 def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:

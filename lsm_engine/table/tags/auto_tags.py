@@ -135,7 +135,7 @@ class AutoTags:
         """Create one tag; None if somebody else has, or the snapshot is deleted."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         try:
-            return tags.of(self._session, name, snapshot, lifetime, numeric=True)
+            return tags.named(self._session, name, snapshot, lifetime, numeric=True)
         except AlreadyExistsError:
             return None
         except NotFoundError:

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from lsm_engine.base.errors import LsmError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.tags import READ_PREFIX
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags import tag as tags
 
 log = logging.getLogger(__name__)
-READ_PREFIX = "batch-read-"
 
 
 BranchSnapshot = tuple[TableSession, Snapshot]

@@ -6,7 +6,7 @@ the trash.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -23,6 +23,7 @@ from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import KeptRoot, MetadataNames
 from lsm_engine.plan.live_snapshots import follows, rollback_target
 from lsm_engine.plan.named_manifests import lists_to_fetch, new_manifests
+from lsm_engine.plan.tags import is_lock
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
@@ -278,8 +279,12 @@ class Roots:
         """Yield tags as roots, but those named `besides`."""
         removed = set(besides)
         for tag in self._session.tags.stable_listing():
-            if tag.name not in removed:
-                yield self._tag_root(tag, buckets)
+            if tag.name in removed:
+                continue
+            # Whoever makes one of what has expired looks then, and gives up, or was killed before that.
+            with suppress(NotFoundError) if is_lock(tag.name) else nullcontext():
+                root = self._tag_root(tag, buckets)
+                yield root
 
     def _tag_root(self, tag: Tag, buckets: Buckets) -> KeptRoot:
         return KeptRoot(

@@ -25,7 +25,7 @@ from lsm_engine.plan import tags
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames, plan_tag_removal
 from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.plan.ownership import same_state
-from lsm_engine.plan.tags import same_tag
+from lsm_engine.plan.tags import is_lock, same_tag
 from lsm_engine.store.newest import newest_lately
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags.removal import carry_out
@@ -34,8 +34,6 @@ from lsm_engine.table.tags.roots import Roots
 log = logging.getLogger(__name__)
 
 AN_HOUR = 3_600_000
-LOCK_PREFIXES = ("forgetting-", "forwarding-", "replacing-", "restoring-", "rolling-back-")
-"""How the names of tags begin that an operation makes for as long as it runs."""
 _RACES = 10
 _ROOTS_READ = 3  # times that roots are read which expire meanwhile
 
@@ -55,10 +53,38 @@ def create(
         if snapshot_id is not None:
             raise InvalidInputError("name a snapshot or a time, not both", tag=name)
         snapshot, holder = first_at(session, from_millis)
-        return of(session, name, snapshot, lifetime, holder=holder)
-    known = newest_lately(session.file_io, session.paths) if snapshot_id is None else None
-    made = None if known is None else _of_newest(session, name, known, lifetime)
-    return made or of(session, name, snapshot_of(session, snapshot_id), lifetime)
+        return named(session, name, snapshot, lifetime, holder=holder)
+    if snapshot_id is None and session.file_io.facts.is_far:
+        # Whoever is stopped for long and then killed may leave a tag of a snapshot that has expired; a lock would cost
+        # two requests more.
+        known = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
+        tag = _of_newest(session, name, known, lifetime)
+        if tag is not None:
+            return tag
+    return named(session, name, snapshot_of(session, snapshot_id), lifetime)
+
+
+def named(
+    session: TableSession,
+    name: str,
+    snapshot: Snapshot,
+    lifetime: int | None,
+    *,
+    numeric: bool = False,
+    holder: Tag | None = None,
+) -> Tag:
+    """Name one snapshot, which a lock tag keeps until it is named: a tag is there only of what nobody deletes.
+
+    `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
+    have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
+    """
+    with locked(session, snapshot, "tagging-"):
+        # An expiry that moved EARLIEST before it could see the lock may be deleting the files.
+        if not _is_kept(session, snapshot, holder):
+            raise _expired(snapshot)
+        tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+    return tag
 
 
 def _of_newest(
@@ -84,28 +110,27 @@ def of(
     snapshot: Snapshot,
     lifetime: int | None,
     *,
-    numeric: bool = False,
     holder: Tag | None = None,
 ) -> Tag:
-    """Name one snapshot; `numeric` allows names that are numbers, as tags make themselves.
+    """Name one snapshot for as long as an operation runs: nothing rests on such a tag of another.
 
     `holder`: a tag that keeps the snapshot, which may have expired otherwise.
     """
-    tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
+    tag = session.tags.create(_made(session, name, snapshot, lifetime))
     # An expiry that moved the hint before it could see the tag may be deleting the tag's files.
-    if not (holder is not None and _is_unchanged(session, holder)) and is_expiring(
-        session, snapshot
-    ):
+    if not _is_kept(session, snapshot, holder):
         session.tags.delete(tag)
         raise _expired(snapshot)
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
 
 
-def _is_unchanged(session: TableSession, tag: Tag) -> bool:
-    """Whether a tag is there as it was read: then nobody deletes the files that it names."""
-    now = session.tags.find(tag.name)
-    return now is not None and now.content == tag.content
+def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> bool:
+    """Whether nobody deletes the files of a snapshot: its tag is there as it was read, or it has not expired."""
+    now = None if holder is None else session.tags.find(holder.name)
+    if now is not None and holder is not None and now.content == holder.content:
+        return True
+    return not is_expiring(session, snapshot)
 
 
 def replace(
@@ -193,9 +218,9 @@ def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[T
 
 
 def _unlock(session: TableSession, tag: Tag) -> None:
-    """Delete a lock tag; one that cannot be deleted stays for its hour."""
+    """Delete a lock tag, whose name no other has had; one that cannot be deleted stays for its hour."""
     try:
-        session.tags.delete(tag)
+        session.file_io.delete(session.paths.tag_file(tag.name))
     except (LsmError, OSError) as error:
         log.warning("tag %s stays until it expires: %s", tag.name, error)
 
@@ -203,7 +228,7 @@ def _unlock(session: TableSession, tag: Tag) -> None:
 def _has_other_tag(session: TableSession, tag: Tag) -> bool:
     """Whether a tag keeps the same state that is no lock tag: the maker of one may be about to give up."""
     return any(
-        same_state(other.snapshot, tag.snapshot) and not other.name.startswith(LOCK_PREFIXES)
+        same_state(other.snapshot, tag.snapshot) and not is_lock(other.name)
         for other in session.tags.list()
     )
 
@@ -232,11 +257,27 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
     """Rename a tag; None where others have changed, renamed or deleted it: then nothing is changed.
 
     The old name gets an id of this renaming first, and the new name the same: so who else renames that tag
-    can neither delete the old name nor the new one of this renaming without being seen.
+    can neither delete the old name nor the new one of this renaming without being seen. Meanwhile a tag of its own
+    keeps the files: a kill leaves no new name of what another has deleted.
     """
     own = session.tags.replace(old, changed(old, id=session.ids.new_id()))
     if own is None:
         return None
+    with locked(session, own.snapshot, "renaming-"):
+        there = session.tags.find(own.name)
+        if there is None or there.content != own.content:
+            return None  # whoever deleted it may not have seen the lock
+        stored = _given_new_name(session, old, own, taken, new_name)
+    if stored is None:
+        return None
+    session.notify(lambda listener: listener.untagged(session.name, old.name))
+    session.notify(lambda listener: listener.tagged(session.name, stored))
+    return stored
+
+
+def _given_new_name(
+    session: TableSession, old: Tag, own: Tag, taken: Tag | None, new_name: str
+) -> Tag | None:
     tag = changed(own, name=new_name)
     if taken is not None and taken == tag and old.id is not None and taken.id == old.id:
         # A renaming that was killed, or goes on, has made it.
@@ -249,8 +290,6 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
         # Whoever deleted the old name may have deleted the files, too, before the new one was made.
         session.tags.delete(stored)
         return None
-    session.notify(lambda listener: listener.untagged(session.name, old.name))
-    session.notify(lambda listener: listener.tagged(session.name, stored))
     return stored
 
 
@@ -359,21 +398,25 @@ def snapshot_of(session: TableSession, snapshot_id: int | None) -> Snapshot:
 
 
 def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
-    """Return the first snapshot at or after a time, and the tag that keeps it if it has expired.
+    """Return the first snapshot at or after a time, and a tag that keeps it, as it may have expired.
 
     Raises NotFoundError if there is none.
     """
-    known: list[tuple[Snapshot, Tag | None]] = [(one, None) for one in session.snapshots.all()]
-    there = {one.id for one, _ in known}
-    known += [(tag.snapshot, tag) for tag in session.tags.list() if tag.snapshot.id not in there]
-    later = [pair for pair in known if pair[0].time_millis >= millis]
+    snapshots = session.snapshots.all()
+    # A listing asked twice has a tag that is renamed meanwhile. Nothing rests on the lock tag of another.
+    tags_there = session.tags.stable_listing()
+    holders = [tag for tag in tags_there if not is_lock(tag.name)]
+    there = {snapshot.id for snapshot in snapshots}
+    known = [*snapshots, *(tag.snapshot for tag in holders if tag.snapshot.id not in there)]
+    later = [snapshot for snapshot in known if snapshot.time_millis >= millis]
     if not later:
         raise NotFoundError(
             "no snapshot was made at that time or after it",
             kind=ErrorKind.NO_SUCH_SNAPSHOT,
             from_millis=millis,
         )
-    return min(later, key=lambda pair: pair[0].id)
+    first = min(later, key=lambda snapshot: snapshot.id)
+    return first, next((tag for tag in holders if same_state(tag.snapshot, first)), None)
 
 
 def is_there(session: TableSession, snapshot: Snapshot) -> bool:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.tags.read_tag import READ_PREFIX
+from lsm_engine.plan.tags import READ_PREFIX
 
 OPTION = "scan.plan-auto-tag-for-read.time-retained"
 
