@@ -1,7 +1,7 @@
-"""Predicates as written → trees over the columns of a schema.
+"""Binding of predicates to the columns of a schema.
 
-Negations are carried down to the tests, where SQL's answer for null is known: what is left is true or
-not, and null counts as not. Values take the column's own type without rounding (`prune/literal.py`).
+A negation moves down to the comparisons, because null has a known result only in them. Rows for which the
+tree is null do not match. Literals take the column's type without rounding (`prune/literal.py`).
 """
 
 from collections.abc import Callable, Iterable
@@ -33,10 +33,10 @@ _WILDCARDS = frozenset("%_\\")
 def bind(
     predicate: where.Predicate, schema: pa.Schema, *, negated: bool = False
 ) -> bound.Predicate:
-    """Return the tree that is true for the rows of `schema` that a predicate (or its opposite) keeps.
+    """Return the tree of a predicate, or of its negation, over the columns of `schema`.
 
-    Raises InvalidInputError, naming the column, for columns that are not there and for values that
-    they are not compared with.
+    Raises InvalidInputError that names the column, for a column that `schema` lacks and for a literal of
+    a type that the column is not compared with.
     """
     match predicate:
         case where.AllOf() | where.AnyOf():
@@ -77,138 +77,149 @@ def bind(
 
 
 def any_of(parts: Iterable[bound.Predicate]) -> bound.Predicate:
-    """Return the disjunction of `parts`, of none: false."""
-    found = tuple(part for part in parts if part != _FALSE)
-    if bound.TRUE in found:
+    """Return the disjunction of `parts`; without parts it is false."""
+    disjuncts = tuple(part for part in parts if part != _FALSE)
+    if bound.TRUE in disjuncts:
         return bound.TRUE
-    return found[0] if len(found) == 1 else bound.Or(parts=found) if found else _FALSE
+    return (
+        disjuncts[0] if len(disjuncts) == 1 else bound.Or(parts=disjuncts) if disjuncts else _FALSE
+    )
 
 
 def compared(
     field: pa.Field, comparison: Comparison, value: object, *, negated: bool = False
 ) -> bound.Predicate:
-    """Return the tree of a column against a value that is not null."""
+    """Return the comparison of a column with a value that is not null."""
     kind = field.type
     if pa.types.is_floating(kind):
         return _compared_float(field, comparison, value, negated=negated)
-    wanted = comparison.inverse if negated else comparison
+    operator = comparison.inverse if negated else comparison
     length = char_length(field)
     if length is not None:
         text: str = same_kind(value, field.name, kind).as_py()
-        return _compared_char(field.name, wanted, text, length)
+        return _compared_char(field.name, operator, text, length)
     if not is_counted(kind):
         scalar = same_kind(value, field.name, kind)
-        return bound.Compare(column=field.name, comparison=wanted, value=scalar)
+        return bound.Compare(column=field.name, comparison=operator, value=scalar)
     place = place_of(value, field.name, kind)
     low, high = limits(kind)
-    if wanted in (Comparison.EQUAL, Comparison.NOT_EQUAL):
-        if not place.is_exact or not low <= place.at <= high:
-            return _FALSE if wanted is Comparison.EQUAL else bound.IsValid(column=field.name)
-    elif not low <= place.at <= high:
-        holds = (place.at > high) == (wanted in _BELOW)
+    if operator in (Comparison.EQUAL, Comparison.NOT_EQUAL):
+        if not place.is_exact or not low <= place.units <= high:
+            return _FALSE if operator is Comparison.EQUAL else bound.IsValid(column=field.name)
+    elif not low <= place.units <= high:
+        holds = (place.units > high) == (operator in _BELOW)
         return bound.IsValid(column=field.name) if holds else _FALSE
     elif not place.is_exact:
-        wanted = Comparison.LESS_EQUAL if wanted in _BELOW else Comparison.GREATER
-    return bound.Compare(column=field.name, comparison=wanted, value=counted(place.at, kind))
+        operator = Comparison.LESS_EQUAL if operator in _BELOW else Comparison.GREATER
+    return bound.Compare(column=field.name, comparison=operator, value=counted(place.units, kind))
 
 
-def _compared_char(column: str, wanted: Comparison, text: str, length: int) -> bound.Predicate:
+def _compared_char(column: str, operator: Comparison, text: str, length: int) -> bound.Predicate:
     """Blanks at the end of CHAR(n) and of the literal do not count: the shorter one has as many as it lacks."""
-    kept, rest = text[:length].ljust(length), text[length:]
-    blanks = " " * len(rest)
-    if rest != blanks:  # the literal lies between two that the column can hold
-        if wanted in (Comparison.EQUAL, Comparison.NOT_EQUAL):
-            return _FALSE if wanted is Comparison.EQUAL else bound.IsValid(column=column)
-        reaches = (blanks < rest) == (wanted in _BELOW)
-        pair = (Comparison.LESS, Comparison.LESS_EQUAL) if wanted in _BELOW else (Comparison.GREATER, Comparison.GREATER_EQUAL)  # fmt: skip
-        wanted = pair[reaches]
-    return bound.Compare(column=column, comparison=wanted, value=pa.scalar(kept))
+    stored, suffix = text[:length].ljust(length), text[length:]
+    blanks = " " * len(suffix)
+    if suffix != blanks:  # the literal lies between two that the column can hold
+        if operator in (Comparison.EQUAL, Comparison.NOT_EQUAL):
+            return _FALSE if operator is Comparison.EQUAL else bound.IsValid(column=column)
+        reaches = (blanks < suffix) == (operator in _BELOW)
+        pair = (Comparison.LESS, Comparison.LESS_EQUAL) if operator in _BELOW else (Comparison.GREATER, Comparison.GREATER_EQUAL)  # fmt: skip
+        operator = pair[reaches]
+    return bound.Compare(column=column, comparison=operator, value=pa.scalar(stored))
 
 
 def _compared_float(
     field: pa.Field, comparison: Comparison, value: object, *, negated: bool
 ) -> bound.Predicate:
-    """Numbers are compared as doubles. NaN compares false, and so its opposites are not exchanged."""
-    near, side = double_of(value, field.name, field.type)
-    wanted = comparison
+    """Return the comparison of a floating-point column, as doubles.
+
+    The negation stays a Not: NaN makes both a comparison and its inverse false.
+    """
+    double, side = double_of(value, field.name, field.type)
+    operator = comparison
     if side and comparison in (Comparison.EQUAL, Comparison.NOT_EQUAL):
         holds = (comparison is Comparison.NOT_EQUAL) != negated
         return bound.IsValid(column=field.name) if holds else _FALSE
     if side:
         reaches = (side > 0) == (comparison in _BELOW)
         pair = (Comparison.LESS, Comparison.LESS_EQUAL) if comparison in _BELOW else (Comparison.GREATER, Comparison.GREATER_EQUAL)  # fmt: skip
-        wanted = pair[reaches]
-    test = bound.Compare(column=field.name, comparison=wanted, value=pa.scalar(near, pa.float64()))
+        operator = pair[reaches]
+    test = bound.Compare(
+        column=field.name, comparison=operator, value=pa.scalar(double, pa.float64())
+    )
     return bound.Not(part=test) if negated else test
 
 
-def _among(given: where.Among, field: pa.Field, *, negated: bool) -> bound.Predicate:
-    ours = given.null_is is None
-    values = _values(given.values, field)
-    if not ours and pa.types.is_floating(field.type) and _has_nan(given.values):
+def _among(test: where.Among, field: pa.Field, *, negated: bool) -> bound.Predicate:
+    is_sql = test.null_is is None
+    values = _values(test.values, field)
+    if not is_sql and pa.types.is_floating(field.type) and _has_nan(test.values):
         # Arrow finds NaN in a set; SQL, where it equals nothing, does not.
         values = pa.concat_arrays([values, pa.array([float("nan")], values.type)])
-    found: bound.Predicate = bound.IsIn(
-        column=field.name, values=values, null_matches=given.null_is is True
+    predicate: bound.Predicate = bound.IsIn(
+        column=field.name, values=values, null_matches=test.null_is is True
     )
     if not negated:
-        return found
-    found = bound.Not(part=found)
+        return predicate
+    predicate = bound.Not(part=predicate)
     valid = bound.IsValid(column=field.name)
-    return bound.all_of([valid, found]) if ours else found
+    return bound.all_of([valid, predicate]) if is_sql else predicate
 
 
-def _values(given: object, field: pa.Field) -> pa.Array:
-    """The values of a set that the column can hold; no row equals the others."""
+def _values(literals: object, field: pa.Field) -> pa.Array:
+    """Return the values of a set that the column can hold. No row equals the other ones."""
     kind = field.type
-    values: pa.Array | None = given if isinstance(given, pa.Array) else _array(given)
+    values: pa.Array | None = literals if isinstance(literals, pa.Array) else _array(literals)
     if (
         values is not None
         and char_length(field) is None
         and (values.type == kind or _widens(values.type, kind))
     ):
-        found = values.cast(kind)
-        return found.filter(pc.equal(found, found)) if pa.types.is_floating(kind) else found
-    each = given.to_pylist() if isinstance(given, pa.Array) and not pa.types.is_temporal(given.type) else given  # fmt: skip
-    assert isinstance(each, Iterable)
-    held: list[pa.Scalar] = []
-    for value in each:
+        cast_values = values.cast(kind)
+        return (
+            cast_values.filter(pc.equal(cast_values, cast_values))
+            if pa.types.is_floating(kind)
+            else cast_values
+        )
+    python_values = literals.to_pylist() if isinstance(literals, pa.Array) and not pa.types.is_temporal(literals.type) else literals  # fmt: skip
+    assert isinstance(python_values, Iterable)
+    scalars: list[pa.Scalar] = []
+    for value in python_values:
         if pa.types.is_floating(kind):
-            near, side = double_of(value, field.name, kind)
-            scalar = pa.scalar(near, kind)
-            if not side and scalar.as_py() == near:
-                held.append(scalar)
+            double, side = double_of(value, field.name, kind)
+            scalar = pa.scalar(double, kind)
+            if not side and scalar.as_py() == double:
+                scalars.append(scalar)
         else:
             test = compared(field, Comparison.EQUAL, value)
             if isinstance(test, bound.Compare):
-                held.append(test.value)
-    return pa.array(held, kind)
+                scalars.append(test.value)
+    return pa.array(scalars, kind)
 
 
-def _has_nan(given: object) -> bool:
-    values = given if isinstance(given, pa.Array) else _array(given)
+def _has_nan(literals: object) -> bool:
+    values = literals if isinstance(literals, pa.Array) else _array(literals)
     assert values is not None, "numbers of one type"
     return bool(pc.any(pc.is_nan(values)).as_py())
 
 
-def _array(given: object) -> pa.Array | None:
+def _array(literals: object) -> pa.Array | None:
     try:
-        return pa.array(given)
-    except (pa.ArrowException, OverflowError):
+        return pa.array(literals)
+    except (pa.ArrowException, OverflowError):  # of several types: each value is coerced by itself
         return None
 
 
-def _widens(given: pa.DataType, kind: pa.DataType) -> bool:
-    of = pa.types
-    if of.is_integer(given) and of.is_integer(kind):
-        low, high = limits(given)
+def _widens(source: pa.DataType, kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_integer(source) and types.is_integer(kind):
+        low, high = limits(source)
         least, most = limits(kind)
         return bool(least <= low and high <= most)
-    return bool(of.is_large_string(given) and of.is_string(kind))
+    return bool(types.is_large_string(source) and types.is_string(kind))
 
 
 def _text(
-    given: where.Prefix | where.LikePattern, field: pa.Field, *, negated: bool
+    test: where.Prefix | where.LikePattern, field: pa.Field, *, negated: bool
 ) -> bound.Predicate:
     if not pa.types.is_string(field.type):
         raise InvalidInputError(
@@ -216,33 +227,35 @@ def _text(
             kind=ErrorKind.INVALID_FILTER,
             column=field.name,
         )
-    found: bound.Predicate
-    if isinstance(given, where.Prefix):
-        found = bound.StartsWith(column=field.name, prefix=given.text)
-    elif not _WILDCARDS & set(given.pattern):
-        plain = field.remove_metadata()  # of a pattern every blank counts
-        return compared(plain, Comparison.EQUAL, given.pattern, negated=negated)
-    elif given.pattern.endswith("%") and not _WILDCARDS & set(given.pattern[:-1]):
-        found = bound.StartsWith(column=field.name, prefix=given.pattern[:-1])
+    predicate: bound.Predicate
+    if isinstance(test, where.Prefix):
+        predicate = bound.StartsWith(column=field.name, prefix=test.text)
+    elif not _WILDCARDS & set(test.pattern):
+        unpadded = field.remove_metadata()  # of a pattern every blank counts
+        return compared(unpadded, Comparison.EQUAL, test.pattern, negated=negated)
+    elif test.pattern.endswith("%") and not _WILDCARDS & set(test.pattern[:-1]):
+        predicate = bound.StartsWith(column=field.name, prefix=test.pattern[:-1])
     else:
-        like = pc.match_like(pc.field(field.name), given.pattern)
-        found = bound.Opaque(columns=(field.name,), expression=like)
-    return bound.Not(part=found) if negated else found
+        like = pc.match_like(pc.field(field.name), test.pattern)
+        predicate = bound.Opaque(columns=(field.name,), expression=like)
+    return bound.Not(part=predicate) if negated else predicate
 
 
-def _columns(given: where.ColumnTest, schema: pa.Schema, *, negated: bool) -> bound.Predicate:
-    one, other = _field(given.column, schema), _field(given.other, schema)
-    build = COMPUTE[given.comparison]
+def _columns(test: where.ColumnTest, schema: pa.Schema, *, negated: bool) -> bound.Predicate:
+    left_field, right_field = _field(test.column, schema), _field(test.other_column, schema)
+    build = COMPUTE[test.comparison]
     try:
-        build(pa.array([], one.type), pa.array([], other.type))
+        build(pa.array([], left_field.type), pa.array([], right_field.type))
     except pa.ArrowException as cause:
-        raise unfit(where.col(other.name), one.name, one.type) from cause
-    lengths = char_length(one), char_length(other)
-    left, right = (_as_long(pc.field(each.name), lengths) for each in (one, other))
-    found: bound.Predicate = bound.Opaque(
-        columns=(one.name, other.name), expression=build(left, right)
+        raise unfit(where.col(right_field.name), left_field.name, left_field.type) from cause
+    lengths = char_length(left_field), char_length(right_field)
+    left_operand, right_operand = (
+        _as_long(pc.field(field.name), lengths) for field in (left_field, right_field)
     )
-    return bound.Not(part=found) if negated else found
+    predicate: bound.Predicate = bound.Opaque(
+        columns=(left_field.name, right_field.name), expression=build(left_operand, right_operand)
+    )
+    return bound.Not(part=predicate) if negated else predicate
 
 
 def _as_long(column: pc.Expression, lengths: tuple[int | None, int | None]) -> pc.Expression:
@@ -265,8 +278,8 @@ COMPUTE: dict[Comparison, Callable[..., pc.Expression]] = {
 def _field(name: str, schema: pa.Schema) -> pa.Field:
     if name in schema.names:
         return schema.field(name)
-    near = nearest(name, schema.names)
-    hint = f"; did you mean {near!r}?" if near else "; text is written in single quotes"
+    suggestion = nearest(name, schema.names)
+    hint = f"; did you mean {suggestion!r}?" if suggestion else "; text is written in single quotes"
     column, *fields = name.split(".")
     if fields and column in schema.names:
         parts = ", ".join(map(repr, (column, *fields)))

@@ -1,4 +1,4 @@
-"""Equality on every bucket key → the only buckets that can hold a match."""
+"""Bucket pruning: the buckets that may hold a match, by equality on every bucket key."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -44,35 +44,35 @@ def candidate_buckets(
 def candidate_values(
     predicate: Predicate, fields: Sequence[DataField], most: int = _KEYS_TRIED_MAX
 ) -> list[pa.Array] | None:
-    """Return values of columns, a row for each combination that a match may have; None if any may be.
+    """Return the combinations of values that a match may have, one array per column; None if unknown.
 
-    Only equalities and sets count, one for every column. None too where there are more than `most`.
+    Every column needs an equality or a set. The result is None too for more than `most` combinations.
     """
-    wanted: list[pa.Array] = []
+    columns: list[pa.Array] = []
     combinations = 1
     for field in fields:
         values = _values_of(predicate, field.name, arrow_type(field.type))
         if values is None:
             return None
-        wanted.append(values)
+        columns.append(values)
         combinations *= len(values)
     if not fields or combinations > most:
         return None
-    rows = list(product(*(range(len(values)) for values in wanted)))
+    rows = list(product(*(range(len(values)) for values in columns)))
     return [
         values.take(pa.array([row[position] for row in rows], pa.int64()))
-        for position, values in enumerate(wanted)
+        for position, values in enumerate(columns)
     ]
 
 
 def _values_of(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:
-    """The values of `column` that a match must have one of, as its own type; None: any value."""
-    found: pa.Array | None = None
+    """Return the values of `column` that a match may have, in the column's type; None: any value."""
+    narrowest: pa.Array | None = None
     for part in conjuncts_of(predicate):
         values = _values_in(part, column, kind)
-        if values is not None and (found is None or len(values) < len(found)):
-            found = values
-    return found
+        if values is not None and (narrowest is None or len(values) < len(narrowest)):
+            narrowest = values
+    return narrowest
 
 
 def _values_in(part: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:
@@ -97,38 +97,38 @@ def _as_stored(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return None
     try:
         stored: pa.Array = values.cast(kind)
-    except pa.ArrowException:  # too large, or finer than the column: leave it to the filter
+    except pa.ArrowException:  # too large, or finer than the column: the filter decides
         return None
     if not pa.types.is_floating(kind):
         return pc.unique(stored)
-    if pc.any(pc.is_nan(stored)).as_py():  # many bit patterns, hence many buckets
+    if pc.any(pc.is_nan(stored)).as_py():  # NaN has many bit patterns, hence many buckets
         return None
     return _with_both_zeros(stored)
 
 
-def _is_exact(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether equality as Arrow decides it between these types means equality as `kind`."""
-    of = pa.types
-    if given == kind:
+def _is_exact(source: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether Arrow's equality of the two types is equality of values cast to `kind`."""
+    types = pa.types
+    if source == kind:
         return True
-    if of.is_integer(given):
-        return bool(of.is_integer(kind) or of.is_decimal(kind))
-    if of.is_timestamp(given) and of.is_timestamp(kind):
-        return bool(given.tz == kind.tz)
+    if types.is_integer(source):
+        return bool(types.is_integer(kind) or types.is_decimal(kind))
+    if types.is_timestamp(source) and types.is_timestamp(kind):
+        return bool(source.tz == kind.tz)
     families = (
-        (of.is_string, of.is_large_string),
-        (of.is_binary, of.is_large_binary, of.is_fixed_size_binary),
-        (of.is_decimal,),
-        (of.is_time32, of.is_time64),
+        (types.is_string, types.is_large_string),
+        (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+        (types.is_decimal,),
+        (types.is_time32, types.is_time64),
     )
     return any(
-        any(test(given) for test in family) and any(test(kind) for test in family)
+        any(test(source) for test in family) and any(test(kind) for test in family)
         for family in families
     )
 
 
 def _with_both_zeros(values: pa.Array) -> pa.Array:
-    """Zeros are equal and hash apart: a filter for one has to look for both."""
+    """Return values with both zeros if they hold one: the zeros are equal, but hash differently."""
     if not pc.any(pc.equal(values, pa.scalar(0.0, values.type))).as_py():
         return pc.unique(values)
     both = pa.array([0.0, -0.0], values.type)

@@ -1,6 +1,6 @@
-"""Filters of any form → predicate trees; trees → Arrow expressions, and the rows that they keep.
+"""Conversion of filters to predicate trees, and of trees to Arrow expressions and to masks of rows.
 
-Arrow writes an expression down as Substrait; what Substrait cannot carry, Arrow evaluates as a whole.
+Arrow serializes an expression as Substrait. Arrow evaluates expressions that Substrait cannot hold.
 """
 
 import re
@@ -56,9 +56,8 @@ _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.\w+\((?:FieldRef\.Name\()?
 def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
     """Return the tree of a filter over columns of `schema`: a predicate, SQL text or an expression.
 
-    Of several, in a list, all have to hold.
-
-    Raises InvalidInputError, naming what is wrong with it, for anything that is no filter of such rows.
+    All filters of a list have to hold. Raises InvalidInputError for anything that is no filter of
+    such rows.
     """
     if isinstance(filter_, list | tuple):
         refuse_triple(filter_)
@@ -93,7 +92,7 @@ def refuse_triple(filter_: Sequence[Any]) -> None:
 def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
     """Return the tree of a boolean Arrow expression over columns of `schema`.
 
-    Raises InvalidInputError for a column that is not there, and for anything else that Arrow could not
+    Raises InvalidInputError for a column that `schema` lacks, and for an expression that Arrow cannot
     evaluate on such rows.
     """
     if _NUMBERED.search(_QUOTED.sub("", str(expression))):
@@ -139,9 +138,9 @@ def to_expression(predicate: Predicate) -> pc.Expression:
 
 
 def flags_of(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Any:
-    """Return of each row, as a column of flags, whether a filter holds; null where nobody knows.
+    """Return a column of flags: whether a filter is true, false or null for each row.
 
-    Arrow's engine for expressions takes three times as long for a row group, and its threads lose the order.
+    Arrow's expression engine takes three times as long for a row group, and its threads lose the order.
     """
     match predicate:
         case And():
@@ -174,17 +173,17 @@ def _set_of(predicate: IsIn) -> pa.Array:
 
 
 def _evaluated(expression: pc.Expression, rows: pa.Table | pa.RecordBatch) -> pa.Array:
-    from pyarrow import acero  # noqa: PLC0415 -- few filters need Arrow's engine, which loads what reads datasets
+    from pyarrow import acero  # noqa: PLC0415 -- few filters need Arrow's engine, which loads the dataset module
 
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
-    wanted = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["flags"]))
-    made = acero.Declaration.from_sequence([source, wanted]).to_table(use_threads=False)
-    return made.column("flags").combine_chunks()
+    projection = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["flags"]))
+    projected = acero.Declaration.from_sequence([source, projection]).to_table(use_threads=False)
+    return projected.column("flags").combine_chunks()
 
 
 def matches(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Bools:
-    """Return which rows a filter keeps, as a mask."""
+    """Return the mask of the rows that a filter keeps."""
     mask: Bools = np.zeros(rows.num_rows, np.bool_)
     mask[positions_of(predicate, rows)] = True
     return mask
@@ -192,15 +191,18 @@ def matches(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Bools:
 
 def positions_of(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Longs:
     """Return the positions of the rows that a filter keeps, in order."""
-    found = pc.indices_nonzero(flags_of(predicate, rows))
-    positions: Longs = found.to_numpy().astype(np.int64)
+    indices = pc.indices_nonzero(flags_of(predicate, rows))
+    positions: Longs = indices.to_numpy().astype(np.int64)
     return positions
 
 
 def _read(expression: pc.Expression, schema: pa.Schema) -> where.Predicate:
-    """What Substrait carries of an expression. It has no casts, and Arrow casts a column to a wider
-    literal: so where that is in the way, columns are as wide from the start. Arrow takes twice as long
-    for each level of nesting: minutes for thirty, so that deep expressions are left to it."""
+    """Return the predicate of an expression by way of Substrait; Unknown for one it cannot hold.
+
+    Arrow casts a column to the type of a wider literal, and Substrait has no casts. The second attempt
+    declares the columns with wide types, so that no cast is needed. The time doubles with each level of
+    nesting, to minutes for thirty levels, so deep expressions are Unknown.
+    """
     if _depth(expression) > SUBSTRAIT_DEPTH_MAX:
         return where.Unknown()
     for types in (schema, pa.schema([field.with_type(_wide(field.type)) for field in schema])):
@@ -210,7 +212,7 @@ def _read(expression: pc.Expression, schema: pa.Schema) -> where.Predicate:
 
 
 def _depth(expression: pc.Expression) -> int:
-    """How deep an expression is nested, by the parentheses that Arrow shows it with."""
+    """Return the depth of an expression, by the parentheses in Arrow's text of it."""
     shown = _QUOTED.sub("", str(expression))
     return max(accumulate((c == "(") - (c == ")") for c in shown if c in "()"), default=0)
 
@@ -224,7 +226,7 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 
 def _columns(expression: pc.Expression, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """Which of some columns an expression names: those without which Arrow cannot evaluate it."""
+    """Return the columns that an expression names: Arrow cannot evaluate it without them."""
     if _evaluates(expression, [field for field in schema if field.name not in names]):
         return []
     if len(names) == 1:
@@ -239,25 +241,25 @@ def _columns(expression: pc.Expression, schema: pa.Schema, names: Sequence[str])
 def _evaluates(expression: pc.Expression, fields: Sequence[pa.Field]) -> bool:
     try:
         _no_rows(fields).filter(expression)
-    except (pa.ArrowException, TypeError):
+    except (pa.ArrowException, TypeError):  # a column of the expression is not in `fields`
         return False
     return True
 
 
 def _no_rows(fields: Sequence[pa.Field]) -> pa.Table:
-    """No rows of some columns, and of one more: Arrow filters no table without columns."""
+    """Return an empty table with one more column: Arrow filters no table without columns."""
     spare = pa.field(_spare([field.name for field in fields]), pa.null())
     return pa.schema([*fields, spare]).empty_table()
 
 
 def _spare(names: Collection[str]) -> str:
-    """Return the name of a column that there is none of."""
+    """Return a name that is not in `names`."""
     return "_" * (1 + max(map(len, names), default=0))
 
 
 def _require_evaluable(expression: pc.Expression, schema: pa.Schema) -> None:
     nulls = {field.name: pa.nulls(1, field.type) for field in schema}
-    try:  # of no row Arrow would compare no values, and not find that it cannot
+    try:  # one row of nulls: Arrow compares nothing in an empty table, and finds no wrong type
         pa.table({**nulls, _spare(schema.names): pa.nulls(1)}).filter(expression)
     except (pa.ArrowException, TypeError) as cause:
         missing = _UNKNOWN_COLUMN.search(str(cause))
@@ -280,8 +282,8 @@ def _require_exact_sets(expression: pc.Expression, schema: pa.Schema) -> None:
         if index < 0 or str(schema.field(index).type) == values:
             continue
         column = schema.field(index).type
-        whole = pa.types.is_integer(column) and values.lstrip("u").startswith("int")
-        if not whole and not (_is_text(str(column)) and _is_text(values)):
+        are_integers = pa.types.is_integer(column) and values.lstrip("u").startswith("int")
+        if not are_integers and not (_is_text(str(column)) and _is_text(values)):
             raise _invalid(
                 f"the set for column {name!r} holds values of type {values}, which Arrow rounds to "
                 f"{column}; give values of that type, or use lsm.col({name!r}).is_in([...])",

@@ -1,7 +1,7 @@
-"""A value against a column's type: where it stands among the values that the column can hold.
+"""Literals of filters, coerced to the type of a column without rounding.
 
-Nothing is rounded. A value that the column cannot hold lies between two that it can, or beyond all
-of them, so that a comparison with it becomes one that the column can answer.
+A literal that the type cannot hold lies between two values that it can, or beyond all of them. A
+comparison with the literal becomes a comparison with one of these values.
 """
 
 import datetime as dt
@@ -22,22 +22,25 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  wall clock or UTC, as the colu
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DAY = 86_400 * _NANOS["s"]
 _ZONED = re.compile(r"(Z|\d:\d{2}.*[+-]\d{2}(:?\d{2})?)$")
-_FAR = 10**500
+_BEYOND = 10**500
 """Beyond every number that a column can hold."""
 
 
 @record
 class Place:
-    """A value among a column's, counted in the column's unit: at `at`, or else right above it."""
+    """The position of a value among those of a column.
 
-    at: int
+    The value is `units` times the column's unit if `is_exact`, else it is between that and the next one.
+    """
+
+    units: int
     is_exact: bool
 
 
 def is_counted(kind: pa.DataType) -> bool:
     """Whether the values of a type are whole multiples of a unit: numbers but floats, and times."""
-    of = pa.types
-    return bool(of.is_integer(kind) or of.is_decimal(kind) or of.is_temporal(kind))
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind))
 
 
 def place_of(value: object, column: str, kind: pa.DataType) -> Place:
@@ -46,12 +49,12 @@ def place_of(value: object, column: str, kind: pa.DataType) -> Place:
     Raises InvalidInputError, naming the column, for a value of another family.
     """
     try:
-        found = _place(plain(value), kind)
+        place = _place(python_value(value), kind)
     except (pa.ArrowException, ValueError, ArithmeticError, OverflowError, TypeError) as cause:
         raise unfit(value, column, kind) from cause
-    if found is None:
+    if place is None:
         raise unfit(value, column, kind)
-    return found
+    return place
 
 
 def limits(kind: pa.DataType) -> tuple[int, int]:
@@ -64,12 +67,12 @@ def limits(kind: pa.DataType) -> tuple[int, int]:
     return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
 
 
-def counted(at: int, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a counted type that is so many of its units."""
+def counted(units: int, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a counted type that is `units` times its unit."""
     if not pa.types.is_decimal(kind):
-        return pa.scalar(at, kind)
-    digits = tuple(int(digit) for digit in str(abs(at)))
-    return pa.scalar(Decimal((int(at < 0), digits, -kind.scale)), kind)
+        return pa.scalar(units, kind)
+    digits = tuple(int(digit) for digit in str(abs(units)))
+    return pa.scalar(Decimal((int(units < 0), digits, -kind.scale)), kind)
 
 
 def double_of(value: object, column: str, kind: pa.DataType) -> tuple[float, int]:
@@ -77,7 +80,7 @@ def double_of(value: object, column: str, kind: pa.DataType) -> tuple[float, int
 
     Fractions count as the double that is written so; whole numbers of any size are compared exactly.
     """
-    number = plain(value)
+    number = python_value(value)
     if isinstance(number, float):
         return number, 0
     if isinstance(number, Decimal):
@@ -85,32 +88,32 @@ def double_of(value: object, column: str, kind: pa.DataType) -> tuple[float, int
     if not isinstance(number, int) or isinstance(number, bool):
         raise unfit(value, column, kind)
     try:
-        near = float(number)
-    except OverflowError:
+        double = float(number)
+    except OverflowError:  # larger than every double: it compares as an infinity does
         return (float("inf"), -1) if number > 0 else (float("-inf"), 1)
-    return near, (number > int(near)) - (number < int(near))
+    return double, (number > int(double)) - (number < int(double))
 
 
 def same_kind(value: object, column: str, kind: pa.DataType) -> pa.Scalar:
     """Return a value of text, bytes or truth; raises InvalidInputError for another family."""
-    found, of = plain(value), pa.types
-    if of.is_string(kind) and isinstance(found, str):
+    native, types = python_value(value), pa.types
+    if types.is_string(kind) and isinstance(native, str):
         try:
-            return pa.scalar(found, kind)
+            return pa.scalar(native, kind)
         except UnicodeEncodeError as cause:
             raise unfit(value, column, kind) from cause
-    if of.is_boolean(kind) and isinstance(found, bool):
-        return pa.scalar(found, kind)
-    if _is_bytes(kind) and isinstance(found, bytes | bytearray | memoryview):
-        return pa.scalar(bytes(found), kind)
+    if types.is_boolean(kind) and isinstance(native, bool):
+        return pa.scalar(native, kind)
+    if _is_bytes(kind) and isinstance(native, bytes | bytearray | memoryview):
+        return pa.scalar(bytes(native), kind)
     raise unfit(value, column, kind)
 
 
-def plain(value: object) -> Any:
-    """Return a value of NumPy or Arrow as Python's; times of Arrow stay, as Python's are coarser."""
+def python_value(value: object) -> Any:
+    """Return a NumPy or Arrow value as a Python value. Arrow times are kept: Python's are coarser."""
     if isinstance(value, np.datetime64):
-        known = np.datetime_data(value.dtype)[0] in _NANOS
-        return pa.scalar(value if known else value.astype("datetime64[s]"))
+        has_column_unit = np.datetime_data(value.dtype)[0] in _NANOS
+        return pa.scalar(value if has_column_unit else value.astype("datetime64[s]"))
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, pa.Scalar) and not pa.types.is_temporal(value.type):
@@ -119,21 +122,21 @@ def plain(value: object) -> Any:
 
 
 def unfit(value: object, column: str, kind: pa.DataType) -> InvalidInputError:
-    """Return the error of a value that a column is not compared with; its text has what to write."""
+    """Return the error of a literal that a column is not compared with. It says how to write one."""
     shown = f"{value.kind.upper()} {value.text!r}" if isinstance(value, TypedText) else repr(value)
-    of, hint = pa.types, ""
-    if of.is_nested(kind):
+    types, hint = pa.types, ""
+    if types.is_nested(kind):
         hint = "; only whether it is null can be asked"
-    elif isinstance(value, str) and (of.is_integer(kind) or of.is_floating(kind)):
+    elif isinstance(value, str) and (types.is_integer(kind) or types.is_floating(kind)):
         hint = "; write numbers without quotes"
     elif isinstance(value, str) and _is_bytes(kind):
         hint = "; write bytes as X'00ff' in SQL, b'...' in Python"
-    elif isinstance(value, str) and of.is_temporal(kind):
+    elif isinstance(value, str) and types.is_temporal(kind):
         hint = f"; write {_EXAMPLES[_family(kind)]}"
-    elif isinstance(value, dt.datetime | np.datetime64) and of.is_timestamp(kind):
+    elif isinstance(value, dt.datetime | np.datetime64) and types.is_timestamp(kind):
         without = getattr(value, "tzinfo", None) is None
         hint = "; give it a time zone" if without else "; the column has no time zone: leave it out"
-    elif of.is_string(kind):
+    elif types.is_string(kind):
         hint = "; write text in single quotes"
     return InvalidInputError(
         f"column {column!r} is {kind} and cannot be compared with {shown}{hint}",
@@ -150,8 +153,8 @@ _EXAMPLES = {
 
 
 def _family(kind: pa.DataType) -> str:
-    of = pa.types
-    return "date" if of.is_date(kind) else "timestamp" if of.is_timestamp(kind) else "time"
+    types = pa.types
+    return "date" if types.is_date(kind) else "timestamp" if types.is_timestamp(kind) else "time"
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -166,33 +169,34 @@ def _place(value: Any, kind: pa.DataType) -> Place | None:
     else:
         nanos = _moment_nanos(value, None if pa.types.is_date(kind) else kind.tz)
         unit = _DAY if pa.types.is_date32(kind) else _NANOS[getattr(kind, "unit", "ms")]
-    return None if nanos is None else Place(at=nanos // unit, is_exact=nanos % unit == 0)
+    return None if nanos is None else Place(units=nanos // unit, is_exact=nanos % unit == 0)
 
 
 def _number(value: Any, kind: pa.DataType) -> Place | None:
-    """A number in units of the type. Of a decimal column, a float is the decimal it is written as."""
+    """Return a number in units of the type. A float counts as its decimal text for a decimal column."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     written = pa.types.is_decimal(kind)
     scale = kind.scale if written else 0
     if isinstance(value, int):
-        return Place(at=value * 10**scale, is_exact=True)
+        return Place(units=value * 10**scale, is_exact=True)
     if isnan(value):
         return None
     if isinf(value):
-        return Place(at=_FAR if value > 0 else -_FAR, is_exact=False)
+        return Place(units=_BEYOND if value > 0 else -_BEYOND, is_exact=False)
     number = Decimal(repr(value) if written and isinstance(value, float) else value)
     if number and not -400 < number.adjusted() < 400:  # 1e999999 would be a million digits
         large = number.adjusted() > 0
         return Place(
-            at=(_FAR if large else 0) * (1 if number > 0 else -1) - (number < 0), is_exact=False
+            units=(_BEYOND if large else 0) * (1 if number > 0 else -1) - (number < 0),
+            is_exact=False,
         )
-    units = Fraction(number) * 10**scale
-    return Place(at=units.__floor__(), is_exact=units.denominator == 1)
+    scaled = Fraction(number) * 10**scale
+    return Place(units=scaled.__floor__(), is_exact=scaled.denominator == 1)
 
 
 def _moment_nanos(value: Any, zone: str | None) -> int | None:
-    """A date or time since 1970, by the wall clock or, for a column with a zone, in UTC."""
+    """Return the nanoseconds since 1970, by the wall clock or, for a column with a zone, in UTC."""
     if isinstance(value, TypedText):
         value = value.text if value.kind in ("date", "timestamp") else None
     if isinstance(value, str):
@@ -207,8 +211,8 @@ def _moment_nanos(value: Any, zone: str | None) -> int | None:
         if (value.tzinfo is None) != (zone is None):
             return None
         moment = value if zone is None else value.astimezone(dt.UTC)
-        whole = (moment.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
-        return whole * 1_000 + int(getattr(value, "nanosecond", 0))  # pandas' are finer
+        micros = (moment.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
+        return micros * 1_000 + int(getattr(value, "nanosecond", 0))  # pandas' are finer
     if isinstance(value, dt.date):
         return (value - _EPOCH.date()).days * _DAY
     return None
@@ -220,7 +224,7 @@ def _text_nanos(text: str, zone: str | None) -> int:
     written = pa.scalar(text)
     try:
         return int(written.cast(pa.timestamp("ns", zone)).value)
-    except pa.ArrowInvalid:  # of the year 1600, or no time at all
+    except pa.ArrowInvalid:  # nanoseconds reach from 1677 to 2262, microseconds all years
         return int(written.cast(pa.timestamp("us", zone)).value) * 1_000
 
 

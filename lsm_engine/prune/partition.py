@@ -1,4 +1,4 @@
-"""Predicates against partitions: exact for the partitions there are, by range for manifests."""
+"""Partition pruning: exact for existing partitions, by partition ranges for manifests."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,8 +31,8 @@ _FEW = 16  # manifests: reading them costs no more than looking at their ranges
 def partition_mask(predicate: Predicate, partitions: pa.Array, fields: Sequence[DataField]) -> Mask:
     """Return which of some partitions may hold a match.
 
-    `partitions`: binary[n], stored rows, each best given once; `fields`: the partition columns in
-    order. What the predicate requires of these columns is evaluated exactly.
+    `partitions`: binary[n], stored rows, best without duplicates; `fields`: the partition columns in
+    order. The part of the predicate that is about these columns is evaluated exactly.
     """
     about = implied_on(predicate, [field.name for field in fields])
     if not fields:
@@ -56,9 +56,9 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
     parts: list[Predicate] = []
     for name, value in values.items():
         if name not in by_name:
-            known = ", ".join(by_name) or "none"
+            names = ", ".join(by_name) or "none"
             raise InvalidInputError(
-                f"{name!r} is not a partition column; there are: {known}",
+                f"{name!r} is not a partition column; there are: {names}",
                 kind=ErrorKind.NO_SUCH_COLUMN,
                 column=name,
             )
@@ -84,11 +84,13 @@ def _with_length(field: DataField, value: pa.Scalar) -> pa.Scalar:
 
 
 def _as_stored(value: object, kind: pa.DataType) -> pa.Scalar:
-    """Return a value as its column's type; ValueError for one that it would change: 1.239, a day's noon."""
-    given = pa.scalar(value)
-    stored = given.cast(kind)
-    rounds = isinstance(value, str) or pa.types.is_floating(kind)  # 0.1 is a FLOAT's nearest
-    if not rounds and stored.cast(given.type) != given:
+    """Return a value in its column's type; ValueError for one that the cast would change."""
+    scalar = pa.scalar(value)
+    stored = scalar.cast(kind)
+    rounds = isinstance(value, str) or pa.types.is_floating(
+        kind
+    )  # FLOAT has no 0.1: the nearest is meant
+    if not rounds and stored.cast(scalar.type) != scalar:
         raise ValueError(value)
     return stored
 
@@ -111,14 +113,14 @@ def manifests_holding(
     bounds = stored_bounds(_stats_of(manifests), covered_columns(fields, fields), names)
     rows = partition_rows(pa.array(partitions, pa.binary()), fields) if fields else None
     holding = np.ones((len(manifests), len(partitions)), dtype=np.bool_)
-    for name, known in bounds.items():
-        if rows is None or pa.types.is_floating(known.mins.type):
-            continue  # NaN has no place in a range
+    for name, column_bounds in bounds.items():
+        if rows is None or pa.types.is_floating(column_bounds.mins.type):
+            continue  # a range says nothing of NaN
         values: pa.Array = rows[name].combine_chunks()
-        low, high, at = _ranks(known.mins, known.maxs, values)
-        inside = (low[:, None] <= at[None, :]) & (at[None, :] <= high[:, None])
-        unknown = ~(_is_valid(known.mins) & _is_valid(known.maxs))
-        no_nulls = pc.fill_null(pc.equal(known.null_counts, 0), fill_value=False)
+        low, high, ranks = _ranks(column_bounds.mins, column_bounds.maxs, values)
+        inside = (low[:, None] <= ranks[None, :]) & (ranks[None, :] <= high[:, None])
+        unknown = ~(_is_valid(column_bounds.mins) & _is_valid(column_bounds.maxs))
+        no_nulls = pc.fill_null(pc.equal(column_bounds.null_counts, 0), fill_value=False)
         may_be_null = ~no_nulls.to_numpy(zero_copy_only=False)
         null = ~_is_valid(values)
         holding &= np.where(null[None, :], may_be_null[:, None], inside | unknown[:, None])
@@ -128,33 +130,33 @@ def manifests_holding(
 def manifests_in(
     manifests: Sequence[ManifestFileMeta], scope: BucketScope, fields: Sequence[DataField]
 ) -> Sequence[ManifestFileMeta]:
-    """Return the manifests that may name files of a scope. Few are returned without a look at partitions."""
-    found = [meta for meta in manifests if scope.may_be_in(meta)]
-    if len(found) <= _FEW:
-        return found
+    """Return the manifests that may name files of a scope. A few manifests are returned unpruned."""
+    candidates = [meta for meta in manifests if scope.may_be_in(meta)]
+    if len(candidates) <= _FEW:
+        return candidates
     partitions = sorted({*scope.partitions, *(partition for partition, _ in scope.buckets)})
-    if len(found) * len(partitions) > _PAIRS_MAX:
-        return found
+    if len(candidates) * len(partitions) > _PAIRS_MAX:
+        return candidates
     try:
-        holding = manifests_holding(found, partitions, fields)
+        holding = manifests_holding(candidates, partitions, fields)
     except CorruptFileError:
-        return found  # with such statistics nothing is known
-    return [meta for meta, holds in zip(found, holding, strict=True) if holds]
+        return candidates  # without readable statistics every manifest may match
+    return [meta for meta, holds in zip(candidates, holding, strict=True) if holds]
 
 
 def _stats_of(manifests: Sequence[ManifestFileMeta]) -> StoredStats:
     stats = [manifest.partition_stats for manifest in manifests]
     counts = [manifest.added_file_count + manifest.deleted_file_count for manifest in manifests]
     return StoredStats(
-        min_values=pa.array([one.min_values for one in stats], pa.binary()),
-        max_values=pa.array([one.max_values for one in stats], pa.binary()),
-        null_counts=pa.array([one.null_counts for one in stats], pa.list_(pa.int64())),
+        min_values=pa.array([stored.min_values for stored in stats], pa.binary()),
+        max_values=pa.array([stored.max_values for stored in stats], pa.binary()),
+        null_counts=pa.array([stored.null_counts for stored in stats], pa.list_(pa.int64())),
         row_counts=pa.array(counts, pa.int64()),
     )
 
 
 def _ranks(*arrays: pa.Array) -> list[np.ndarray]:
-    """Dense ranks that compare across arrays as their values do; nulls come last."""
+    """Return dense ranks that compare across arrays as the values do; nulls come last."""
     ranks = pc.rank(pa.concat_arrays(arrays), tiebreaker="dense").to_numpy()
     return np.split(ranks, np.cumsum([len(array) for array in arrays])[:-1])
 

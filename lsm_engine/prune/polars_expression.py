@@ -1,8 +1,8 @@
-"""Predicates of polars → ours: as much of one as surely keeps every row that polars keeps.
+"""Conversion of polars expressions to predicates that keep at least the rows that polars keeps.
 
-polars writes an expression down as JSON, whose form it does not promise: whatever is not recognised is
-left to polars, which applies the whole predicate to the rows that come. Floats are left to it as well:
-NaN is above every number there, and incomparable in Arrow.
+polars serializes an expression as JSON and does not promise its form. polars itself applies the whole
+expression to the rows that the scan returns, so unknown parts are left out. Comparisons of floats are left
+out too: NaN is above every number in polars, and incomparable in Arrow.
 """
 
 import json
@@ -28,10 +28,16 @@ _FLIPPED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 
 
 def polars_predicate(text: str, schema: pa.Schema) -> Predicate | None:
-    """Return a predicate that every row meets which a polars expression, in JSON, keeps; None: any row."""
+    """Return a predicate for every row that a polars expression, in JSON, keeps; None: any row."""
     try:
         return _read(json.loads(text), schema)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        OverflowError,
+    ):  # polars filters itself
         return None
 
 
@@ -43,20 +49,20 @@ def _read(node: Any, schema: pa.Schema) -> Predicate | None:
             ]
             return AllOf(parts=tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
         case {"BinaryExpr": {"left": left, "op": "Or" | "LogicalOr", "right": right}}:
-            one, other = _read(left, schema), _read(right, schema)
-            return None if one is None or other is None else AnyOf(parts=(one, other))
+            first, second = _read(left, schema), _read(right, schema)
+            return None if first is None or second is None else AnyOf(parts=(first, second))
         case {"BinaryExpr": {"left": {"Column": name}, "op": op, "right": {"Literal": value}}}:
             return _compared(name, op, value, schema)
         case {"BinaryExpr": {"left": {"Literal": value}, "op": op, "right": {"Column": name}}}:
             return _compared(name, _FLIPPED.get(op, op), value, schema)
-        case {"Function": {"input": [{"Column": name}, *rest], "function": function}}:
-            return _called(name, rest, function, schema)
+        case {"Function": {"input": [{"Column": name}, *arguments], "function": function}}:
+            return _called(name, arguments, function, schema)
         case _:
             return None
 
 
-def _called(name: str, rest: list[Any], function: Any, schema: pa.Schema) -> Predicate | None:
-    match function, rest:
+def _called(name: str, arguments: list[Any], function: Any, schema: pa.Schema) -> Predicate | None:
+    match function, arguments:
         case {"Boolean": "IsNull"}, []:
             return col(name).is_null()
         case {"Boolean": "IsNotNull"}, []:
@@ -94,8 +100,8 @@ def _value(literal: Any, kind: pa.DataType) -> object:
             # Arithmetic of decimals would round to 28 digits.
             return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
         case {"Scalar": {"Datetime": [int(count), "Microseconds", None]}}:
-            plain = pa.types.is_timestamp(kind) and kind.tz is None
-            return pa.scalar(count, pa.timestamp("us")) if plain else None
+            is_zoneless = pa.types.is_timestamp(kind) and kind.tz is None
+            return pa.scalar(count, pa.timestamp("us")) if is_zoneless else None
         case {"Scalar": dict(forms)} | {"Dyn": dict(forms)} if pa.types.is_integer(kind):
             return next((n for form, n in forms.items() if "Int" in form and type(n) is int), None)
         case _:

@@ -1,7 +1,7 @@
 """The predicate tree: a filter on the columns of one schema, as pruning reasons about it.
 
 A predicate is true, false or null for a row; a filter keeps the rows for which it is true.
-`prune/bind.py` makes trees of what users write, `prune/expression.py` Arrow expressions of trees.
+`prune/bind.py` makes trees of predicates, `prune/expression.py` Arrow expressions of trees.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,12 +26,12 @@ class Comparison(Enum):
 
     @property
     def inverse(self) -> "Comparison":
-        """What holds where this does not, NaN and null aside."""
+        """The comparison that is true if this one is false, but for NaN and null."""
         return _INVERSE[self]
 
     @property
     def mirrored(self) -> "Comparison":
-        """The same with both sides exchanged."""
+        """The comparison with its operands exchanged."""
         return _MIRRORED[self]
 
 
@@ -123,7 +123,7 @@ class Constant:
 
 @record
 class Opaque:
-    """Something that only Arrow can evaluate: its expression, and the columns it reads."""
+    """An expression that only Arrow can evaluate, and the columns that it reads."""
 
     columns: tuple[str, ...]
     expression: pc.Expression
@@ -157,13 +157,13 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
 
 
 def all_of(parts: Iterable[Predicate]) -> Predicate:
-    """Return the conjunction of `parts`, flat; of none: true."""
+    """Return the flat conjunction of `parts`; without parts it is true."""
     flat = [leaf for part in parts for leaf in conjuncts_of(part) if leaf != TRUE]
     return flat[0] if len(flat) == 1 else And(parts=tuple(flat)) if flat else TRUE
 
 
 def conjuncts_of(predicate: Predicate) -> tuple[Predicate, ...]:
-    """Return what all has to be true for `predicate` to be true."""
+    """Return the conjuncts of a predicate: it is true if all of them are."""
     if not isinstance(predicate, And):
         return (predicate,)
     return tuple(leaf for part in predicate.parts for leaf in conjuncts_of(part))
@@ -185,7 +185,7 @@ def split_conjuncts(
 
 
 def implied_on(predicate: Predicate, columns: Collection[str]) -> Predicate:
-    """Return what `predicate` requires of `columns` alone.
+    """Return the condition that `predicate` implies for `columns` alone.
 
     The result is true for every row for which `predicate` is true, and may be true for more; it is
     the constant true if nothing is known.

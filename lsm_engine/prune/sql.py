@@ -1,4 +1,4 @@
-"""SQL text → predicates: `price > 5 AND dt = DATE '2026-01-01'`. sqlglot parses; nothing is evaluated.
+"""Parser of filters in SQL: `price > 5 AND dt = DATE '2026-01-01'`. sqlglot parses; nothing is evaluated.
 
 a OR b, a AND b, NOT a, (a)
 column = value, also == <> != < <= > >=, either way round, or two columns
@@ -48,10 +48,10 @@ class _Filters(Dialect):
 
 
 def parse_filter(text: str, schema: pa.Schema) -> where.Predicate:
-    """Return the predicate that a filter of SQL means.
+    """Return the predicate of a filter in SQL.
 
-    Of `schema` only the names are looked at: a column is found whatever the case it is written in, if
-    no other is meant. Raises InvalidInputError that names the place for anything that is no filter.
+    Only the names of `schema` count. A column may be written in another case if one column alone matches.
+    Raises InvalidInputError that names the place for text that is no filter.
     """
     node = parsed_sql(text)
     try:
@@ -86,17 +86,17 @@ def parsed_sql(text: str) -> exp.Expr:
 
 
 def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
-    found = cause.errors[0]
-    lines = text.splitlines(keepends=True)[: int(found["line"] or 1) - 1]
-    end = sum(map(len, lines)) + int(found["col"] or 0)  # of the word that does not fit
-    what = _MISSING.sub("something is missing", str(found["description"]))
-    near = text[:end][-20:]
-    if near:
-        what += f", at {near!r}"
+    error = cause.errors[0]
+    lines = text.splitlines(keepends=True)[: int(error["line"] or 1) - 1]
+    end = sum(map(len, lines)) + int(error["col"] or 0)  # of the word that does not fit
+    message = _MISSING.sub("something is missing", str(error["description"]))
+    excerpt = text[:end][-20:]
+    if excerpt:
+        message += f", at {excerpt!r}"
     if text.lstrip()[:6].upper() == "WHERE ":
-        return wrong_sql(f"{what}; leave out WHERE", character=end)
+        return wrong_sql(f"{message}; leave out WHERE", character=end)
     return wrong_sql(
-        f'{what}; a name that is a word of SQL, or has blanks, is put in "double quotes"',
+        f'{message}; a name that is a word of SQL, or has blanks, is put in "double quotes"',
         character=end,
     )
 
@@ -109,14 +109,14 @@ def wrong_sql(message: str, **facts: object) -> InvalidInputError:
 
 
 class _Reader:
-    """Reads parsed SQL as predicates. The parser knows all of SQL; a filter is a small part of it."""
+    """A reader of parsed SQL. The parser knows all of SQL; a filter is a small part of it."""
 
     def __init__(self, text: str, names: list[str]) -> None:
         self._text = text
         self._names = names
 
     def condition(self, node: exp.Expr) -> where.Predicate:
-        """Return what an expression means as a condition."""
+        """Return the predicate of an expression."""
         comparison = _COMPARISONS.get(type(node))
         if comparison is not None:
             return self._test(node, comparison)
@@ -142,24 +142,32 @@ class _Reader:
                 low, high = self._value(node.args["low"]), self._value(node.args["high"])
                 return column.between(low, high)
             case exp.Like():
-                found = self._like(node)
-                return ~found if node.args.get("negate") else found
+                predicate = self._like(node)
+                return ~predicate if node.args.get("negate") else predicate
             case _:
                 raise self._no_condition(node)
 
     def _test(self, node: exp.Expr, comparison: Comparison) -> where.Predicate:
-        left, right = _bare(node.this), _bare(node.expression)
-        if not isinstance(left, exp.Column):
-            left, right, comparison = right, left, comparison.mirrored
-        if not isinstance(left, exp.Column):
+        left_operand, right_operand = _bare(node.this), _bare(node.expression)
+        if not isinstance(left_operand, exp.Column):
+            left_operand, right_operand, comparison = (
+                right_operand,
+                left_operand,
+                comparison.mirrored,
+            )
+        if not isinstance(left_operand, exp.Column):
             raise wrong_sql(
                 f"one side of {shown_sql(node)} has to be a column; write an Arrow expression where it is computed"
             )
-        column = self._column(left)
-        if isinstance(right, exp.Column):
-            other = self._column(right).name
-            return where.ColumnTest(column=column.name, comparison=comparison, other=other)
-        return where.Test(column=column.name, comparison=comparison, value=self._value(right))
+        column = self._column(left_operand)
+        if isinstance(right_operand, exp.Column):
+            right_name = self._column(right_operand).name
+            return where.ColumnTest(
+                column=column.name, comparison=comparison, other_column=right_name
+            )
+        return where.Test(
+            column=column.name, comparison=comparison, value=self._value(right_operand)
+        )
 
     def _is(self, node: exp.Is) -> where.Predicate:
         column = self._column(node.this)
@@ -188,7 +196,7 @@ class _Reader:
             )
         name = node.name
         if name not in self._names and not node.this.quoted:
-            alike = [each for each in self._names if each.lower() == name.lower()]
+            alike = [column for column in self._names if column.lower() == name.lower()]
             name = alike[0] if len(alike) == 1 else name
         return where.col(name)
 
@@ -240,6 +248,6 @@ def _bare(node: exp.Expr) -> exp.Expr:
 
 
 def shown_sql(node: exp.Expr) -> str:
-    """Return the beginning of what an expression says."""
+    """Return the beginning of the SQL text of an expression."""
     text = " ".join(node.sql(dialect=_Filters).split())
     return text if len(text) <= 40 else f"{text[:40]}…"

@@ -61,65 +61,71 @@ _ONE: Mapping[type, Callable[[Value], Value]] = {
 
 
 class SqlValue:
-    """One expression, parsed once; `of` computes it for the rows of a batch."""
+    """One expression, parsed once; `evaluate` computes it for the rows of a batch."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._node = parsed_sql(text)
 
     def columns(self) -> list[tuple[str | None, str, bool]]:
-        """Return the columns it names, as `Resolve` takes them."""
-        return [_named(node) for node in self._node.find_all(exp.Column)]
+        """Return the columns that the expression names, as arguments of `Resolve`."""
+        return [_column_reference(node) for node in self._node.find_all(exp.Column)]
 
-    def of(self, resolve: Resolve, count: int, char_length: CharLength = _no_length) -> pa.Array:
+    def evaluate(
+        self, resolve: Resolve, count: int, char_length: CharLength = _no_length
+    ) -> pa.Array:
         """Return the value of each of `count` rows. `char_length`: n of the columns that are CHAR(n).
 
         Raises InvalidInputError that shows the expression where a name, a type or a number does not fit.
         """
         try:
-            found = _Reader(resolve, char_length).value(self._node)
-        except LsmError:
+            result = _Reader(resolve, char_length).value(self._node)
+        except LsmError:  # it names the column or the part of the expression already
             raise
         except (pa.ArrowException, OverflowError, ValueError) as cause:
             raise InvalidInputError(
                 f"{self.text!r} cannot be computed: {cause}", kind=ErrorKind.INVALID_ROWS
             ) from cause
-        if isinstance(found, pa.ChunkedArray):
-            return found.combine_chunks()
-        return pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
+        if isinstance(result, pa.ChunkedArray):
+            return result.combine_chunks()
+        return pa.repeat(result, count) if isinstance(result, pa.Scalar) else result
 
 
 class _Reader:
-    """Computes a parsed expression from its leaves."""
+    """An evaluator of a parsed expression, from its leaves."""
 
     def __init__(self, resolve: Resolve, char_length: CharLength) -> None:
         self._resolve = resolve
         self._char_length = char_length
 
     def value(self, node: exp.Expr) -> Any:
-        """Return what an expression gives: a column, or one value for all rows."""
-        two, one = _TWO.get(type(node)), _ONE.get(type(node))
-        if two is not None:
-            return two(*self._pair(node.this, node.expression))
-        if one is not None and not set(node.args) - {"this"} - _unset(node):
-            return one(self.value(node.this))
+        """Return the value of an expression: a column, or a scalar for all rows."""
+        binary, unary = _TWO.get(type(node)), _ONE.get(type(node))
+        if binary is not None:
+            return binary(*self._pair(node.this, node.expression))
+        if unary is not None and not set(node.args) - {"this"} - _unset(node):
+            return unary(self.value(node.this))
         match node:
             case exp.Paren():
                 return self.value(node.this)
             case exp.Column():
-                return self._resolve(*_named(node))
+                return self._resolve(*_column_reference(node))
             case exp.Literal() | exp.Boolean() | exp.Null() | exp.HexString():
                 return _literal(node)
             case exp.Div():
-                left, right = self.value(node.this), self.value(node.expression)
-                whole = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
-                return pc.divide_checked(pc.cast(left, pa.float64()) if whole else left, right)
+                operand, divisor = self.value(node.this), self.value(node.expression)
+                are_integers = pa.types.is_integer(operand.type) and pa.types.is_integer(
+                    divisor.type
+                )
+                return pc.divide_checked(
+                    pc.cast(operand, pa.float64()) if are_integers else operand, divisor
+                )
             case exp.Mod():
-                left, right = self.value(node.this), self.value(node.expression)
-                times = pc.divide_checked(left, right)
-                if not pa.types.is_integer(times.type):
-                    times = pc.trunc(times)
-                return pc.subtract_checked(left, pc.multiply_checked(times, right))
+                operand, divisor = self.value(node.this), self.value(node.expression)
+                quotient = pc.divide_checked(operand, divisor)
+                if not pa.types.is_integer(quotient.type):
+                    quotient = pc.trunc(quotient)
+                return pc.subtract_checked(operand, pc.multiply_checked(quotient, divisor))
             case exp.Cast():
                 return pc.cast(self.value(node.this), arrow_type(parse_type(node.to.sql())))
             case exp.Is():
@@ -133,20 +139,21 @@ class _Reader:
                     above, pc.less_equal(*self._pair(node.this, node.args["high"]))
                 )
             case exp.Like(expression=exp.Literal() as pattern):
-                found = pc.match_like(self.value(node.this), str(pattern.this))
-                return pc.invert(found) if node.args.get("negate") else found
+                flags = pc.match_like(self.value(node.this), str(pattern.this))
+                return pc.invert(flags) if node.args.get("negate") else flags
             case exp.Case():
                 return self._case(node)
             case exp.If():
-                rest = node.args.get("false")
-                return self._chosen([node], None if rest is None else rest)
+                default = node.args.get("false")
+                return self._chosen([node], None if default is None else default)
             case exp.Round():
                 digits = node.args.get("decimals")
                 return pc.round(self.value(node.this), 0 if digits is None else int(digits.name))
             case exp.Nullif():
-                left = self.value(node.this)
-                equal = pc.equal(left, self.value(node.expression))
-                return pc.if_else(pc.fill_null(equal, False), pa.scalar(None, left.type), left)  # noqa: FBT003
+                operand = self.value(node.this)
+                equal = pc.equal(operand, self.value(node.expression))
+                is_equal = pc.fill_null(equal, fill_value=False)
+                return pc.if_else(is_equal, pa.scalar(None, operand.type), operand)
             case exp.Coalesce() | exp.Greatest() | exp.Least():
                 parts = [self.value(part) for part in (node.this, *node.expressions)]
                 return _FOLDS[type(node)](_alike(parts))
@@ -157,23 +164,23 @@ class _Reader:
             case _:
                 raise wrong_sql(f"{shown_sql(node)} is no expression that is computed here")
 
-    def _pair(self, one: exp.Expr, other: exp.Expr) -> tuple[Value, Value]:
+    def _pair(self, first: exp.Expr, second: exp.Expr) -> tuple[Value, Value]:
         """Return two values side by side: a CHAR, and the literal or the CHAR beside it, with the blanks of the longer."""
-        left, right = self.value(one), self.value(other)
-        widths = [self._width(one), self._width(other)]
+        left_value, right_value = self.value(first), self.value(second)
+        widths = [self._width(first), self._width(second)]
         is_char = any(
             isinstance(node, exp.Column) and width
-            for node, width in zip((one, other), widths, strict=True)
+            for node, width in zip((first, second), widths, strict=True)
         )
         if not is_char or None in widths:
-            return left, right
+            return left_value, right_value
         width = max(width or 0 for width in widths)
-        return pc.utf8_rpad(left, width, " "), pc.utf8_rpad(right, width, " ")
+        return pc.utf8_rpad(left_value, width, " "), pc.utf8_rpad(right_value, width, " ")
 
     def _width(self, node: exp.Expr) -> int | None:
         """Return how long a column of CHAR or a text in quotes is; None for any other value."""
         if isinstance(node, exp.Column):
-            return self._char_length(*_named(node))
+            return self._char_length(*_column_reference(node))
         return len(node.this) if isinstance(node, exp.Literal) and node.is_string else None
 
     def _is(self, node: exp.Is) -> Value:
@@ -186,25 +193,25 @@ class _Reader:
         branches = node.args["ifs"]
         if subject is not None:
             branches = [
-                exp.If(this=exp.EQ(this=subject, expression=each.this), true=each.args["true"])
-                for each in branches
+                exp.If(this=exp.EQ(this=subject, expression=branch.this), true=branch.args["true"])
+                for branch in branches
             ]
         return self._chosen(branches, node.args.get("default"))
 
     def _chosen(self, branches: Sequence[exp.Expr], default: exp.Expr | None) -> Value:
-        conditions = [self.value(each.this) for each in branches]
-        values = [self.value(each.args["true"]) for each in branches]
-        rest = pa.scalar(None) if default is None else self.value(default)
-        *values, rest = _alike([*values, rest])
-        names = [str(at) for at in range(len(conditions))]
-        made = pc.make_struct(*conditions, field_names=names)
-        if isinstance(made, pa.StructScalar):
-            held = [at for at, one in enumerate(conditions) if one.as_py()]
-            return values[held[0]] if held else rest
-        return pc.case_when(made, *values, rest)
+        conditions = [self.value(branch.this) for branch in branches]
+        values = [self.value(branch.args["true"]) for branch in branches]
+        fallback = pa.scalar(None) if default is None else self.value(default)
+        *values, fallback = _alike([*values, fallback])
+        names = [str(i) for i in range(len(conditions))]
+        cases = pc.make_struct(*conditions, field_names=names)
+        if isinstance(cases, pa.StructScalar):
+            matching = [i for i, condition in enumerate(conditions) if condition.as_py()]
+            return values[matching[0]] if matching else fallback
+        return pc.case_when(cases, *values, fallback)
 
 
-def _named(node: exp.Column) -> tuple[str | None, str, bool]:
+def _column_reference(node: exp.Column) -> tuple[str | None, str, bool]:
     return node.table or None, node.name, bool(node.this.quoted)
 
 
@@ -223,8 +230,8 @@ def _literal(node: exp.Expr) -> pa.Scalar:
         case exp.Literal() if node.is_string:
             return pa.scalar(str(node.this))
         case _:
-            whole = _WHOLE.fullmatch(node.this)
-            return pa.scalar(int(node.this) if whole else Decimal(node.this))
+            is_integer = _WHOLE.fullmatch(node.this)
+            return pa.scalar(int(node.this) if is_integer else Decimal(node.this))
 
 
 def _as_text(value: Value) -> Value:

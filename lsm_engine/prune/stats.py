@@ -1,9 +1,9 @@
-"""A predicate against statistics: which of many files may hold a matching row.
+"""Pruning by statistics: the files that may hold a matching row.
 
-Vectorised over files: a column's bounds are Arrow arrays with one element per file. Every answer is a
-superset, so each unknown (a null bound, a column without bounds, a value that Arrow cannot compare
-with a bound) reads as "may". Both questions are asked of a predicate, may it be true and may it be
-false, since NOT turns one into the other while null stays null.
+The bounds of a column are Arrow arrays with one element per file. A file is pruned only if it is certain
+that no row matches, so each unknown (a null bound, a column without bounds, a value that Arrow cannot
+compare with a bound) keeps the file. Two masks exist for a predicate, may it be true and may it be
+false: NOT exchanges them, while null stays null.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ _VALUES_TRIED_MAX = 256
 
 @record
 class ColumnBounds:
-    """What is known about one column of n files. A null element means unknown.
+    """The bounds of one column in n files. A null element is unknown.
 
     `mins` and `maxs` bound every value that is neither null nor NaN; they need not occur. A NaN
     bound counts as unknown, and no bound excludes NaN.
@@ -58,7 +58,7 @@ def may_match(
 
 
 class _Files:
-    """n files, asked together."""
+    """The bounds of n files, and masks of the files that may match."""
 
     def __init__(self, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> None:
         self._bounds = bounds
@@ -68,9 +68,9 @@ class _Files:
     def may_be_true(self, predicate: Predicate) -> Mask:
         match predicate:
             case And():
-                return self._all(self.may_be_true(part) for part in predicate.parts)
+                return self._intersection(self.may_be_true(part) for part in predicate.parts)
             case Or():
-                return self._any(self.may_be_true(part) for part in predicate.parts)
+                return self._union(self.may_be_true(part) for part in predicate.parts)
             case Not():
                 return self.may_be_false(predicate.part)
             case Compare():
@@ -91,9 +91,9 @@ class _Files:
     def may_be_false(self, predicate: Predicate) -> Mask:
         match predicate:
             case And():
-                return self._any(self.may_be_false(part) for part in predicate.parts)
+                return self._union(self.may_be_false(part) for part in predicate.parts)
             case Or():
-                return self._all(self.may_be_false(part) for part in predicate.parts)
+                return self._intersection(self.may_be_false(part) for part in predicate.parts)
             case Not():
                 return self.may_be_true(predicate.part)
             case Compare():
@@ -114,89 +114,104 @@ class _Files:
             case Opaque():
                 return self._yes
 
-    def _all(self, masks: Iterable[Mask]) -> Mask:
+    def _intersection(self, masks: Iterable[Mask]) -> Mask:
         return reduce(np.logical_and, masks, self._yes)
 
-    def _any(self, masks: Iterable[Mask]) -> Mask:
+    def _union(self, masks: Iterable[Mask]) -> Mask:
         return reduce(np.logical_or, masks, ~self._yes)
 
     # --- leaves: may some row of the file … -------------------------------------------------------
 
     def _compare(self, column: str, comparison: Comparison, value: pa.Scalar) -> Mask:
         """… compare so? Of rows that are not null."""
-        known = self._bounds.get(column)
-        if known is None:
+        column_bounds = self._bounds.get(column)
+        if column_bounds is None:
             return self._yes
-        mins, maxs = _without_nan(known.mins), _without_nan(known.maxs)
+        mins, maxs = _without_nan(column_bounds.mins), _without_nan(column_bounds.maxs)
         match comparison:
             case Comparison.EQUAL:
-                found = _may(pc.less_equal, mins, value) & _may(pc.greater_equal, maxs, value)
+                mask = _may(pc.less_equal, mins, value) & _may(pc.greater_equal, maxs, value)
             case Comparison.NOT_EQUAL if self._may_meet_nan(column, value):
-                found = self._yes
+                mask = self._yes
             case Comparison.NOT_EQUAL:
-                found = _may(pc.less, mins, value) | _may(pc.greater, maxs, value)
+                mask = _may(pc.less, mins, value) | _may(pc.greater, maxs, value)
             case Comparison.LESS | Comparison.LESS_EQUAL:
-                found = _may(_FUNCTIONS[comparison], mins, value)
+                mask = _may(_FUNCTIONS[comparison], mins, value)
             case Comparison.GREATER | Comparison.GREATER_EQUAL:
-                found = _may(_FUNCTIONS[comparison], maxs, value)
-        return found & self._some_valid(column)
+                mask = _may(_FUNCTIONS[comparison], maxs, value)
+        return mask & self._some_valid(column)
 
     def _in(self, predicate: IsIn) -> Mask:
         """… be in the set?"""
         values = predicate.values
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-            found = self._some_valid(predicate.column)  # Arrow finds NaN in a set; bounds do not
+            mask = self._some_valid(predicate.column)  # Arrow finds NaN in a set; bounds do not
         elif len(values) <= _VALUES_TRIED_MAX:
-            found = self._any(
+            mask = self._union(
                 self._compare(predicate.column, Comparison.EQUAL, value) for value in values
             )
         else:
             ends = pc.min_max(values)
-            found = self._compare(predicate.column, Comparison.GREATER_EQUAL, ends["min"])
-            found &= self._compare(predicate.column, Comparison.LESS_EQUAL, ends["max"])
-        return found | self._some_null(predicate.column) if predicate.null_matches else found
+            mask = self._compare(predicate.column, Comparison.GREATER_EQUAL, ends["min"])
+            mask &= self._compare(predicate.column, Comparison.LESS_EQUAL, ends["max"])
+        return mask | self._some_null(predicate.column) if predicate.null_matches else mask
 
     def _not_in(self, predicate: IsIn) -> Mask:
         """… be outside the set? Not if all rows are one value of it."""
-        found = self._some_valid(predicate.column)
-        known = self._bounds.get(predicate.column)
-        few = len(predicate.values) <= _VALUES_TRIED_MAX
-        if known is not None and few and not pa.types.is_floating(known.mins.type):
-            found &= ~self._any(
-                _must(pc.greater_equal, known.mins, value) & _must(pc.less_equal, known.maxs, value)
+        mask = self._some_valid(predicate.column)
+        column_bounds = self._bounds.get(predicate.column)
+        is_small_set = len(predicate.values) <= _VALUES_TRIED_MAX
+        if (
+            column_bounds is not None
+            and is_small_set
+            and not pa.types.is_floating(column_bounds.mins.type)
+        ):
+            mask &= ~self._union(
+                _must(pc.greater_equal, column_bounds.mins, value)
+                & _must(pc.less_equal, column_bounds.maxs, value)
                 for value in predicate.values
             )
-        return found if predicate.null_matches else found | self._some_null(predicate.column)
+        return mask if predicate.null_matches else mask | self._some_null(predicate.column)
 
     def _starts(self, predicate: StartsWith) -> Mask:
         """… start so? Text that starts with a prefix lies between it and the next prefix."""
-        found = self._compare(
+        mask = self._compare(
             predicate.column, Comparison.GREATER_EQUAL, pa.scalar(predicate.prefix)
         )
         beyond = after_prefix(predicate.prefix)
         if beyond is None:
-            return found
-        return found & self._compare(predicate.column, Comparison.LESS, pa.scalar(beyond))
+            return mask
+        return mask & self._compare(predicate.column, Comparison.LESS, pa.scalar(beyond))
 
     def _all_start(self, predicate: StartsWith) -> Mask:
-        known = self._bounds.get(predicate.column)
+        column_bounds = self._bounds.get(predicate.column)
         beyond = after_prefix(predicate.prefix)
-        if known is None or beyond is None:
+        if column_bounds is None or beyond is None:
             return ~self._yes
         low, high = pa.scalar(predicate.prefix), pa.scalar(beyond)
-        return _must(pc.greater_equal, known.mins, low) & _must(pc.less, known.maxs, high)
+        return _must(pc.greater_equal, column_bounds.mins, low) & _must(
+            pc.less, column_bounds.maxs, high
+        )
 
     def _some_null(self, column: str) -> Mask:
-        known = self._bounds.get(column)
-        return self._yes if known is None else _may(pc.greater, known.null_counts, pa.scalar(0))
+        column_bounds = self._bounds.get(column)
+        return (
+            self._yes
+            if column_bounds is None
+            else _may(pc.greater, column_bounds.null_counts, pa.scalar(0))
+        )
 
     def _some_valid(self, column: str) -> Mask:
-        known = self._bounds.get(column)
-        return self._yes if known is None else _may(pc.less, known.null_counts, self._row_counts)
+        column_bounds = self._bounds.get(column)
+        return (
+            self._yes
+            if column_bounds is None
+            else _may(pc.less, column_bounds.null_counts, self._row_counts)
+        )
 
     def _may_meet_nan(self, column: str, value: pa.Scalar) -> bool:
-        known = self._bounds.get(column)
-        if known is None or pa.types.is_floating(known.mins.type):
+        column_bounds = self._bounds.get(column)
+        if column_bounds is None or pa.types.is_floating(column_bounds.mins.type):
             return True
         return pa.types.is_floating(value.type) and bool(pc.is_nan(value).as_py())
 
@@ -219,26 +234,26 @@ def after_prefix(prefix: str) -> str | None:
     return None
 
 
-def _may(compute: Callable[..., pa.Array], array: pa.Array, other: pa.Array | pa.Scalar) -> Mask:
-    return _answer(compute, array, other, unknown=True)
+def _may(compute: Callable[..., pa.Array], array: pa.Array, operand: pa.Array | pa.Scalar) -> Mask:
+    return _answer(compute, array, operand, unknown=True)
 
 
-def _must(compute: Callable[..., pa.Array], array: pa.Array, other: pa.Array | pa.Scalar) -> Mask:
-    return _answer(compute, array, other, unknown=False)
+def _must(compute: Callable[..., pa.Array], array: pa.Array, operand: pa.Array | pa.Scalar) -> Mask:
+    return _answer(compute, array, operand, unknown=False)
 
 
 def _answer(
     compute: Callable[..., pa.Array],
     array: pa.Array,
-    other: pa.Array | pa.Scalar,
+    operand: pa.Array | pa.Scalar,
     *,
     unknown: bool,
 ) -> Mask:
     try:
-        found: Mask = compute(array, other).fill_null(unknown).to_numpy(zero_copy_only=False)
-    except pa.ArrowException:  # an overflow while unifying types: nothing is known
-        found = np.full(len(array), unknown)
-    return found
+        mask: Mask = compute(array, operand).fill_null(unknown).to_numpy(zero_copy_only=False)
+    except pa.ArrowException:  # the types do not unify: the result is unknown
+        mask = np.full(len(array), unknown)
+    return mask
 
 
 def _without_nan(array: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Statistics as manifests store them, opened into column bounds for the columns that a filter reads.
+"""Statistics of manifests, decoded to bounds of the columns that a filter reads.
 
 Stored rows of one layout (one file schema, one list of covered columns) are decoded together. A
 column of an older schema counts by its field id, and only if its type is still the same.
@@ -43,7 +43,7 @@ class StoredStats:
 
 @record
 class CoveredColumn:
-    """A column as the stored rows hold it, and as the reader calls it (None: gone, or retyped)."""
+    """A column with its stored type, and the name in the reader's schema (None: dropped, or of another type)."""
 
     type: DataType
     name: str | None
@@ -56,10 +56,10 @@ def covered_columns(
     listed: Collection[str] | None = None,
     hidden: Collection[int] = (),
 ) -> tuple[CoveredColumn, ...]:
-    """Return what the stored rows of files of schema `stored` hold for a reader of `read`.
+    """Return the columns that the statistics of files of schema `stored` cover, for a reader of `read`.
 
     `listed` names the covered columns, in order, for dense statistics; None: all of `stored`. `hidden`:
-    ids of columns whose values others have replaced.
+    ids of columns whose values newer files replace.
     """
     by_name = {field.name: field for field in stored}
     covered = stored if listed is None else [by_name[name] for name in listed if name in by_name]
@@ -87,13 +87,13 @@ def stored_mask(predicate: Predicate, stats: StoredStats, covered: Sequence[Cove
 
 
 def stored_bounds(
-    stats: StoredStats, covered: Sequence[CoveredColumn], wanted: Collection[str]
+    stats: StoredStats, covered: Sequence[CoveredColumn], names: Collection[str]
 ) -> dict[str, ColumnBounds]:
-    """Return the bounds of the `wanted` columns that are covered; nested ones have none."""
+    """Return the bounds of the columns `names` that are covered. Nested columns have none."""
     positions = [
         position
         for position, column in enumerate(covered)
-        if column.name in wanted and not isinstance(column.type, ArrayType | MapType | RowType)
+        if column.name in names and not isinstance(column.type, ArrayType | MapType | RowType)
     ]
     types = [column.type for column in covered]
     mins = decode_columns(stats.min_values, types, positions)
@@ -115,18 +115,18 @@ def _upper(kind: DataType, bounds: pa.Array) -> pa.Array:
     return bounds
 
 
-def _same_values(one: DataType, other: DataType) -> bool:
+def _same_values(first: DataType, second: DataType) -> bool:
     """Whether two types are the same but for nullability, so that bounds mean the same."""
-    if one == other:
+    if first == second:
         return True
-    texts = [str(type_json(kind)).removesuffix(" NOT NULL") for kind in (one, other)]
+    texts = [str(type_json(kind)).removesuffix(" NOT NULL") for kind in (first, second)]
     return texts[0] == texts[1]
 
 
 def _element(lists: pa.Array, position: int) -> pa.Array:
-    """The element at `position` of each list; null where a list is null or too short."""
+    """Return the element at `position` of each list; null for a null list and one that is too short."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     starts = lists.offsets.to_numpy()[:-1]
-    there = lengths > position
-    indices = pa.array(np.where(there, starts + position, 0), pa.int64(), mask=~there)
+    is_present = lengths > position
+    indices = pa.array(np.where(is_present, starts + position, 0), pa.int64(), mask=~is_present)
     return lists.values.take(indices)

@@ -1,8 +1,8 @@
-"""Arrow expressions → predicates, by way of Substrait: `Expression.to_substrait` is Arrow's public form.
+"""Reader of Arrow expressions in Substrait: `Expression.to_substrait` is Arrow's public form.
 
 Messages and field numbers: substrait.io, proto/substrait/algebra.proto and extended_expression.proto;
-their encoding: protobuf.dev/programming-guides/encoding. Only what predicates need is read. A part that
-is anything else becomes `Unknown`: files are not chosen by it, and Arrow evaluates the whole.
+their encoding: protobuf.dev/programming-guides/encoding. Only messages of predicates are read. Another
+part becomes `Unknown`: it prunes no file, and Arrow evaluates the whole expression.
 """
 
 import struct
@@ -32,13 +32,13 @@ _NULL = object()
 
 def predicate_of(serialized: bytes, schema: pa.Schema) -> where.Predicate:
     """Return the predicate of a serialized ExtendedExpression over the columns of `schema`."""
-    whole = _message(serialized)
+    extended = _message(serialized)
     names: dict[int, str] = {}
-    for extension in whole.get(2, ()):
+    for extension in extended.get(2, ()):
         for function in _message(extension).get(3, ()):
             declared = _message(function)
             names[_number(declared, 2)] = _bytes(declared, 3).decode()
-    reference = _message(whole[3][0])
+    reference = _message(extended[3][0])
     return _Reader(names, schema).predicate(_message(reference[1][0]))
 
 
@@ -61,14 +61,14 @@ class _Literal:
 
 
 class _Reader:
-    """Reads the messages of one expression: functions by anchor, columns by position."""
+    """A reader of the messages of one expression: functions by anchor, columns by position."""
 
     def __init__(self, functions: dict[int, str], schema: pa.Schema) -> None:
         self._functions = functions
         self._schema = schema
 
     def predicate(self, message: Message) -> where.Predicate:
-        """Return what an Expression means as a condition."""
+        """Return the predicate of an Expression message."""
         if 3 in message:
             return self._function(_message(message[3][0]))
         if 8 in message:
@@ -102,27 +102,37 @@ class _Reader:
                 return where.Unknown() if comparison is None else self._test(comparison, arguments)
 
     def _flat(self, name: str, call: Message) -> Iterator[Message]:
-        """The operands of a chain of one function, however it is nested, in order."""
-        left = self._arguments(call)[::-1]
-        while left:
-            part = left.pop()
+        """Yield the operands of a chain of one function, in order; nested chains are flattened."""
+        pending = self._arguments(call)[::-1]
+        while pending:
+            part = pending.pop()
             inner = _message(part[3][0]) if 3 in part else None
             if inner is not None and self._name(inner) == name:
-                left.extend(self._arguments(inner)[::-1])
+                pending.extend(self._arguments(inner)[::-1])
             else:
                 yield part
 
     def _test(self, comparison: Comparison, arguments: list[Message]) -> where.Predicate:
-        left, right = map(self._operand, arguments)
-        if isinstance(left, _Literal):
-            left, right, comparison = right, left, comparison.mirrored
-        if not isinstance(left, where.Column) or not isinstance(right, _Literal):
+        left_operand, right_operand = map(self._operand, arguments)
+        if isinstance(left_operand, _Literal):
+            left_operand, right_operand, comparison = (
+                right_operand,
+                left_operand,
+                comparison.mirrored,
+            )
+        if not isinstance(left_operand, where.Column) or not isinstance(right_operand, _Literal):
             return where.Unknown()
-        if right.value is _NULL:
+        if right_operand.value is _NULL:
             return where.Fixed(value=None)
-        if isinstance(right.value, float) and isnan(right.value) and not self._is_float(left):
+        if (
+            isinstance(right_operand.value, float)
+            and isnan(right_operand.value)
+            and not self._is_float(left_operand)
+        ):
             return where.Unknown()
-        return where.Test(column=left.name, comparison=comparison, value=right.value)
+        return where.Test(
+            column=left_operand.name, comparison=comparison, value=right_operand.value
+        )
 
     def _among(self, message: Message) -> where.Predicate:
         column = self._operand(_message(message[1][0]))
@@ -143,7 +153,7 @@ class _Reader:
         return column.starts_with(str(prefix.value)) if is_text else where.Unknown()
 
     def _operand(self, message: Message) -> where.Column | _Literal | None:
-        """A column or a value; None for anything else, parts of columns included."""
+        """Return a column or a literal; None for anything else, nested fields included."""
         if 1 in message:
             return _literal(_message(message[1][0]))
         if 2 not in message:
@@ -166,44 +176,44 @@ class _Reader:
 
 
 def _literal(message: Message) -> _Literal | None:
-    """A value as Python's; times, dates and instants as Arrow's."""
+    """Return a literal as a Python value; a date or time as an Arrow scalar."""
     ((number, (value, *_)),) = ((n, v) for n, v in message.items() if n not in (50, 51))
-    found: object
+    literal: object
     match number, value:
         case 1, int():
-            found = bool(value)
+            literal = bool(value)
         case ((2 | 3 | 5 | 7), int()):
-            found = _signed(value)
+            literal = _signed(value)
         case 10, bytes():
-            (found,) = struct.unpack("<f", value)
+            (literal,) = struct.unpack("<f", value)
         case 11, bytes():
-            (found,) = struct.unpack("<d", value)
+            (literal,) = struct.unpack("<d", value)
         case 12, bytes():
-            found = value.decode()
+            literal = value.decode()
         case ((13 | 23), bytes()):
-            found = value
+            literal = value
         case ((14 | 27), int()):
-            found = pa.scalar(_signed(value), pa.timestamp("us", "UTC" if number == 27 else None))
+            literal = pa.scalar(_signed(value), pa.timestamp("us", "UTC" if number == 27 else None))
         case 16, int():
-            found = pa.scalar(_signed(value), pa.date32())
+            literal = pa.scalar(_signed(value), pa.date32())
         case 17, int():
-            found = pa.scalar(_signed(value), pa.time64("us"))
+            literal = pa.scalar(_signed(value), pa.time64("us"))
         case 24, bytes():
             parts = _message(value)
             unscaled = int.from_bytes(_bytes(parts, 1), "little", signed=True)
-            found = _decimal(unscaled, _number(parts, 3))
+            literal = _decimal(unscaled, _number(parts, 3))
         case 29, _:
-            found = _NULL
+            literal = _NULL
         case ((34 | 35), bytes()):
             parts = _message(value)
             unit = _UNITS.get(_number(parts, 1))
             if unit is None:
                 return None
             kind = pa.timestamp(unit, "UTC" if number == 35 else None)
-            found = pa.scalar(_signed(_number(parts, 2)), kind)
+            literal = pa.scalar(_signed(_number(parts, 2)), kind)
         case _:
             return None
-    return _Literal(value=found)
+    return _Literal(value=literal)
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
@@ -217,7 +227,7 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
 def _message(serialized: int | bytes) -> Message:
     """Return the fields of a message by number, each with its values in order."""
     assert isinstance(serialized, bytes), serialized
-    found: Message = {}
+    fields: Message = {}
     position = 0
     while position < len(serialized):
         tag, position = _varint(serialized, position)
@@ -233,8 +243,8 @@ def _message(serialized: int | bytes) -> Message:
                 width = 8 if wire == 1 else 4
                 value = serialized[position : position + width]
                 position += width
-        found.setdefault(tag >> 3, []).append(value)
-    return found
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
 
 
 def _varint(serialized: bytes, position: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Predicates as users write them: `col("price") > 5`, joined by &, | and ~. They know no schema yet.
+"""Predicates that are not bound to a schema: `col("price") > 5`, joined by &, | and ~.
 
-SQL text (`prune/sql.py`) and Arrow expressions (`prune/expression.py`) become these values too, and
-`prune/bind.py` fits them to a table's columns.
+SQL text (`prune/sql.py`) and Arrow expressions (`prune/expression.py`) become these values too.
+`prune/bind.py` binds them to the columns of a table.
 """
 
 import functools
@@ -29,7 +29,7 @@ _JOINED_ELSEWHERE = {
     **dict.fromkeys(("to_sql", "sql", "to_expression"), "SQL text, or an Arrow expression"),
     **dict.fromkeys(("filter", "evaluate", "test"), "table.scan(where=predicate)"),
 }
-"""What other libraries call what joins predicates."""
+"""Names that other libraries have for operators of predicates."""
 
 
 class Predicate(NamedElsewhere):
@@ -63,7 +63,7 @@ class Predicate(NamedElsewhere):
 
 _One: TypeAlias = Predicate | str | pc.Expression
 Filter: TypeAlias = _One | Sequence[_One]
-"""What is taken as `where`: a predicate, SQL text, an Arrow expression, or a list of which all hold."""
+"""A filter: a predicate, SQL text, an Arrow expression, or a list of filters that all have to hold."""
 
 
 @record
@@ -102,12 +102,12 @@ class ColumnTest(Predicate):
 
     column: str
     comparison: Comparison
-    other: str
+    other_column: str
 
 
 @record
 class Among(Predicate):
-    """A column against a set without nulls. `null_is`: what a null row gives."""
+    """A column against a set without nulls. `null_is`: the result for a null row."""
 
     column: str
     values: object
@@ -168,7 +168,7 @@ _ELSEWHERE = {
         "table.to_polars() or table.to_duckdb(), which compute and sort",
     ),
 }
-"""What other libraries call the tests of a column."""
+"""Names that other libraries have for tests of a column."""
 
 
 @record
@@ -226,7 +226,7 @@ class Column(Predicate):
     __len__ = __abs__ = __neg__
     __iter__ = None
 
-    def __contains__(self, given: object) -> NoReturn:
+    def __contains__(self, item: object) -> NoReturn:
         raise _wrong("`in` asks nothing here: write like('%part%'), or is_in(values)", self.name)
 
     def __getitem__(self, field: object) -> NoReturn:
@@ -244,19 +244,21 @@ class Column(Predicate):
 
     def is_in(self, values: Iterable[object]) -> Predicate:
         """One of `values`: a list, a set, Arrow or NumPy arrays; without nulls."""
-        found = values
+        candidates = values
         if isinstance(values, pa.ChunkedArray):
-            found = values.combine_chunks()
+            candidates = values.combine_chunks()
         elif isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise _wrong(f"is_in takes a list of values, not {values!r}", self.name)
         elif not isinstance(values, pa.Array):
-            found = tuple(values)
+            candidates = tuple(values)
         has_null = (
-            found.null_count if isinstance(found, pa.Array) else any(v is None for v in found)
+            candidates.null_count
+            if isinstance(candidates, pa.Array)
+            else any(v is None for v in candidates)
         )
         if has_null:
             raise _wrong("nothing equals null: leave it out, and add | is_null()", self.name)
-        return Among(column=self.name, values=found)
+        return Among(column=self.name, values=candidates)
 
     def is_null(self) -> Predicate:
         """No value."""
@@ -274,14 +276,14 @@ class Column(Predicate):
         """Text that begins with `prefix`."""
         return Prefix(column=self.name, text=_text(prefix, self.name))
 
-    def _test(self, comparison: Comparison, other: object) -> Predicate:
-        if isinstance(other, Column):
-            return ColumnTest(column=self.name, comparison=comparison, other=other.name)
-        if other is None or (isinstance(other, pa.Scalar) and not other.is_valid):
+    def _test(self, comparison: Comparison, operand: object) -> Predicate:
+        if isinstance(operand, Column):
+            return ColumnTest(column=self.name, comparison=comparison, other_column=operand.name)
+        if operand is None or (isinstance(operand, pa.Scalar) and not operand.is_valid):
             raise _wrong("nothing compares with null: write is_null() or is_not_null()", self.name)
-        if isinstance(other, Predicate | pc.Expression):
+        if isinstance(operand, Predicate | pc.Expression):
             raise _wrong("a column is compared with a value or a column", self.name)
-        return Test(column=self.name, comparison=comparison, value=other)
+        return Test(column=self.name, comparison=comparison, value=operand)
 
 
 class _ByName(Generic[P]):
@@ -291,16 +293,16 @@ class _ByName(Generic[P]):
         functools.update_wrapper(self, function)
         self._function = function
 
-    def __call__(self, *args: P.args, **given: P.kwargs) -> Column:
-        return self._function(*args, **given)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Column:
+        return self._function(*args, **kwargs)
 
     def __getitem__(self, name: str) -> Column:
         column: Any = self._function
-        named: Column = column(name)
-        return named
+        result: Column = column(name)
+        return result
 
     def __getattr__(self, name: str) -> Column:
-        if name.startswith("__"):  # what Python and its tools ask of any object
+        if name.startswith("__"):  # Python and its tools look these up on any object
             raise AttributeError(name)
         return Column(name)
 
@@ -313,24 +315,24 @@ def col(name: str) -> Column:
 
 
 def _parts(kind: type[AllOf | AnyOf], predicate: Predicate) -> tuple[Predicate, ...]:
-    """What to join on: the parts of a predicate that joins in the same way already."""
+    """Return the parts of a predicate of the same kind, else the predicate itself."""
     return predicate.parts if isinstance(predicate, kind) else (predicate,)
 
 
-def _predicate(given: object) -> Predicate:
-    if isinstance(given, Predicate):
-        return given
+def _predicate(value: object) -> Predicate:
+    if isinstance(value, Predicate):
+        return value
     raise InvalidInputError(
-        f"a predicate is joined with a predicate, not {given!r}; put each comparison in parentheses, "
+        f"a predicate is joined with a predicate, not {value!r}; put each comparison in parentheses, "
         "such as (col('a') > 1) & (col('b') == 2)",
         kind=ErrorKind.INVALID_FILTER,
     )
 
 
-def _text(given: object, column: str) -> str:
-    if isinstance(given, str):
-        return given
-    raise _wrong(f"the pattern is text, not {given!r}", column)
+def _text(value: object, column: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise _wrong(f"the pattern is text, not {value!r}", column)
 
 
 def _wrong(message: str, column: str) -> InvalidInputError:

@@ -224,7 +224,7 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
         value = (
             condition.of(frame)
             if isinstance(condition, Computed)
-            else _sql_value(condition).of(frame.column, frame.count, frame.char_length)
+            else _sql_value(condition).evaluate(frame.column, frame.count, frame.char_length)
         )
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise InvalidInputError(
@@ -245,7 +245,7 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
     """Return what a column is set to, in the column's type; InvalidInputError names the column."""
     try:
         if isinstance(given, str):
-            value = _sql_value(given).of(frame.column, frame.count, frame.char_length)
+            value = _sql_value(given).evaluate(frame.column, frame.count, frame.char_length)
         elif isinstance(given, pc.Expression):
             value = _projected(given, frame.flat())
         elif isinstance(given, Computed):
