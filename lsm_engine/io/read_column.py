@@ -21,7 +21,6 @@ from lsm_engine.schema.table_schema import (
     SameSchema,
     TableSchema,
 )
-from lsm_engine.schema.types import ScalarType
 
 SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
 
@@ -89,7 +88,7 @@ class ReadColumn:
     def upper(self, bounds: pa.Array) -> pa.Array:
         """Return upper bounds of what is read, given those of what is stored; lower ones are bounds of both."""
         kind = None if self.mapping is None else self.mapping.target.type
-        return upper_bounds(kind, bounds) if self.pads and isinstance(kind, ScalarType) else bounds
+        return upper_bounds(kind, bounds) if self.pads and kind is not None else bounds
 
     def filled(self, values: pa.ChunkedArray, positions: pa.ChunkedArray | None) -> pa.ChunkedArray:
         """Return stored values with the blanks of CHAR(n), or with nulls replaced by what the manifest records."""

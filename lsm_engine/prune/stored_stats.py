@@ -20,9 +20,7 @@ from lsm_engine.schema.types import (
     DataField,
     DataType,
     MapType,
-    Root,
     RowType,
-    ScalarType,
     type_json,
 )
 
@@ -101,18 +99,11 @@ def stored_bounds(
     return {
         str(covered[position].name): ColumnBounds(
             mins=low,
-            maxs=_upper(types[position], high),
+            maxs=upper_bounds(types[position], high),
             null_counts=_element(stats.null_counts, position),
         )
         for position, low, high in zip(positions, mins, maxs, strict=True)
     }
-
-
-def _upper(kind: DataType, bounds: pa.Array) -> pa.Array:
-    """Return upper bounds of what is read: CHAR has blanks then that not every client stores."""
-    if isinstance(kind, ScalarType) and kind.root is Root.CHAR:
-        return upper_bounds(kind, bounds)
-    return bounds
 
 
 def _same_values(first: DataType, second: DataType) -> bool:

@@ -70,12 +70,14 @@ def compared_values(kind: DataType, values: Any) -> Any:
     return _of_chunks(kind, values, _fitted_text) if has_length(kind) else values
 
 
-def upper_bounds(kind: ScalarType, texts: Any) -> Any:
-    """Return upper bounds of padded values, given those of what is stored.
+def upper_bounds(kind: DataType, bounds: Any) -> Any:
+    """Return upper bounds of a column as it is read, given those of what is stored: those of CHAR(n) are padded.
 
     A blank is more than a control character: "a" is less than "a\\t", and "a " is not.
     """
-    return _padded_text(kind, pc.replace_substring_regex(texts, "(?s)[\\x00-\\x1f].*", ""))
+    if not isinstance(kind, ScalarType) or kind.root is not Root.CHAR:
+        return bounds
+    return _padded_text(kind, pc.replace_substring_regex(bounds, "(?s)[\\x00-\\x1f].*", ""))
 
 
 def short_count(kind: ScalarType, texts: Any) -> int:

@@ -19,6 +19,7 @@ from lsm_engine.kernels.keys import sort_keys
 from lsm_engine.kernels.order import is_sorted
 from lsm_engine.meta.index_file import IndexFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.schema.declared_lengths import upper_bounds
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
@@ -214,10 +215,11 @@ class _Rows:
             decode_columns(pa.array([stored], pa.binary()), types)
             for stored in (stats.min_values, stats.max_values)
         )
-        for name, least, greatest in zip(self._types, lower, upper, strict=True):
+        for name, least, stored in zip(self._types, lower, upper, strict=True):
             if name in self._schema.tracking_names:
                 continue
             column = rows.column(name)
+            greatest = upper_bounds(self._types[name], stored)
             if least.null_count or greatest.null_count or column.null_count == len(column):
                 continue
             below = pc.any(pc.less(column, least[0].cast(column.type))).as_py()

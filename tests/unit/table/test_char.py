@@ -114,7 +114,9 @@ def test_values_stored_without_blanks_are_read_with_them(
         {"c": "q    ", "v": "x  "},
     ]
     assert [row["c"] for row in rows_of(table, where="v >= 'y\t'")] == ["abcde"]
+    assert table.verify(deep=True).problems == ()
     table.compact(full=True)
+    assert table.verify(deep=True).problems == ()
     assert [row["v"] for row in rows_of(table)] == ["x  ", "y\t ", "x  "]
 
 
@@ -233,3 +235,13 @@ def test_columns_of_char_compare_with_the_blanks_of_the_longer(catalog):
         "text has the blanks it has"
     )
     assert pa.types.is_string(table.schema.arrow.field("c").type)
+
+
+def test_a_deep_verification_names_keys_that_lack_their_blanks(catalog, monkeypatch):
+    """Another client may write them into a table that has the option."""
+    table = keyed(catalog)
+    with monkeypatch.context() as old:
+        old.setattr(incoming, "stored_values", lambda _, __, values: values)
+        table.upsert([{"c": "ab", "v": "x"}])
+    assert table.verify().problems == ()
+    assert table.verify(deep=True).problems != ()
