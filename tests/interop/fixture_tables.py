@@ -12,6 +12,23 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 READERS = ("java", "rust", "pypaimon")
 
 
+_CHAR = re.compile(r"CHAR\((\d+)\)")
+
+
+def _padded(content: Any, lengths: dict[str, int]) -> Any:
+    """Return rows, wherever they are in some content, with texts of such columns padded."""
+    if isinstance(content, list):
+        return [_padded(part, lengths) for part in content]
+    if not isinstance(content, dict):
+        return content
+    return {
+        name: part.ljust(lengths[name])
+        if name in lengths and isinstance(part, str)
+        else _padded(part, lengths)
+        for name, part in content.items()
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class FixtureTable:
     """A table some client wrote: its folder, and the content that was read back then."""
@@ -28,6 +45,15 @@ class FixtureTable:
     def expected(self) -> dict[str, Any]:
         """Content at the head, per snapshot and per tag."""
         return json.loads((FIXTURES / self.writer / self.name / "expected.json").read_text())
+
+    @property
+    def expected_here(self) -> dict[str, Any]:
+        """The same content as this engine reads it: CHAR(n) with blanks up to n."""
+        content = self.expected
+        kinds = {name: str(kind) for name, kind in content.get("fields", [])}
+        chars = {name: _CHAR.match(kind) for name, kind in kinds.items()}
+        lengths = {name: int(char[1]) for name, char in chars.items() if char is not None}
+        return _padded(content, lengths) if lengths else content
 
     @property
     def meta(self) -> dict[str, Any]:

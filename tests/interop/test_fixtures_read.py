@@ -77,7 +77,7 @@ def wanted_rows(fixture: FixtureTable, rows: list[Row]) -> list[Row]:
 
 def states(fixture: FixtureTable) -> Iterator[tuple[str, dict[str, Any], list[Row]]]:
     """Each state that is there: how to ask for it, and its rows."""
-    expected = fixture.expected
+    expected = fixture.expected_here
     yield "head", {}, expected["rows"]
     for number, snapshot in expected["snapshots"].items():
         yield f"snapshot {number}", {"snapshot_id": int(number)}, snapshot["rows"]
@@ -112,10 +112,10 @@ def told(changes: pa.Table) -> list[list[Any]]:
 def test_changelog_of_every_snapshot(fixture: FixtureTable) -> None:
     """In the very order that Java read it."""
     table = opened(fixture)
-    wanted = fixture.expected.get("changelog", {})
+    wanted = fixture.expected_here.get("changelog", {})
     keeps_one = table.options[core_options.CHANGELOG_PRODUCER] is not ChangelogProducer.NONE
     assert keeps_one or not wanted
-    for snapshot in table.snapshots() if keeps_one and "changelog" in fixture.expected else []:
+    for snapshot in table.snapshots() if keeps_one and "changelog" in fixture.expected_here else []:
         got = told(table.changelog(snapshot.id - 1, snapshot.id))
         assert (snapshot.id, got) == (snapshot.id, wanted.get(str(snapshot.id), []))
 
@@ -124,7 +124,7 @@ def test_changelog_of_every_snapshot(fixture: FixtureTable) -> None:
 def test_delta_of_every_snapshot(fixture: FixtureTable) -> None:
     """The rows of all new files; those of APPEND snapshots are what `mode="delta"` gives."""
     table = opened(fixture)
-    deltas = fixture.expected.get("delta", {})
+    deltas = fixture.expected_here.get("delta", {})
     for snapshot in table.snapshots() if deltas else []:
         wanted = deltas.get(str(snapshot.id), [])
         if fixture.name == "nested_types":  # see wanted_rows
@@ -164,7 +164,7 @@ def test_changelogs_that_outlived_their_snapshots() -> None:
 def test_nothing_of_nanoseconds_is_lost() -> None:
     fixture = FixtureTable(writer=JAVA, name="types_ts_precisions")
     table = opened(fixture).scan().to_arrow()
-    for key, columns in fixture.expected["exact_nanos"].items():
+    for key, columns in fixture.expected_here["exact_nanos"].items():
         row = table.column("k").to_pylist().index(int(key))
         for column, nanos in columns.items():
             assert (column, exact_nanos(table, column)[row]) == (column, nanos)
@@ -249,7 +249,7 @@ def last_at(table: lsm.Table, millis: int) -> int:
 @each_readable
 def test_system_tables_and_verify(fixture: FixtureTable) -> None:
     table = opened(fixture)
-    expected = fixture.expected
+    expected = fixture.expected_here
     assert table.verify().problems == ()
     assert dict(table.options.texts) == dict(
         zip(
@@ -323,12 +323,12 @@ def test_files_in_legacy_directories_are_read_compacted_and_expired(tmp_path: Pa
     table.upsert(rows)
     assert len(table.system("files")) == 2 * len(old)
     table.compact(full=True)
-    assert difference(canonical_rows(table.scan().to_arrow()), fixture.expected["rows"]) == ""
+    assert difference(canonical_rows(table.scan().to_arrow()), fixture.expected_here["rows"]) == ""
     assert table.verify().problems == ()
     table.expire_snapshots(retain_max=1, older_than="0 s")
     assert table.verify().problems == ()
     assert not any(path.exists() for path in old)
-    assert difference(canonical_rows(table.scan().to_arrow()), fixture.expected["rows"]) == ""
+    assert difference(canonical_rows(table.scan().to_arrow()), fixture.expected_here["rows"]) == ""
 
 
 BUCKETS = [
@@ -354,7 +354,7 @@ def test_we_write_on_in_buckets_of_every_kind(fixture: FixtureTable, tmp_path: P
     twice = not table.schema.has_primary_key
     made = table.append(rows) if twice else table.upsert(rows)
     assert made is not None
-    wanted = fixture.expected["rows"] * (2 if twice else 1)
+    wanted = fixture.expected_here["rows"] * (2 if twice else 1)
     assert difference(canonical_rows(table.scan().to_arrow()), wanted) == ""
     table.compact(full=True)
     assert difference(canonical_rows(table.scan().to_arrow()), wanted) == ""
@@ -363,7 +363,7 @@ def test_we_write_on_in_buckets_of_every_kind(fixture: FixtureTable, tmp_path: P
         table.rescale(table.schema.bucket_count + 2)
         assert difference(canonical_rows(table.scan().to_arrow()), wanted) == ""
     table.overwrite(rows)
-    assert difference(canonical_rows(table.scan().to_arrow()), fixture.expected["rows"]) == ""
+    assert difference(canonical_rows(table.scan().to_arrow()), fixture.expected_here["rows"]) == ""
     assert table.verify().problems == ()
 
 

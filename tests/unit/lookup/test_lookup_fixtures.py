@@ -25,7 +25,7 @@ def test_lookups_equal_the_expected_rows(fixture: FixtureTable, kind, tmp_path):
             return
         found = query.lookup(scanned.select(list(table.schema.primary_keys)))
         rows = canonical_rows(found.drop_columns("_found"))
-        expected = fixture.expected["rows"]
+        expected = fixture.expected_here["rows"]
         assert in_any_order(rows) == in_any_order(expected)
 
 
