@@ -23,6 +23,7 @@ def encode_trash(record: TrashRecord) -> bytes:
             "tagNames": [tag.name for tag in record.tags],
             "tags": [encode_tag(tag).decode() for tag in record.tags],
             "paths": list(record.paths),
+            "undoId": record.undo_id,
         }
     )
 
@@ -53,4 +54,6 @@ def decode_trash(data: bytes, *, name: str, file_name: str) -> TrashRecord:
             for name, text in zip(names, tags, strict=True)
         ),
         paths=document.texts("paths"),
+        undo_id=document.optional_text("undoId"),
+        content=data,
     )

@@ -1,5 +1,7 @@
 """TrashRecord: what one act of maintenance took, kept so that it can be given back."""
 
+from dataclasses import field as attribute
+
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -13,7 +15,8 @@ class TrashRecord:
     """What was removed from one branch of a table (`branch`; "" is main), when, and why.
 
     `snapshots`, `changelogs` and `tags` are gone as files and kept here; `paths` are files that stay
-    where they are until the record is emptied, relative to the table's directory.
+    where they are until the record is emptied, relative to the table's directory. `undo_id`: of whoever gives it
+    back. `content`: the bytes of the file that it was read from, which do not count in comparisons.
     """
 
     name: str
@@ -24,6 +27,8 @@ class TrashRecord:
     changelogs: tuple[Snapshot, ...] = ()
     tags: tuple[Tag, ...] = ()
     paths: tuple[str, ...] = ()
+    undo_id: str | None = None
+    content: bytes | None = attribute(default=None, compare=False, repr=False)
 
     @property
     def was_rolled_back(self) -> bool:

@@ -4,13 +4,19 @@ A snapshot's changelog is written before the snapshot goes, so that a reader who
 to snapshots finds every id in one place or in both.
 """
 
-from lsm_engine.codec.documents import encode_hint, encode_snapshot
+from collections.abc import Callable
+
+from lsm_engine.base.errors import NotFoundError, StorageError
+from lsm_engine.codec.documents import decode_snapshot, encode_hint, encode_snapshot
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import CHANGELOG_PREFIX, EARLIEST, LATEST, TablePaths, numbered
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.store.listing import stable_listing
-from lsm_engine.store.publishing import published
+from lsm_engine.store.publishing import deleted, published, replaced
 from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
+
+_RACES = 10  # changes of a changelog that others win before it is given up
 
 
 class ChangelogStore:
@@ -85,6 +91,35 @@ class ChangelogStore:
                 self._file_io.replace(path, data)
                 made = True
         return made
+
+    def give_back(self, changelog: Snapshot, require: Callable[[], None]) -> None:
+        """Create a changelog's file again, or replace that which is there; `require` is called before each change."""
+        path, data = self._paths.changelog_file(changelog.id), encode_snapshot(changelog)
+        for _ in range(_RACES):
+            content = self._content_of(path)
+            require()
+            if (
+                published(self._file_io, path, data)
+                if content is None
+                else replaced(self._file_io, path, data, expected=content)
+            ):
+                return
+        raise StorageError("others keep changing the changelog; try again", path=path)
+
+    def delete_unchanged(self, changelog: Snapshot) -> bool:
+        """Delete a changelog's file if it still is what was read; False, and no change, otherwise."""
+        path = self._paths.changelog_file(changelog.id)
+        content = self._content_of(path)
+        if content is None or decode_snapshot(content, file_name=path) != changelog:
+            return False
+        return deleted(self._file_io, path, expected=content)
+
+    def _content_of(self, path: str) -> bytes | None:
+        self._file_io.forget_gathered([path])
+        try:
+            return self._file_io.read(path, length=READ_MAX)
+        except NotFoundError:
+            return None
 
     def hint_latest(self, snapshot_id: int) -> None:
         """Write LATEST."""

@@ -435,15 +435,19 @@ class SnapshotStore(SnapshotHints):
         self._newest.forget()
         return deleted(self._file_io, path, expected=content)
 
-    def give_back(self, snapshot: Snapshot) -> bool:
-        """Create a snapshot's file, or replace that of the same commit; False if another commit has its id."""
+    def give_back(self, snapshot: Snapshot, require: Callable[[], None]) -> bool:
+        """Create a snapshot's file, or replace that of the same commit; False if another commit has its id.
+
+        `require` is called before each change, and after what it replaces was read; it raises where that may not be.
+        """
         path, data = self._paths.snapshot_file(snapshot.id), encode_snapshot(snapshot)
         for _ in range(_RACES):
-            if published(self._file_io, path, data):
-                return True
             content = self._content_of(path)
+            require()
             if content is None:
-                continue  # deleted since
+                if published(self._file_io, path, data):
+                    return True
+                continue  # made since
             if not same_state(decode_snapshot(content, file_name=path), snapshot):
                 return False
             if replaced(self._file_io, path, data, expected=content):

@@ -5,6 +5,7 @@ back cost a document each, whatever the size of the data, on any storage.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError
 from lsm_engine.codec.json_object import READ_MAX
@@ -14,7 +15,7 @@ from lsm_engine.io.paths import TRASH_PREFIX, TablePaths
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import MetadataNames
 from lsm_engine.store.listing import stable_listing
-from lsm_engine.store.publishing import published
+from lsm_engine.store.publishing import deleted, published, replaced
 
 
 class TrashStore:
@@ -51,8 +52,24 @@ class TrashStore:
             if status.name.startswith(TRASH_PREFIX) and not status.is_directory
         ]
 
+    def claim(self, record: TrashRecord, undo_id: str) -> TrashRecord | None:
+        """Write down in a record who gives it back; None, and no change, if it has changed since it was read."""
+        claimed = replace(record, undo_id=undo_id)
+        data = encode_trash(claimed)
+        path = self._paths.trash_file(record.name)
+        if record.content is None or not replaced(
+            self._file_io, path, data, expected=record.content
+        ):
+            return None
+        return replace(claimed, content=data)
+
+    def delete_as_read(self, record: TrashRecord) -> bool:
+        """Delete a record, and none of its files; False, and no change, if it has changed since it was read."""
+        path = self._paths.trash_file(record.name)
+        return record.content is not None and deleted(self._file_io, path, expected=record.content)
+
     def delete(self, name: str) -> bool:
-        """Delete a record, and none of its files; False if it was not there."""
+        """Delete a record, and none of its files, whatever it holds; False if it was not there."""
         return self._file_io.delete(self._paths.trash_file(name))
 
 

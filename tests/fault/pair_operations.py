@@ -162,7 +162,7 @@ class Operation:
     """An operation. `kinds`: of tables that it is for; none: of all.
 
     `is_stepwise`: each of its names changes in one step, and they change one after the other. `is_deletion`: what
-    another has deleted meanwhile counts as deleted. `is_of_catalog`: it is done with a catalog, not with a table.
+    another has deleted meanwhile counts as deleted. `is_of_catalog`: it is done with a catalog, not with a table. `gives_back`: names are as they were.
     """
 
     act: Callable[[Any], object]
@@ -170,6 +170,7 @@ class Operation:
     is_stepwise: bool = False
     is_deletion: bool = False
     is_of_catalog: bool = False
+    gives_back: bool = False
 
     def is_for(self, kind: str) -> bool:
         """Return whether it is for a kind of table."""
@@ -269,7 +270,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "remove orphans": Operation(
         lambda table: table.remove_orphan_files(dry_run=False, older_than="1 d")
     ),
-    "undo maintenance": _of(frozenset({"trash"}), lambda table: table.undo_maintenance(), is_stepwise=True),
+    "undo maintenance": _of(frozenset({"trash"}), lambda table: table.undo_maintenance(), is_stepwise=True, gives_back=True),
     "empty the trash": _of(frozenset({"trash"}), lambda table: table.empty_trash(everything=True)),
     # repairs
     "remove damaged files": Operation(lambda table: table.remove_damaged_files(dry_run=False)),

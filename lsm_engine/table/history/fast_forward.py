@@ -5,8 +5,10 @@ its own: a fast-forward that died has come part of the way, and doing it again f
 committed since is never dropped unless that is asked for; then main is rolled back first.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from lsm_engine.base.errors import (
     CommitConflictError,
@@ -31,7 +33,9 @@ from lsm_engine.table.history.rollback import rollback
 from lsm_engine.table.history.rollback_plan import FORWARDING, RollbackPlan, plan_rollback
 from lsm_engine.table.tags.branch import on_branch
 from lsm_engine.table.tags.removal import identifiers_up_to, take_identifiers_over
-from lsm_engine.table.tags.tag import AN_HOUR, is_expiring
+from lsm_engine.table.tags.tag import AN_HOUR, is_expiring, locked
+
+log = logging.getLogger(__name__)
 
 
 @record
@@ -168,8 +172,22 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
             base = snapshot
         take_identifiers_over(session, identifiers, is_done=True)
     for tag in plan.tags:
-        session.tags.create(tag, numeric=True)
-        _notify_tagged(session, tag)
+        _take_tag_over(session, branch, tag)
+
+
+def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> None:
+    """Make a branch's tag on main; none where it went meanwhile, with its files.
+
+    A lock tag of main keeps the files until the tag is there: the branch's may be the last to name them, and be deleted.
+    """
+    with locked(session, tag.snapshot, FORWARDING):
+        there = branch.tags.find(tag.name)
+        is_there = there is not None and there.content == tag.content
+        if not is_there and is_expiring(session, tag.snapshot):
+            log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
+            return
+        made = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+    _notify_tagged(session, made)
 
 
 @contextmanager

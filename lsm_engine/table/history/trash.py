@@ -51,7 +51,8 @@ def trash_of(session: TableSession) -> TrashStore:
 def undo(session: TableSession, name: str | None) -> TrashRecord:
     """Give back what one record holds (None: the newest): its snapshots, changelogs and tags.
 
-    Nothing is changed unless all of it can come back. A kill leaves some of it back and the record
+    Nothing is changed unless all of it can come back. The record is claimed first, and deleted last if it is still so:
+    of several who undo or empty it one succeeds. A kill leaves some of it back and the record
     there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
     the table has new snapshots so that those of the record no longer fit.
     """
@@ -61,8 +62,11 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
         raise InvalidInputError(
             f"that was taken from branch {one.branch or 'main'!r}; undo it there", record=one.name
         )
+    store = trash_of(session)
     missing = [path for path in one.paths if not session.file_io.exists(path)]
     if missing:
+        if store.find(one.name) is None:
+            raise _taken_over(one)
         raise CorruptFileError(
             "files of the trash are missing: no undo", file=missing[0], count=len(missing)
         )
@@ -76,42 +80,106 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     if not one.was_rolled_back:
         # Also those that are there: the expiry that takes them may go on.
         order = one.snapshots[::-1]
-    for snapshot in order:
-        _give_back(branch, snapshot)
-    if order:
-        branch.snapshots.announce(max(order, key=lambda snapshot: snapshot.id))
-        oldest = branch.snapshots.stable_listing()[0].id
-        branch.snapshots.hint_earliest(oldest)
-    for changelog in one.changelogs:
-        branch.changelogs.publish(changelog)
+    claimed = store.claim(one, session.ids.new_id())
+    if claimed is None:
+        raise _taken_over(one)
+    giving = _GivingBack(branch, store, claimed)
+    try:
+        giving.all(order)
+    except (AlreadyExistsError, CommitConflictError):
+        giving.take_back()
+        raise
     for tag in one.tags:
-        _give_tag_back(branch, tag)
         _notify_tagged(session, one, tag.name)
-    trash_of(session).delete(one.name)
     return one
 
 
-def _give_back(branch: TableSession, snapshot: Snapshot) -> None:
-    """Create a snapshot file again, with a property that sets it apart from the one that was taken.
+def _taken_over(one: TrashRecord) -> CommitConflictError:
+    return CommitConflictError(
+        f"others give record {one.name!r} back, or empty it; nothing was given back, look at the trash again",
+        record=one.name,
+    )
 
-    So the maintenance that took it, if it goes on, deletes nothing of what is back.
+
+class _GivingBack:
+    """What one undo has made again, each with its id: maintenance that took it, if it goes on, deletes nothing of it.
+
+    Nothing is made once another has taken the record over, and what was made goes then.
     """
-    properties = {**(snapshot.properties or {}), GIVEN_BACK: branch.ids.new_id()}
-    if not branch.snapshots.give_back(replace(snapshot, properties=properties)):
-        raise CommitConflictError(
-            f"another file has the name of snapshot {snapshot.id}; remove orphan files, which takes "
-            "what never counted, and undo again",
-            snapshot_id=snapshot.id,
-        )
 
+    def __init__(self, branch: TableSession, store: TrashStore, claimed: TrashRecord) -> None:
+        self._branch = branch
+        self._store = store
+        self._claimed = claimed
+        self._snapshots: list[Snapshot] = []
+        self._changelogs: list[Snapshot] = []
+        self._tags: list[Tag] = []
 
-def _give_tag_back(branch: TableSession, tag: Tag) -> None:
-    """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
-    back = replace(tag, id=branch.ids.new_id())
-    there = branch.tags.find(tag.name)
-    if there is not None and there == tag and branch.tags.replace(there, back) is not None:
-        return
-    branch.tags.create(back, numeric=True)
+    def all(self, order: Sequence[Snapshot]) -> None:
+        """Make again what the record holds, its snapshots in an order, and delete it."""
+        branch, record = self._branch, self._claimed
+        for snapshot in order:
+            self.snapshot(snapshot)
+        if order:
+            branch.snapshots.announce(max(order, key=lambda snapshot: snapshot.id))
+            branch.snapshots.hint_earliest(branch.snapshots.stable_listing()[0].id)
+        for changelog in record.changelogs:
+            self.changelog(changelog)
+        if record.changelogs:
+            branch.changelogs.hint_earliest(min(branch.changelogs.ids()))
+        for tag in record.tags:
+            self.tag(tag)
+        # Whoever empties the trash deletes the record first, and then looks what is named.
+        if not self._store.delete_as_read(record):
+            raise _taken_over(record)
+
+    def require(self) -> None:
+        """Raise CommitConflictError where the record is another's by now."""
+        there = self._store.find(self._claimed.name)
+        if there is None or there.undo_id != self._claimed.undo_id:
+            raise _taken_over(self._claimed)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """Create a snapshot file again, or replace that of the same commit."""
+        back = self._marked(snapshot)
+        self._snapshots.append(back)
+        if not self._branch.snapshots.give_back(back, self.require):
+            raise CommitConflictError(
+                f"another file has the name of snapshot {snapshot.id}; remove orphan files, which takes "
+                "what never counted, and undo again",
+                snapshot_id=snapshot.id,
+            )
+
+    def changelog(self, changelog: Snapshot) -> None:
+        """Create a changelog file again, or replace that of the same commit."""
+        back = self._marked(changelog)
+        self._changelogs.append(back)
+        self._branch.changelogs.give_back(back, self.require)
+
+    def tag(self, tag: Tag) -> None:
+        """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
+        back = replace(tag, id=self._branch.ids.new_id(), content=None)
+        there = self._branch.tags.find(tag.name)
+        self.require()
+        stored = None
+        if there is not None and there == tag:
+            stored = self._branch.tags.replace(there, back)
+        self._tags.append(stored or self._branch.tags.create(back, numeric=True))
+
+    def take_back(self) -> None:
+        """Delete what this undo has made, and no other has replaced."""
+        for tag in self._tags:
+            self._branch.tags.delete(tag)
+        for changelog in self._changelogs:
+            self._branch.changelogs.delete_unchanged(changelog)
+        for snapshot in self._snapshots[::-1]:
+            self._branch.snapshots.delete_unchanged(snapshot)
+        if self._snapshots and (ids := self._branch.snapshots.ids()):
+            self._branch.snapshots.hint_earliest(ids[0])
+
+    def _marked(self, snapshot: Snapshot) -> Snapshot:
+        undo_id = self._claimed.undo_id or ""
+        return replace(snapshot, properties={**(snapshot.properties or {}), GIVEN_BACK: undo_id})
 
 
 def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:
@@ -186,10 +254,14 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
         emptied += paths
         if dry_run:
             continue
+        # Who gives it back meanwhile has another record by now, or names its files before this looks again.
+        if not store.delete_as_read(one):
+            continue
+        reachable = reachable_paths(session)
+        paths = [path for path in paths if path not in reachable]
         for path in paths:
             session.manifests.forget(path.rpartition("/")[2])
         session.file_io.delete_many(paths)
-        store.delete(one.name)
         _notify_emptied(session, one, paths)
     return TrashReport(
         records=tuple(one.name for one in over), paths=tuple(emptied), dry_run=dry_run

@@ -70,12 +70,25 @@ def carry_out(
     else:
         delete_states(session.file_io, session.snapshots, plan.expired, files=delete_files)
     for changelog in plan.expired_changelogs:
-        session.changelogs.delete(changelog.id)
+        _delete_changelog(session, changelog)
     if session.options[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:
         for directory in sorted(directories):
             session.file_io.remove_empty_directory(directory)
     notify_removed(session, plan, kind)
     return True
+
+
+def _delete_changelog(session: TableSession, changelog: Snapshot) -> None:
+    """Delete a changelog's file as it was read. Raises CommitConflictError where it was given back since."""
+    if session.changelogs.delete_unchanged(changelog):
+        return
+    if session.changelogs.exists(changelog.id):
+        raise CommitConflictError(
+            f"changelog {changelog.id} was given back from the trash while it expired; nothing more was deleted, "
+            "expire again if it is to go",
+            snapshot_id=changelog.id,
+            table=session.name,
+        )
 
 
 def _delete_recorded(session: TableSession, plan: ExpirePlan) -> None:

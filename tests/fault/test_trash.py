@@ -1,0 +1,85 @@
+"""What is given back from the trash while others undo, empty or expire: it stays, whole, or the undo says that it does not."""
+
+import pytest
+
+from lsm_engine.base.errors import CommitConflictError, LsmError, NotFoundError
+from lsm_engine.table.table import Table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
+from tests.fault.scenarios import clone, open_again, view
+from tests.fault.scenarios import write_and_compact as prepare
+from tests.fault.test_consumers import Act, every_stop
+from tests.fault.test_schedules import disk_with, expire_most
+from tests.model.strategies import Layout
+
+OPTIONS = {"write-only": "true", "maintenance.trash-retained": "1 d"}
+
+
+def undo(table: Table) -> object:
+    return table.undo_maintenance()
+
+
+def empty(table: Table) -> object:
+    return table.empty_trash(everything=True)
+
+
+def in_trash(**options: str) -> MemoryFileIO:
+    """A table whose older snapshots have expired into the trash."""
+    layout = Layout(bucket=1, options=tuple({**OPTIONS, **options}.items()))
+    start = disk_with(prepare, layout)
+    expire_most(open_again(start))
+    return start
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(undo, empty), (empty, undo), (undo, undo), (undo, expire_most)]
+)
+def test_what_an_undo_acknowledges_can_be_read(ours: Act, theirs: Act) -> None:
+    start = in_trash()
+    given_back = open_again(clone(start))
+    undo(given_back)
+    whole = view(given_back.session.file_io).snapshots  # type: ignore[arg-type]
+    undone = 0
+    for disk, own, came in every_stop(start, ours, theirs, 4):
+        answers = {ours: own, theirs: came}
+        acknowledged = [
+            act
+            for act, answer in ((ours, own), (theirs, came))
+            if act is undo and not isinstance(answer, LsmError)
+        ]
+        assert len(acknowledged) <= 1, "both have given the same back"
+        for answer in (own, came):
+            assert not isinstance(answer, LsmError) or isinstance(
+                answer, CommitConflictError | NotFoundError
+            ), answer
+        now = view(disk).snapshots
+        assert None not in now.values()
+        if acknowledged and expire_most not in answers:
+            undone += 1
+            assert now == whole
+        elif empty in answers:
+            assert max(now) == max(whole)
+        table = open_again(disk, first_id=900_000)
+        assert not table.verify().problems
+        expire_most(table)
+    assert undone or {theirs, ours} & {expire_most, empty}
+
+
+def test_changelogs_that_are_given_back_while_they_expire_stay() -> None:
+    keeping = {
+        "changelog-producer": "input",
+        "changelog.num-retained.min": "4",
+        "changelog.num-retained.max": "4",
+        "changelog.time-retained": "1 ms",
+    }
+    layout = Layout(bucket=1, options=tuple({**OPTIONS, **keeping}.items()))
+    start = disk_with(prepare, layout)
+    before = len(open_again(start).session.changelogs.ids())
+    given_back = 0
+    for disk, own, came in every_stop(start, expire_most, undo, 2):
+        if isinstance(came, LsmError) or not came.changelogs:
+            continue
+        given_back += 1
+        there = set(open_again(disk).session.changelogs.ids())
+        assert {one.id for one in came.changelogs} <= there, own
+        assert not open_again(disk).verify().problems
+    assert given_back, before
