@@ -114,6 +114,14 @@ class ChangelogStore:
             return False
         return deleted(self._file_io, path, expected=content)
 
+    def replace_unchanged(self, old: Snapshot, new: Snapshot) -> bool:
+        """Replace a changelog's file if it still is what was read or written; False, and no change, otherwise."""
+        path = self._paths.changelog_file(old.id)
+        content = self._content_of(path)
+        if content is None or decode_snapshot(content, file_name=path) != old:
+            return False
+        return replaced(self._file_io, path, encode_snapshot(new), expected=content)
+
     def _content_of(self, path: str) -> bytes | None:
         self._file_io.forget_gathered([path])
         try:

@@ -454,6 +454,14 @@ class SnapshotStore(SnapshotHints):
                 return True
         return False
 
+    def replace_unchanged(self, old: Snapshot, new: Snapshot) -> bool:
+        """Replace a snapshot's file if it still is what was read or written; False, and no change, otherwise."""
+        path = self._paths.snapshot_file(old.id)
+        content = self._content_of(path)
+        if content is None or decode_snapshot(content, file_name=path) != old:
+            return False
+        return replaced(self._file_io, path, encode_snapshot(new), expected=content)
+
     def _content_of(self, path: str) -> bytes | None:
         self._file_io.forget_gathered([path])
         try:

@@ -122,16 +122,40 @@ class _GivingBack:
             self.snapshot(snapshot)
         if order:
             branch.snapshots.announce(max(order, key=lambda snapshot: snapshot.id))
+            # Of what an expiry takes meanwhile there would be a gap, which a listing leaves out.
             branch.snapshots.hint_earliest(branch.snapshots.stable_listing()[0].id)
         for changelog in record.changelogs:
             self.changelog(changelog)
         if record.changelogs:
             branch.changelogs.hint_earliest(min(branch.changelogs.ids()))
+        if not record.was_rolled_back:
+            self._stay()
         for tag in record.tags:
             self.tag(tag)
         # Whoever empties the trash deletes the record first, and then looks what is named.
         if not self._store.delete_as_read(record):
             raise _taken_over(record)
+
+    def _stay(self) -> None:
+        """Write what is back once more, with another id, now that EARLIEST is back: an expiry may go on that saw a part.
+
+        It takes nothing of it then, or has taken some of it before. Raises CommitConflictError in that case.
+        """
+        branch, undo_id = self._branch, self._branch.ids.new_id()
+        for made, store in (
+            (self._snapshots, branch.snapshots),
+            (self._changelogs, branch.changelogs),
+        ):
+            for place, back in enumerate(made):
+                again = _marked(back, undo_id)
+                if not store.replace_unchanged(back, again):
+                    raise CommitConflictError(
+                        f"an expiry has taken snapshot {back.id} again; nothing was given back, look at the trash again",
+                        snapshot_id=back.id,
+                        record=self._claimed.name,
+                    )
+                made[place] = again
+        branch.snapshots.forget_newest()
 
     def require(self) -> None:
         """Raise CommitConflictError where the record is another's by now."""
@@ -178,8 +202,11 @@ class _GivingBack:
             self._branch.snapshots.hint_earliest(ids[0])
 
     def _marked(self, snapshot: Snapshot) -> Snapshot:
-        undo_id = self._claimed.undo_id or ""
-        return replace(snapshot, properties={**(snapshot.properties or {}), GIVEN_BACK: undo_id})
+        return _marked(snapshot, self._claimed.undo_id or "")
+
+
+def _marked(snapshot: Snapshot, undo_id: str) -> Snapshot:
+    return replace(snapshot, properties={**(snapshot.properties or {}), GIVEN_BACK: undo_id})
 
 
 def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:
