@@ -127,7 +127,7 @@ class _GivingBack:
         for changelog in record.changelogs:
             self.changelog(changelog)
         if record.changelogs:
-            branch.changelogs.hint_earliest(min(branch.changelogs.ids()))
+            self._mend_earliest_changelog()
         if not record.was_rolled_back:
             self._stay()
         for tag in record.tags:
@@ -135,6 +135,16 @@ class _GivingBack:
         # Whoever empties the trash deletes the record first, and then looks what is named.
         if not self._store.delete_as_read(record):
             raise _taken_over(record)
+
+    def _mend_earliest_changelog(self) -> None:
+        """Let EARLIEST of the changelogs name the first of those that lead up to the newest without a gap."""
+        ids = self._branch.changelogs.ids()[::-1]
+        first = ids[0]
+        for number in ids:
+            if number < first - 1:
+                break
+            first = number
+        self._branch.changelogs.hint_earliest(first)
 
     def _stay(self) -> None:
         """Write what is back once more, with another id, now that EARLIEST is back: an expiry may go on that saw a part.
