@@ -4,7 +4,7 @@ Beside rollbacks: all but what a rollback took, and nothing of that.
 
 Tags and branches that were acknowledged are there in the end, under their last name, and hold what they held.
 
-CI runs some kinds for seconds; the full race, 150 s for each of eight kinds, without and with rollbacks, and
+CI runs some kinds for seconds; the full race, 150 s for each of thirteen kinds, without and with rollbacks, and
 with makers and renamers of tags and branches:
 
     LSM_NEMESIS_SECONDS=150 python -m pytest tests/race/test_nemesis_race.py -q -s
@@ -23,11 +23,21 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from tests.fault.test_nemesis import KINDS
+from tests.fault.test_nemesis import KINDS as KINDS_OF_SCHEDULES
 from tests.race.nemesis_worker import SHARED, digest, roll_back, unfinished_target
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("LSM_NEMESIS_SECONDS", "2"))
+KINDS: dict[str, dict[str, str]] = {
+    **KINDS_OF_SCHEDULES,
+    "lookup changelog": {"bucket": "2", "changelog-producer": "lookup"},
+    "full-compaction changelog": {"bucket": "1", "changelog-producer": "full-compaction"},
+    "written changelog": {"bucket": "1", "changelog-producer": "input"},
+    "bitmap64 vectors": {
+        "bucket": "1", "deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true",
+    },
+    "trash": {"bucket": "1", "maintenance.trash-retained": "1 h"},
+}  # fmt: skip
 IN_CI = ("fixed", "append", "aggregation")
 ROLLED_BACK_IN_CI = ("partial-update",)
 NAMED_IN_CI = ("fixed",)
