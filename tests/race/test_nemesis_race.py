@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -255,27 +256,24 @@ def noted_names(folder: Path) -> tuple[dict[str, NamedThings], dict[str, str]]:
     """Return what was noted of tags and branches, and the contents of tags."""
     things = {"tag": NamedThings(), "branch": NamedThings()}
     contents: dict[str, str] = {}
-    lines = [line.split() for log in folder.glob("log-*") for line in log.read_text().splitlines()]
-    failures = [words for words in lines if words[0].startswith("failed-")]
-    for words in lines:
-        match words:
-            case ["named", kind, name]:
-                things[kind].made.add(name)
-            case ["renaming", kind, old, new] if [
-                "failed-renaming",
-                kind,
-                old,
-                new,
-            ] not in failures:
-                things[kind].renames.append((old, new))
-            case ["deleting", kind, name] if ["failed-deleting", kind, name] not in failures:
-                things[kind].deletions.add(name)
-            case ["deleted", kind, name]:
-                things[kind].deleted.add(name)
-            case ["committed", kind, name, key]:
-                things[kind].commits.append((name, int(key)))
-            case ["content", name, content]:
-                contents[name] = content
+    for log in folder.glob("log-*"):
+        lines = [line.split() for line in log.read_text().splitlines()]
+        # What a process was told has failed, another one may have done: failures count in their own log.
+        for words, next_words in pairwise([*lines, []]):
+            has_failed = next_words == [f"failed-{words[0]}", *words[1:]]
+            match words:
+                case ["named", kind, name]:
+                    things[kind].made.add(name)
+                case ["renaming", kind, old, new] if not has_failed:
+                    things[kind].renames.append((old, new))
+                case ["deleting", kind, name] if not has_failed:
+                    things[kind].deletions.add(name)
+                case ["deleted", kind, name]:
+                    things[kind].deleted.add(name)
+                case ["committed", kind, name, key]:
+                    things[kind].commits.append((name, int(key)))
+                case ["content", name, content]:
+                    contents[name] = content
     return things, contents
 
 
