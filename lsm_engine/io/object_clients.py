@@ -4,6 +4,7 @@ One pair per bucket, options and environment, so that tables share connections (
 """
 
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -30,6 +31,7 @@ _PATIENT = {
     "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=20)},
 }
 _MEMORY = "memory"
+_ADDRESS = re.compile(r"[a-z]+://[!-~]+")
 _lock = threading.Lock()
 
 
@@ -119,23 +121,37 @@ def s3_address(found: Mapping[str, str]) -> tuple[str, bool]:
     # Most servers that are not Amazon's know no bucket by its host name.
     path_style = bool(endpoint) and _is_true(found.get("path_style", "true"))
     if endpoint:
-        _check_endpoint(endpoint, path_style=path_style)
+        host = _check_endpoint(endpoint, "s3.endpoint")
+        _check_bucket_in_host(endpoint, host, path_style=path_style)
     return endpoint, path_style
 
 
-def _check_endpoint(endpoint: str, *, path_style: bool) -> None:
-    """Raise InvalidOptionError for an endpoint that is none: the library panics over some."""
+def _check_endpoint(endpoint: str, option: str) -> str:
+    """Return the host of an endpoint; raise InvalidOptionError for one that is no address.
+
+    The library panics over some. A name and a password in it would be shown by the library's errors.
+    """
     try:
         parts = urlsplit(endpoint)
         host, _ = parts.hostname, parts.port
     except ValueError:
         host = None
-    if not host or parts.scheme not in {"http", "https"}:
+    if not host or parts.scheme not in {"http", "https"} or not _ADDRESS.fullmatch(endpoint):
         raise InvalidOptionError(
             "an endpoint is an address such as 'https://storage.example:9000'",
-            option="s3.endpoint",
+            option=option,
             endpoint=endpoint,
         )
+    if parts.username is not None:
+        raise InvalidOptionError(
+            "an endpoint holds no name and password; give keys by options of their own "
+            "(s3.access-key and s3.secret-key, azure.account-key, gs.key-file)",
+            option=option,
+        )
+    return host
+
+
+def _check_bucket_in_host(endpoint: str, host: str, *, path_style: bool) -> None:
     if not path_style and _is_number(host):
         raise InvalidOptionError(
             "no bucket can stand before an address of numbers; leave s3.path.style.access at true, or "
@@ -181,6 +197,8 @@ def _azure(
     container, _, host = location.authority.partition("@")
     account = found.get("account") or host.partition(".")[0] or None
     endpoint = found.get("endpoint", "")
+    if endpoint:
+        _check_endpoint(endpoint, "azure.endpoint")
     tenant = (
         found.get("tenant_id")
         or urlsplit(found.get("tenant_endpoint", "")).path.strip("/").partition("/")[0]
@@ -208,6 +226,8 @@ def _gcs(
 ) -> tuple[Any, str]:
     found = options.settings(GCS)
     endpoint = found.get("endpoint", "")
+    if endpoint:
+        _check_endpoint(endpoint, "gs.endpoint")
     config = {
         "service_account": found.get("key_file"),
         "bearer_token": found.get("access_token"),

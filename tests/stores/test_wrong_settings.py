@@ -146,3 +146,19 @@ def test_an_endpoint_that_is_none_is_refused(
         lsm.open_table(WHERE, storage=given)
     assert raised.value.facts["option"] == option
     assert "a-secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "option"),
+    [
+        (WHERE, "s3.endpoint"),
+        ("abfss://c@account.dfs.core.windows.net/t", "azure.endpoint"),
+        ("gs://bucket/t", "gs.endpoint"),
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["http://user:a-secret@127.0.0.1:1", "not an address"])
+def test_an_endpoint_with_a_password_or_blanks_is_refused_and_not_shown(where, option, endpoint):
+    with pytest.raises(InvalidOptionError) as refused:
+        lsm.open_table(where, storage={option: endpoint})
+    assert refused.value.facts["option"] == option
+    assert "a-secret" not in repr([refused.value, refused.value.__context__])
