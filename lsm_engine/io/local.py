@@ -29,6 +29,7 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUTPUT_BUFFER_BYTES = 1 << 20
 _READ_AT_ONCE_BYTES = 64 << 10
 _KNOWN_DIRECTORIES = 10_000
+_SECTOR_BYTES = 512
 
 
 class LocalFileIO(OneByOne):
@@ -193,7 +194,13 @@ class LocalFileIO(OneByOne):
         temporary = self._temporary(real)
         waits = self.durable and not may_skip
         with naming_path(path):
-            self._write(temporary, data, sync=waits)
+            try:
+                self._write(temporary, data, sync=waits)
+            except OSError as cause:
+                # An expiry moves a hint on before it deletes: on a full disk it would free nothing.
+                if cause.errno == errno.ENOSPC and self._overwrite_in_place(real, data):
+                    return
+                raise
             try:
                 os.replace(temporary, real)
             except OSError:
@@ -202,6 +209,31 @@ class LocalFileIO(OneByOne):
                 raise
             if waits:  # what it replaced may name files that are deleted next
                 sync_path(os.path.dirname(real))
+
+    def _overwrite_in_place(self, real: str, data: bytes) -> bool:
+        """Write a few bytes over a file where they need no more space; return whether that was done.
+
+        The bytes lie in one sector, and none is cut off, so that a power cut leaves the old or the new ones.
+        """
+        try:
+            descriptor = os.open(real, os.O_RDWR)
+        except OSError:  # it is not there, or not ours to write
+            return False
+        try:
+            size = os.fstat(descriptor).st_size
+            if not 0 < size <= len(data) <= _SECTOR_BYTES:
+                return False
+            if os.pwrite(descriptor, data, 0) != len(data):
+                raise OSError(errno.EIO, "a few bytes were written in part")
+            if self.durable:
+                os.fsync(descriptor)
+        except OSError as cause:
+            if cause.errno == errno.ENOSPC:  # a file system that never writes in place
+                return False
+            raise
+        finally:
+            os.close(descriptor)
+        return True
 
     def delete(self, path: str) -> bool:
         """Remove one file, or one link, never what it points to."""

@@ -14,7 +14,7 @@ from lsm_engine.base.errors import (
 )
 
 _REMEDIES = {
-    errno.ENOSPC: "the disk is full; free space, then retry",
+    errno.ENOSPC: "the disk is full; free space (expire_snapshots and remove_orphan_files need none), then retry",
     errno.EDQUOT: "the disk quota is used up; free space, then retry",
     errno.EFBIG: "the file is too large for this disk; lower target-file-size",
     errno.EACCES: "no permission; give this user access to it",
