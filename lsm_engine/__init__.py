@@ -11,9 +11,8 @@ Everything works in one process on Arrow data; `lsm_engine.spark` runs it on Spa
 """
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
-
-from lsm_engine.base.front_door import no_such_name, watch_packages
 
 if TYPE_CHECKING:
     from lsm_engine.base import core_options
@@ -242,17 +241,18 @@ _NAMED_THERE = {
 }
 """Names that say enough inside of their module and too little outside."""
 
-watch_packages(__name__)
-
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise no_such_name(name, __all__)
+        names = import_module("lsm_engine.base.other_libraries")
+        raise names.missing_attribute("module", name, names.MODULE)
     module = import_module(f"lsm_engine.{home}")
-    found = module if name == "core_options" else getattr(module, _NAMED_THERE.get(name, name))
-    globals()[name] = found
-    return found
+    value = module if name == "core_options" else getattr(module, _NAMED_THERE.get(name, name))
+    if isinstance(value, FunctionType) and not hasattr(value, "__wrapped__"):
+        value = import_module("lsm_engine.base.arguments").checks_arguments(value)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

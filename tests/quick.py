@@ -22,7 +22,7 @@ QUICK = (
     "unit/codec/test_stats.py",
     "unit/catalog/test_names.py",
     "unit/lookup/test_single_keys.py",
-    "unit/table/test_front_door.py",
+    "unit/table/test_first_calls.py",
     "unit/table/test_query_engines.py",
     "unit/table/test_start.py",
     "tidy/test_words.py",

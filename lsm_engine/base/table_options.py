@@ -8,7 +8,6 @@ from typing import Any, NoReturn, TypeVar
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import ExternalAccess, FileFormat
 from lsm_engine.base.option import FieldOption, Option
 from lsm_engine.base.other_options import Verdict, other_option
@@ -33,22 +32,12 @@ _OF_CHANGELOG_FILES = "changelog-file.*"
 _UNSUPPORTED = "*"
 
 
-_ELSEWHERE = {
-    **dict.fromkeys(("get", "items", "keys", "values"), "the mapping `texts`, of what was set"),
-    **dict.fromkeys(("to_dict", "map", "as_dict"), "dict(options.texts)"),
-    **dict.fromkeys(("set", "update"), "table.alter(lsm.SetOption(key, value))"),
-}
-
-
 @record
-class TableOptions(NamedElsewhere):
+class TableOptions:
     """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed.
 
     A text is parsed when it is first read; the value is kept as long as the object.
     """
-
-    _called, _elsewhere = "options", _ELSEWHERE
-    _otherwise = "an option is read by its name as options.texts.get(name)"
 
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     _values: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -3,7 +3,7 @@
 import re
 from datetime import timedelta
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.ids import LONG_MAX
 
 _SIZES = {
@@ -25,14 +25,19 @@ _MILLIS = {
 _QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
 
 
+def _not_a_quantity(message: str) -> InvalidInputError:
+    """Return the error of a text that is no quantity; it is a ValueError, as parsers of options expect."""
+    return InvalidInputError(message, kind=ErrorKind.INVALID_OPTION)
+
+
 def _parse(text: str, units: dict[str, int], example: str) -> int:
     match = _QUANTITY.fullmatch(text)
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a quantity such as {example!r}")
+        raise _not_a_quantity(f"{text!r} is not a quantity such as {example!r}")
     quantity = int(match[1]) * factor
     if quantity > LONG_MAX:
-        raise ValueError(f"{text!r} is more than 64 bits can hold")
+        raise _not_a_quantity(f"{text!r} is more than 64 bits can hold")
     return quantity
 
 

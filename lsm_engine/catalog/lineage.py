@@ -6,13 +6,13 @@ rebuild adds what is missing. Failures are a LineageError, never anything else.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.habits import NamedElsewhere, explained
 from lsm_engine.catalog.catalog_statements import live_deltas
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.facts import CommitFacts, Fact, InheritedFiles, LineageError, TagFacts
@@ -26,20 +26,10 @@ FACTS_PER_TRANSACTION = 64
 _FAILURES = (LsmError, SQLAlchemyError, OSError, ValueError, TypeError, KeyError, OverflowError)
 
 
-@explained
-class Lineage(LineageTables, NamedElsewhere):
+@checks_all_arguments
+class Lineage(LineageTables):
     """What was made from what, by which run. Questions are answered by `LineageQueries`,
     `LineageOrigins` and `LineageTables`."""
-
-    _called = "the lineage"
-
-    def __call__(self, *_: object) -> NoReturn:
-        raise TypeError(
-            "the lineage is not called: ask it, such as lineage.snapshots(table), or "
-            "lineage.upstream_of(table, snapshot_id)"
-        )
-
-    __getitem__ = __call__
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lsm_engine.base.errors import LsmError, StorageError
+from lsm_engine.base.errors import InvalidInputError, LsmError, StorageError
 from lsm_engine.base.record import record
 from lsm_engine.io.local_directories import local_directories, local_directory
 from lsm_engine.io.storage_errors import to_storage_error
@@ -144,6 +144,8 @@ def processes_of(root: str | None = None) -> list[LeftFiles]:
         return []
     except OSError as cause:
         raise to_storage_error(root, cause) from cause
+    except ValueError as cause:  # a NUL in the name
+        raise InvalidInputError(f"no directory is named {root!r}", root=root) from cause
     for name in names:
         path = os.path.join(root, name)
         if name.startswith(_PROCESS) and os.path.isdir(path) and not os.path.islink(path):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from lsm_engine.base.habits import NamedElsewhere
+from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
@@ -12,24 +12,11 @@ from lsm_engine.base.units import counted
 SNAPSHOT_VERSION = 3
 
 _COUNTS = "lsm.row_counts_of(snapshot.properties)"
-_ELSEWHERE = {
-    **dict.fromkeys(("snapshot_id", "version"), "id"),
-    **dict.fromkeys(
-        ("timestamp", "timestamp_ms", "time", "commit_time", "created_at"), "time_millis"
-    ),
-    **dict.fromkeys(("summary", "metadata"), "properties"),
-    **dict.fromkeys(("row_count", "num_rows", "rows", "count"), "count(version=id) of the table"),
-    **dict.fromkeys(("metrics", "stats", "rows_inserted", "rows_updated", "rows_deleted"), _COUNTS),
-    **dict.fromkeys(("to_dict", "as_dict"), "dataclasses.asdict(snapshot)"),
-    "snapshot": "it itself, which is one",
-}
 
 
 @record
-class Snapshot(NamedElsewhere):
+class Snapshot:
     """All members of a snapshot file (format section 3). Counts are of rows, not merged."""
-
-    _called, _elsewhere = "a snapshot", _ELSEWHERE
 
     id: int
     schema_id: int
@@ -80,6 +67,7 @@ class Snapshot(NamedElsewhere):
         """The name of the file of its schema."""
         return f"schema-{self.schema_id}"
 
+    @checks_arguments
     def checksum_of(self, name: str | None) -> int | None:
         """Return the checksum that it keeps of a file it names; None if there is none."""
         return None if name is None or self.checksums is None else self.checksums.get(name)

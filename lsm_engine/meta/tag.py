@@ -2,19 +2,12 @@
 
 from dataclasses import field as attribute
 
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 
-_ELSEWHERE = {
-    **dict.fromkeys(("snapshot_id", "id", "version"), "snapshot.id"),
-    **dict.fromkeys(("timestamp", "time", "created_at"), "snapshot.time_millis"),
-    **dict.fromkeys(("delete", "drop"), "table.delete_tag(name)"),
-}
-
 
 @record
-class Tag(NamedElsewhere):
+class Tag:
     """A named snapshot; it pins the snapshot's files for as long as it exists.
 
     `created` is the wall clock of its maker as (year, month, day, hour, minute, second, nanosecond),
@@ -22,8 +15,6 @@ class Tag(NamedElsewhere):
     `id`: of this content of the tag, a new one with each change; None of another client's. `content`: the
     bytes of the file that it was read from, None of a tag that is not stored. Neither counts in comparisons.
     """
-
-    _called, _elsewhere = "a tag", _ELSEWHERE
 
     name: str
     snapshot: Snapshot

@@ -12,31 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.record import record
 from lsm_engine.prune.predicate import Comparison
 
 P = ParamSpec("P")
 
-_JOINED_ELSEWHERE = {
-    **dict.fromkeys(("negate", "not_", "invert"), "~predicate"),
-    **dict.fromkeys(("and_", "and_predicates"), "predicate & predicate"),
-    **dict.fromkeys(("or_", "or_predicates"), "predicate | predicate"),
-    **dict.fromkeys(
-        ("is_null", "is_not_null", "is_in", "between", "like", "alias"),
-        "a column of its own: lsm.col(name).is_null(), and so on",
-    ),
-    **dict.fromkeys(("to_sql", "sql", "to_expression"), "SQL text, or an Arrow expression"),
-    **dict.fromkeys(("filter", "evaluate", "test"), "table.scan(where=predicate)"),
-}
-"""Names that other libraries have for operators of predicates."""
 
-
-class Predicate(NamedElsewhere):
+class Predicate:
     """A condition that rows meet or do not. A test of null is neither, as in SQL, until `is_null`."""
 
     __slots__ = ()
-    _called, _elsewhere = "a predicate", _JOINED_ELSEWHERE
 
     def __and__(self, other: "Predicate") -> "Predicate":
         return AllOf(parts=(*_parts(AllOf, self), *_parts(AllOf, _predicate(other))))
@@ -149,28 +134,6 @@ class Unknown(Predicate):
     """True or not: a part that only Arrow evaluates. Files are not chosen by it."""
 
 
-_ELSEWHERE = {
-    **dict.fromkeys(("isin", "in_", "isIn", "contains_any"), "is_in(values)"),
-    **dict.fromkeys(("isNull", "isnull", "isna", "is_none", "is_na"), "is_null()"),
-    **dict.fromkeys(("isNotNull", "notnull", "notna", "is_valid"), "is_not_null()"),
-    **dict.fromkeys(("startswith", "startsWith", "str"), "starts_with(prefix), or like('%part%')"),
-    **dict.fromkeys(("contains", "endswith", "endsWith", "ends_with"), "like('%part%')"),
-    **dict.fromkeys(
-        ("rlike", "ilike", "match", "matches"), "like(pattern), or an Arrow expression"
-    ),
-    "eq": "== value",
-    "alias": "columns= of the read, which come by their own names",
-    "is_between": "between(low, high)",
-    "cast": "a value of the column's own type, or an Arrow expression",
-    **dict.fromkeys(("fill_null", "fillna", "coalesce"), "(col == value) | col.is_null()"),
-    **dict.fromkeys(
-        ("sum", "min", "max", "mean", "count", "unique", "n_unique", "asc", "desc", "sort"),
-        "table.to_polars() or table.to_duckdb(), which compute and sort",
-    ),
-}
-"""Names that other libraries have for tests of a column."""
-
-
 @record
 class TypedText:
     """A value of SQL with its type in front, such as DATE '2024-05-01'; `kind` in small letters."""
@@ -183,10 +146,6 @@ class Column(Predicate):
     """A column by name: compare it with values or other columns. A boolean one is a predicate itself."""
 
     __slots__ = ("name",)
-    _called, _elsewhere = "a column in a filter", _ELSEWHERE
-    _otherwise = (
-        "what a filter cannot say, an Arrow expression can: pc.field(name) of pyarrow.compute"
-    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -308,7 +267,6 @@ class _ByName(Generic[P]):
 
 
 @_ByName
-@keywords({})
 def col(name: str) -> Column:
     """Return a column to compare: `col("price") > 5`, `col.price > 5`, `col("dt").is_in(["2026-01-01"])`."""
     return Column(name)

@@ -9,28 +9,17 @@ from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
-from lsm_engine.base.habits import keywords
+from lsm_engine.base.arguments import checks_arguments
 
 Path: TypeAlias = str | tuple[str, ...] | list[str]
 T = TypeVar("T")
-
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("nullable", "required", "not_null"),
-        "nothing: older rows have none of it, so that it may be null",
-    ),
-    **dict.fromkeys(("default", "default_value"), "lsm.SetColumnDefault(name, value) after it"),
-    **dict.fromkeys(("doc", "description"), "comment="),
-    **dict.fromkeys(("data_type", "field_type", "dtype"), "type="),
-}
-"""What other libraries call what is said of a column."""
 
 
 @dataclass_transform(frozen_default=True)
 def _change(cls: type[T]) -> type[T]:
     """Make a value as `record` does, whose members may also be given by their place."""
     frozen_class: Any = dataclass(frozen=True, slots=True)(cls)
-    frozen_class.__init__ = keywords(_ELSEWHERE)(frozen_class.__init__)
+    frozen_class.__init__ = checks_arguments(frozen_class.__init__)
     return frozen_class  # type: ignore[no-any-return]
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import field as attribute
 from dataclasses import replace
-from typing import NoReturn
 
 import pyarrow as pa
 
 from lsm_engine.base import core_options
+from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.near_names import no_column
 from lsm_engine.base.record import record
@@ -34,29 +33,10 @@ _TRACKING_FIELDS = tuple(
     for name, number in ((ROW_ID, ROW_ID_ID), (SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID))
 )
 
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("to_arrow", "to_pyarrow", "as_arrow", "types", "dtypes", "to_pyarrow_schema"), "arrow"
-    ),
-    **dict.fromkeys(("columns", "column_names", "field_names"), "names"),
-    **dict.fromkeys(("find_field", "find_type", "column"), "field(name)"),
-    **dict.fromkeys(("primary_key", "identifier_field_ids", "identifier_fields"), "primary_keys"),
-    **dict.fromkeys(("items", "values", "to_dict"), "dict(schema), of names to fields"),
-    **dict.fromkeys(
-        ("empty_table", "equals", "get_field_index", "metadata", "to_string"),
-        "arrow, which is a pyarrow.Schema and has it",
-    ),
-    **dict.fromkeys(("add", "append", "insert"), "table.alter(lsm.AddColumn(name, type))"),
-    **dict.fromkeys(("remove", "drop", "delete"), "table.alter(lsm.DropColumn(name))"),
-    "schema_id": "id",
-}
-
 
 @record
-class TableSchema(NamedElsewhere):
+class TableSchema:
     """One version of what a table is. `primary_keys` include the partition columns, if they are keys."""
-
-    _called, _elsewhere = "a schema", _ELSEWHERE
 
     id: int
     fields: tuple[DataField, ...]
@@ -156,6 +136,7 @@ class TableSchema(NamedElsewhere):
         """The columns that a read may ask for besides those of the table."""
         return (ROW_ID, SEQUENCE_NUMBER) if self.tracks_rows else ()
 
+    @checks_arguments
     def written_fields(self, names: tuple[str, ...] | None) -> tuple[DataField, ...]:
         """Return the columns of a file that was written with some columns (`_WRITE_COLS`; None: all).
 
@@ -220,23 +201,19 @@ class TableSchema(NamedElsewhere):
             raise TypeError(f"a schema is asked by name: write field(name), or fields[{name!r}]")
         return self.field(name)
 
-    def __call__(self) -> NoReturn:
-        """Refuse what `polars.scan_pyarrow_dataset(table)` asks, which takes a table for a dataset."""
-        raise TypeError(
-            "table.schema is no function; polars reads table.to_polars(), or a dataset: table.to_dataset()"
-        )
-
     def field(self, name: str) -> DataField:
         """Return a column by name; raises NotFoundError naming the columns there are."""
+        key: object = name  # of callers without type checks, too
         for field in self.fields:
-            if field.name == name:
+            if isinstance(key, str) and field.name == key:
                 return field
         raise NotFoundError(
-            f"no column {name!r}; there are {', '.join(self.names)}{no_column(name, self.names)}",
+            f"no column {name!r}; there are {', '.join(self.names)}{no_column(str(name), self.names)}",
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=name,
         )
 
+    @checks_arguments
     def select(self, names: Iterable[str]) -> tuple[DataField, ...]:
         """Return columns by name, in the order asked for."""
         return tuple(self.field(name) for name in names)

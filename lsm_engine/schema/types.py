@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 
 
@@ -99,16 +98,8 @@ def scalars_of(kind: DataType) -> Iterator[ScalarType]:
 
 
 @record
-class DataField(NamedElsewhere):
+class DataField:
     """A column or nested field. Its id, never its name, identifies the stored column."""
-
-    _called: ClassVar = "a field of a schema"
-    _elsewhere: ClassVar = {
-        **dict.fromkeys(("nullable", "is_nullable", "optional"), "type.nullable"),
-        **dict.fromkeys(("dtype", "data_type", "dataType", "field_type"), "type"),
-        **dict.fromkeys(("doc", "comment", "metadata"), "description"),
-        "field_id": "id",
-    }
 
     id: int
     name: str

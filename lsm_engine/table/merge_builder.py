@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
 from lsm_engine.base import core_options
+from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, explained, keywords
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.merge.retracts import retract_rule
@@ -20,16 +20,15 @@ from lsm_engine.table.find.lookup_keys import keys_by_name
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import CLAUSE_ARGUMENTS, MERGE
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge import MergePlan, merge
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
 from lsm_engine.table.write.write import upsert
 
 
-@explained
+@checks_all_arguments
 @record
-class Merge(NamedElsewhere):
+class Merge:
     """What `table.merge(…)` returns. Each `when_…` gives a new one; nothing happens before `execute`.
 
     Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
@@ -43,48 +42,39 @@ class Merge(NamedElsewhere):
     source: Any
     plan: MergePlan
     identity: CommitIdentity
-    _called: ClassVar = "a merge"
-    _elsewhere: ClassVar = MERGE
 
     def __repr__(self) -> str:
         clauses = [f"{each.match.value} {each.action.value}" for each in self.plan.clauses]
         return f"<Merge into {self.session.name!r}, done by execute(): {', '.join(clauses) or 'no clause'}>"
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_matched_update(self, set: Mapping[str, Any], where: Filter | None = None) -> "Merge":
         """Set columns of rows that match."""
         return self._with(Match.MATCHED, Action.UPDATE, where, set)
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_matched_update_all(self, where: Filter | None = None) -> "Merge":
         """Set every column that both have, in rows that match. One that is misspelled is refused."""
         return self._with(Match.MATCHED, Action.UPDATE, where)
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_matched_delete(self, where: Filter | None = None) -> "Merge":
         """Delete rows that match."""
         return self._with(Match.MATCHED, Action.DELETE, where)
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_insert(
         self, values: Mapping[str, Any], where: Filter | None = None
     ) -> "Merge":
         """Insert rows of the source that match none; columns left out are null, or have their default."""
         return self._with(Match.NOT_MATCHED, Action.INSERT, where, values)
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_insert_all(self, where: Filter | None = None) -> "Merge":
         """Insert rows of the source that match none, with every column that both have; as above."""
         return self._with(Match.NOT_MATCHED, Action.INSERT, where)
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_by_source_update(
         self, set: Mapping[str, Any], where: Filter | None = None
     ) -> "Merge":
         """Set columns of rows of the table that no row of the source matches."""
         return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.UPDATE, where, set)
 
-    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_by_source_delete(self, where: Filter | None = None) -> "Merge":
         """Delete rows of the table that no row of the source matches."""
         return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.DELETE, where)

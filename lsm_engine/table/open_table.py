@@ -5,17 +5,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
-from lsm_engine.base.habits import keywords
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.storage_options import StorageOptions
 from lsm_engine.table.ddl.open_session import open_session
 from lsm_engine.table.ground.executor import Executor
-from lsm_engine.table.ground.verbs_elsewhere import OPEN_TABLE_ARGUMENTS
 from lsm_engine.table.table import Table
 
 
-@keywords(OPEN_TABLE_ARGUMENTS)
+@checks_arguments
 def open_table(
     path: str | os.PathLike[str],
     *,

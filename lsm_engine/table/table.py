@@ -3,14 +3,15 @@
 import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import ItselfNamedElsewhere, StaysHere, explained, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.other_libraries import TABLE, missing_attribute
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
 from lsm_engine.meta.snapshot import Snapshot
@@ -21,7 +22,6 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.compact import compact
 from lsm_engine.table.ddl import alter
 from lsm_engine.table.find.lookup import TableQuery
-from lsm_engine.table.ground import verbs_elsewhere
 from lsm_engine.table.ground.given_names import names_of, only_one
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.merge_builder import Merge, changed_where, deleted_keys, merge_into
@@ -36,15 +36,13 @@ from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
 
-@explained
+@checks_all_arguments
 class Table(
     TableReads,
     TableHistory,
     TableMaintenance,
     TableInspect,
     TableChanges,
-    ItselfNamedElsewhere,
-    StaysHere,
 ):
     """A primary-key table on a lake. Cheap to open; threads may share it.
 
@@ -52,10 +50,6 @@ class Table(
     method that raises leaves the table as it was (but see CommitUnknownError).
     """
 
-    _called, _elsewhere = "a table", verbs_elsewhere.TABLE
-    _sent = "send its location, and call lsm.open_table(location) there"
-
-    @keywords({}, "lsm.open_table(path), or catalog['database.table']")
     def __init__(self, session: TableSession, location: str = "") -> None:
         if not isinstance(session, TableSession):
             raise TypeError(
@@ -63,6 +57,16 @@ class Table(
             )
         super().__init__(session)
         self.location = location
+
+    if not TYPE_CHECKING:  # a checker goes on refusing names that a table lacks
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Table", name, TABLE)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "cannot pickle 'Table' object: send its location, and call lsm.open_table(location) there"
+        )
 
     def __repr__(self) -> str:
         latest = self.latest_snapshot()
@@ -89,8 +93,6 @@ class Table(
         return self.session.options
 
     # --- write -----------------------------------------------------------------------------------
-
-    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def upsert(
         self,
         rows: Any,
@@ -122,7 +124,6 @@ class Table(
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.upsert(self.session, rows, identity)
 
-    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def append(
         self,
         rows: Any,
@@ -142,7 +143,6 @@ class Table(
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.append(self.session, rows, identity)
 
-    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def add_files(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -184,7 +184,6 @@ class Table(
         identity = self._identity(commit_user, BATCH_COMMIT_IDENTIFIER, properties)
         return StreamWriter(self.session, identity, background_compaction=background_compaction)
 
-    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def insert(
         self,
         rows: Any,
@@ -204,7 +203,6 @@ class Table(
         identity = self._identity(commit_user, commit_identifier, properties)
         return insert.write_only(self.session, rows, identity, insert.KeyCondition.NEW, existing)
 
-    @keywords(verbs_elsewhere.MERGE_ARGUMENTS)
     def merge(
         self,
         source: Any,
@@ -223,7 +221,6 @@ class Table(
         identity = self._identity(commit_user, commit_identifier, properties)
         return merge_into(self.session, source, on, condition, identity)
 
-    @keywords(verbs_elsewhere.CHANGE_ARGUMENTS)
     def update(
         self,
         rows: Any = None,
@@ -271,7 +268,6 @@ class Table(
         identity = self._identity(commit_user, commit_identifier, properties)
         return update_columns.update_columns(self.session, rows, identity)
 
-    @keywords(verbs_elsewhere.CHANGE_ARGUMENTS)
     def delete(
         self,
         keys: Any = None,
@@ -307,7 +303,6 @@ class Table(
             return delete_rows.delete_rows(self.session, keys, identity)
         return deleted_keys(self.session, keys, identity)
 
-    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def overwrite(
         self,
         rows: Any,
@@ -327,7 +322,6 @@ class Table(
         identity = self._identity(commit_user, commit_identifier, properties)
         return overwrite.overwrite(self.session, rows, partition, identity)
 
-    @keywords(verbs_elsewhere.COMPACT_ARGUMENTS)
     def compact(
         self,
         full: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
@@ -347,8 +341,6 @@ class Table(
             self.session, identity, full=full, partitions=partitions, buckets=buckets
         )
 
-    @keywords(verbs_elsewhere.ALTER_ARGUMENTS)
-    @verbs_of_it(verbs_elsewhere.ALTER_VERBS)
     def alter(self, *changes: SchemaChange) -> TableSchema:
         """Change columns and options; all of them or none. This table goes on with the new schema.
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import keywords
 from lsm_engine.plan.incremental import ChangeMode
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import Point
@@ -13,7 +12,6 @@ from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import RANGE_ARGUMENTS
 
 
 class TableChanges:
@@ -21,7 +19,6 @@ class TableChanges:
 
     session: TableSession
 
-    @keywords(RANGE_ARGUMENTS)
     def changelog(
         self,
         after: Point | None = None,
@@ -50,7 +47,6 @@ class TableChanges:
             overwrites=overwrites,
         ).to_arrow()
 
-    @keywords(RANGE_ARGUMENTS)
     def changes(
         self,
         after: Point | None = None,

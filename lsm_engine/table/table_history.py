@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TypeVar
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import Listed, called, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
@@ -17,13 +16,6 @@ from lsm_engine.plan.retention import NO_LIMIT, retention_of
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before, propose
 from lsm_engine.table.commit.history_of_base import last_identifier
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import (
-    BRANCHES_VERBS,
-    EXPIRE_ARGUMENTS,
-    ROLLBACK_ARGUMENTS,
-    TAG_ARGUMENTS,
-    TAGS_VERBS,
-)
 from lsm_engine.table.history import (
     consumer,
     expire,
@@ -52,11 +44,9 @@ class TableHistory:
     session: TableSession
 
     # --- snapshots -------------------------------------------------------------------------------
-
-    @called(item="snapshots()[{0}]", by_name="scan(version={0!r})")
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots that are there, oldest first."""
-        return Listed(self.session.snapshots.all(), "snapshot(id), or scan(version={}) of a tag")
+        return self.session.snapshots.all()
 
     def newest_snapshots(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield the snapshots backwards from the newest, at most `limit`, each read when asked for."""
@@ -74,12 +64,10 @@ class TableHistory:
         """Return how long ago a snapshot was made, by the clock that the table is run with."""
         return self.session.clock.now_millis() - snapshot.time_millis
 
-    @called(attribute="latest_snapshot().{0}")
     def latest_snapshot(self) -> Snapshot | None:
         """Return the newest snapshot; None for an empty table."""
         return self.session.snapshots.latest()
 
-    @keywords(ROLLBACK_ARGUMENTS)
     def rollback_to(
         self,
         snapshot_id: int | str | None = None,
@@ -106,7 +94,6 @@ class TableHistory:
         )
         return rollback.rollback(self.session, target, dry_run=dry_run)
 
-    @keywords(ROLLBACK_ARGUMENTS)
     def rollback_to_as_latest(
         self,
         snapshot_id: int | str | None = None,
@@ -140,7 +127,6 @@ class TableHistory:
         )
         return restore.restore(self.session, target, identity)
 
-    @keywords(EXPIRE_ARGUMENTS)
     def expire_snapshots(
         self,
         dry_run: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
@@ -188,8 +174,6 @@ class TableHistory:
         )
 
     # --- tags ------------------------------------------------------------------------------------
-
-    @keywords(TAG_ARGUMENTS)
     def create_tag(
         self,
         name: str,
@@ -229,13 +213,11 @@ class TableHistory:
         """Return the names of the tags, from one listing; no tag is read."""
         return self._of_table(self.session.tags.names())
 
-    @called(item="tags()[{0}]", by_name="tag({0!r})")
-    @verbs_of_it(TAGS_VERBS)
     def tags(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""
         found = self.session.tags.list()
         self.session.identity.require(found[-1].snapshot if found else None)
-        return Listed(found, "tag({})")
+        return found
 
     def expire_tags(
         self,
@@ -262,11 +244,9 @@ class TableHistory:
         """
         return branch.create(self.session, name, tag=tag)
 
-    @called(item="branches()[{0}]", by_name="branch({0!r})")
-    @verbs_of_it(BRANCHES_VERBS)
     def branches(self) -> list[str]:
         """Return the names of the branches, "main" left out."""
-        return Listed(self._of_table(branch.branches(self.session).names()), "branch({})")
+        return self._of_table(branch.branches(self.session).names())
 
     def delete_branch(self, name: str) -> None:
         """Take a branch away; files that only it named are freed by `remove_orphan_files`."""

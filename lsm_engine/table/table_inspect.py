@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
-from lsm_engine.base.habits import called, keywords
 from lsm_engine.base.units import parse_age
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.amplification import Amplification
@@ -52,8 +51,6 @@ class TableInspect:
         self.session = session
 
     # --- look inside -----------------------------------------------------------------------------
-
-    @called(by_name="system({0!r})", attribute="system({0!r})")
     def system(
         self,
         name: str,
@@ -74,7 +71,6 @@ class TableInspect:
             self.session, name, snapshot_id=snapshot_id, tag=tag, where=where, columns=columns
         )
 
-    @called(item="history().to_pylist()[{0}]", by_name="history()[{0!r}]")
     def history(self, limit: int | None = None) -> pa.Table:
         """Return what was committed, newest first: an Arrow table with the columns of system table `snapshots`.
 
@@ -190,8 +186,6 @@ class TableInspect:
         return hides_level_0(self.session)
 
     # --- explain ---------------------------------------------------------------------------------
-
-    @keywords({"key": "{'id': 5}, each key column with its value"})
     def explain_key(
         self, key: Mapping[str, Any], snapshot_id: int | None = None, tag: str | None = None
     ) -> KeyExplanation:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import keywords
 from lsm_engine.base.instant import Moment, millis_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.find.newest_keys import NewestKeys
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import version_named
-from lsm_engine.table.ground.verbs_elsewhere import READ_ARGUMENTS
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
 
@@ -32,7 +30,6 @@ class TableReads:
     session: TableSession
     _kept_keys: NewestKeys | None = None
 
-    @keywords(READ_ARGUMENTS)
     def scan(
         self,
         columns: str | Sequence[str] | None = None,

@@ -4,12 +4,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
+from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
 from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
-from lsm_engine.base.habits import Listed, NamedElsewhere, StaysHere, explained, keywords
+from lsm_engine.base.other_libraries import CATALOG, missing_attribute
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_page import lineage_page
@@ -38,12 +39,6 @@ from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
-from lsm_engine.table.ground.verbs_elsewhere import (
-    CATALOG,
-    CREATE_ARGUMENTS,
-    DROP_ARGUMENTS,
-    OPEN_CATALOG_ARGUMENTS,
-)
 from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
 from lsm_engine.table.lineage_listener import CatalogListener
 from lsm_engine.table.table import Table
@@ -55,7 +50,7 @@ _IN_FLIGHT = 16
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-@keywords(OPEN_CATALOG_ARGUMENTS)
+@checks_arguments
 def open_catalog(
     url: str | os.PathLike[str] | None = None,
     *,
@@ -123,18 +118,10 @@ def _places(
     return given, directory
 
 
-_NAME = {"name": "'database.table'"}
-
-
-@explained
-class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
+@checks_all_arguments
+class Catalog(CatalogRegistry):
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 
-    _called, _elsewhere = "a catalog", CATALOG
-    _otherwise = "catalog['database.table'] opens a table, help() of it lists what there is"
-    _sent = "send its url and warehouse, and call lsm.open_catalog(url, warehouse=...) there"
-
-    @keywords({}, "lsm.open_catalog(directory or database URL)")
     def __init__(
         self,
         names: SqlCatalog,
@@ -149,6 +136,17 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         self._executor = executor
         self._clock = clock
         self._ids = ids
+
+    if not TYPE_CHECKING:  # a checker goes on refusing names that a catalog lacks
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Catalog", name, CATALOG)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "cannot pickle 'Catalog' object: send its url and warehouse, and call "
+            "lsm.open_catalog(url, warehouse=...) there"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -220,8 +218,6 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         self._names.drop_database(name)
 
     # --- tables ----------------------------------------------------------------------------------
-
-    @keywords({**CREATE_ARGUMENTS, **_NAME})
     def create_table(
         self,
         name: str,
@@ -261,7 +257,6 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         )
         return self._named(table_name, created)
 
-    @keywords(_NAME)
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
         return self._opened(name, self._known(TableName.parse(name)).location)
@@ -311,9 +306,8 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
             for database in self._names.list_databases()
             for table in self._names.list_tables(database)
         )
-        return Listed(names, "catalog[{}]")
+        return list(names)
 
-    @keywords(DROP_ARGUMENTS)
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Drop a table: its name, its lineage, and then its files one by one."""
         table_name = TableName.parse(name)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base import core_options
+from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError, NotFoundError
-from lsm_engine.base.habits import NamedElsewhere, explained
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry
@@ -47,7 +47,6 @@ from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import CHANGES
 from lsm_engine.table.read.split_read import ReadRows
 
 CHANGE_FIELDS = (
@@ -77,15 +76,13 @@ class ChangesRequest:
     written: WriteResult | None = None
 
 
-@explained
-class Changes(NamedElsewhere):
+@checks_all_arguments
+class Changes:
     """The changes of a range of snapshots, oldest first, each -U right before its +U.
 
     The range is fixed when this is made; rows are read when they are asked for, in memory that does
     not grow with them.
     """
-
-    _called, _elsewhere = "a read of changes", CHANGES
 
     def __init__(self, session: TableSession, request: ChangesRequest) -> None:
         refuse_taken(session.schema.names, (SNAPSHOT_ID, ROW_KIND), "a read of changes")

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
@@ -22,7 +21,6 @@ from lsm_engine.table.changes.change_range import Point, change_range, id_at
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import CHANGES
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
 
@@ -64,10 +62,8 @@ class FollowRequest:
     upto: int | None = None
 
 
-class Followed(NamedElsewhere):
+class Followed:
     """What one snapshot brought: its changes, or with `is_full` its whole state as +I."""
-
-    _called, _elsewhere = "what a snapshot brought", CHANGES
 
     def __init__(
         self,
@@ -114,21 +110,13 @@ class Followed(NamedElsewhere):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-class Follower(NamedElsewhere):
+class Follower:
     """An iterator over what each new snapshot brings (StreamTableScan); for one thread.
 
     `position` is the next snapshot that it reads. Asking for the next item
     acknowledges the one before: only then does a consumer move on. A new consumer is created then
     and not before, so that a reader that dies over the first state begins with it again.
     """
-
-    _called, _elsewhere = (
-        "a follower",
-        dict.fromkeys(
-            ("to_arrow", "to_reader", "to_batches", *CHANGES),
-            "each item of it, which has to_arrow()",
-        ),
-    )
 
     def __init__(self, session: TableSession, request: FollowRequest) -> None:
         self._session = session

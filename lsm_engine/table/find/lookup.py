@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
+from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.errors import (
     CorruptFileError,
     ErrorKind,
@@ -19,7 +20,6 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.io.cache_entries import CacheMetrics
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
@@ -67,15 +67,12 @@ def process_cache() -> LookupCache:
     return cache
 
 
-class TableQuery(NamedElsewhere):
+class TableQuery:
     """Looks keys up in one snapshot of a table (LocalTableQuery), with local files until `close`.
 
     `refresh` moves on to the newest snapshot, unless the query was made for one `snapshot`. Any
     number of threads may share a query. `value`: what the local files keep of each row.
     """
-
-    _called = "a reader of keys"
-    _otherwise = "get(key) returns one row, lookup(keys) several; rows that a condition keeps: table.scan(where=...)"
 
     def __init__(
         self,
@@ -170,6 +167,7 @@ class TableQuery(NamedElsewhere):
                 if newest == tried:
                     raise
 
+    @checks_arguments
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """Return one row per key, in the order of the keys, and whether it was found (`_found`).
 
@@ -207,6 +205,7 @@ class TableQuery(NamedElsewhere):
             seen = self._view
         return self._looked_up(seen, key_rows, names)
 
+    @checks_arguments
     def lookup_at(
         self, snapshot: Snapshot, keys: pa.RecordBatch, names: Sequence[str], rows_max: int
     ) -> tuple[pa.Table | None, int]:

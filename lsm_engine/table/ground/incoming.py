@@ -56,6 +56,12 @@ def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
         )
     types = {} if table is None else {field.name: arrow_type(field.type) for field in table.fields}
     names = dict.fromkeys(name for row in rows for name in row)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                f"the names of columns in a dictionary are text, not {name!r}",
+                given=type(name).__name__,
+            )
     columns = {
         name: values_array(name, [row.get(name) for row in rows], types.get(name)) for name in names
     }

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.table.integrity.findings import DamagedFile, merged
@@ -12,7 +11,7 @@ _ELSEWHERE = {"ok": "is_clean", "errors": "problems", "files": "damaged_files"}
 
 
 @record
-class VerifyReport(NamedElsewhere):
+class VerifyReport:
     """What was looked at, and every broken reference. Without problems all roots can be read.
 
     `problems` is text, one entry for each root that has one; `damaged_files` has each file once, with
@@ -25,8 +24,6 @@ class VerifyReport(NamedElsewhere):
     read. `warnings`: what may go wrong while others write. `hidden`: the first and the last of the table's
     own snapshots that its retention keeps and EARLIEST passes.
     """
-
-    _called, _elsewhere = "a report of verify", _ELSEWHERE
 
     problems: tuple[str, ...]
     snapshot_count: int

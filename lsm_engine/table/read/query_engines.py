@@ -178,11 +178,15 @@ def duckdb_relation(
 ) -> "duckdb.DuckDBPyRelation":
     """Return the rows of a scan as a DuckDB relation; UnsupportedError where DuckDB is not installed."""
     engine = _installed("duckdb")
-    at = connection or engine.default_connection()
+    at = engine.default_connection() if connection is None else connection
     if at is not engine and not isinstance(at, engine.DuckDBPyConnection):
         raise InvalidInputError(
             "to_duckdb takes a connection of DuckDB first; columns= and where= are given by name",
             given=type(at).__name__,
+        )
+    if not scan.schema.names:
+        raise InvalidInputError(
+            "a relation of DuckDB has at least one column; name one in columns="
         )
     files = scan.parquet_files()
     if files is None and scan.replaced is not None:  # what is known by now is left out

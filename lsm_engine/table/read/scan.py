@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import pyarrow as pa
 
 from lsm_engine.base import core_options
+from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation
 from lsm_engine.plan.scan import Split
@@ -22,7 +22,6 @@ from lsm_engine.table.ground.given_names import is_whole
 from lsm_engine.table.ground.many_splits import counted
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
-from lsm_engine.table.ground.verbs_elsewhere import SCAN
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
 from lsm_engine.table.read.raw_files import RawFile, raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
@@ -61,14 +60,10 @@ class KeyReader(Protocol):
         ...
 
 
-@explained
-class Scan(NamedElsewhere, StaysHere):
+@checks_all_arguments
+class Scan:
     """One read of one snapshot. Rows of a primary-key table come merged, without deletes."""
 
-    _called, _elsewhere = "a scan", SCAN
-    _sent = "send the location of its table, and call lsm.open_table(location).scan(...) there"
-
-    @keywords({}, "table.scan(...)")
     def __init__(
         self,
         session: TableSession,
@@ -106,6 +101,12 @@ class Scan(NamedElsewhere, StaysHere):
                 session.schema.field(name)
         self._predicate = (
             None if request.where is None else tree_of(request.where, session.filter_columns)
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "cannot pickle 'Scan' object: send the location of its table, and call "
+            "lsm.open_table(location).scan(...) there"
         )
 
     def __repr__(self) -> str:

@@ -15,7 +15,6 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.record import record
 from lsm_engine.meta.compaction_metrics import CompactionMetrics
@@ -27,7 +26,6 @@ from lsm_engine.table.compact.background import BackgroundCompaction
 from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
-from lsm_engine.table.ground.verbs_elsewhere import WRITER
 from lsm_engine.table.stage.writers import TableWriter
 from lsm_engine.table.write.write import Write
 
@@ -40,7 +38,7 @@ class _Staged:
     base: Snapshot | None
 
 
-class StreamWriter(NamedElsewhere):
+class StreamWriter:
     """Takes rows until `commit` makes them visible, all at once; use it in a `with` statement.
 
     Leaving the block commits what is left, waits for compactions that are queued, and ends their
@@ -51,8 +49,6 @@ class StreamWriter(NamedElsewhere):
     A compaction that failed is raised once, by the next call, before that does anything; what was
     committed is in, its buckets stay due, and the call may be made again.
     """
-
-    _called, _elsewhere = "a writer", WRITER
 
     def __init__(
         self, session: TableSession, identity: CommitIdentity, *, background_compaction: bool

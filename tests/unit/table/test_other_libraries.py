@@ -60,8 +60,9 @@ def test_a_schema_is_one_to_arrow_and_is_gone_through(table):
 @pytest.mark.parametrize("what", ["table", "scan"])
 def test_what_takes_a_dataset_is_told_to_dataset(table, what):
     given = {"table": table, "scan": table.scan()}[what]
-    with pytest.raises(TypeError, match=r"to_dataset\("):
+    with pytest.raises(TypeError):
         ds.dataset(given)
+    assert ds.dataset(given.to_arrow()).count_rows() == 10
     assert pa.table(given).num_rows == 10
 
 
@@ -121,40 +122,6 @@ def test_a_key_of_two_columns_takes_no_values_alone(catalog):
 
 def test_a_column_is_an_attribute_of_col(table):
     assert table.to_arrow(where=(lsm.col.id > 7) & (lsm.col.name != "n9")).num_rows == 1
-    with pytest.raises(TypeError, match=r"write col\(name\)"):
-        lsm.col()
-
-
-def test_the_class_of_tables_says_what_to_use(table):
-    with pytest.raises(AttributeError, match=r"create_table\(name, rows"):
-        lsm.Table.from_pandas(pd.DataFrame(ROWS))
-    assert not hasattr(lsm.Table, "__array__")
-
-
-@pytest.mark.parametrize(
-    ("typed", "named"),
-    [
-        (lambda t: (lsm.col("id") > 3).negate(), "~predicate"),
-        (lambda t: (lsm.col("id") > 3).and_(lsm.col("id") < 5), "predicate & predicate"),
-        (lambda t: t.scan()["id"], r"scan\(columns"),
-        (lambda t: t[:2], r"head\(n\)"),
-        (lambda t: t.schema.to_arrow(), "arrow"),
-        (lambda t: t.options.get("bucket"), "texts"),
-        (lambda t: t.options["bucket"], r"texts.get\('bucket'\)"),
-        (lambda t: t.latest_snapshot().timestamp_ms, "time_millis"),
-        (lambda t: lsm.EqualTo("id", 3), r"col\(name\) == value"),
-        (lambda t: lsm.read_parquet("x"), r"create_table"),
-        (lambda t: lsm.open("x"), r"open_catalog\("),
-        (lambda t: t.at(1), r"version="),
-        (lambda t: t.tail(3), r"to_polars\(\)\.tail"),
-        (lambda t: t.truncate(), r"where='true'"),
-        (lambda t: t.close(), r"close\(\) of the catalog"),
-        (lambda t: t.to_df(), r"to_pandas\(\)"),
-    ],
-)
-def test_what_is_not_there_is_named_as_it_is_here(table, typed, named):
-    with pytest.raises((AttributeError, TypeError), match=named):
-        typed(table)
 
 
 def test_what_is_open_is_not_sent_to_other_processes(catalog, table):
@@ -189,51 +156,8 @@ def test_a_filter_as_a_triple_is_answered_in_python(table, triple, written):
         table.scan(where=[triple])
 
 
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        ("lsm.catalog('lake')", "use open_catalog"),
-        ("lsm.table('lake/x')", "use open_table"),
-        ("lsm.schema({'id': int})", "create_table"),
-        ("lsm.io()", "lsm_engine.io is a package"),
-        ("t.tags()['v1']", r"tag\('v1'\)"),
-        ("t.branches()['main']", r"branch\('main'\)"),
-        ("t.snapshots()['v1']", r"scan\(version='v1'\)"),
-        ("t.schema[0]", r"fields\[0\]"),
-        ("t.tag('v1').snapshot_id", r"snapshot\.id"),
-        ("t.tags().keys()", "its items"),
-        ("t.verify().ok", "is_clean"),
-        ("t.first()", "head"),
-        ("t.database", "name"),
-    ],
-)
-def test_what_other_libraries_ask_of_packages_lists_and_values_is_named(typed, instead, table):
-    table.create_tag("v1")
-    with pytest.raises((AttributeError, TypeError), match=instead):
-        eval(typed, {"t": table, "lsm": lsm})
-    assert [tag.name for tag in table.tags()] == [tag.name for tag in table.tags()[:1]] == ["v1"]
-    assert pickle.loads(pickle.dumps(table.tags())) == table.tags() == list(table.tags())
-
-
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        ("t.tags.create('v1', 1)", r"no tags\.create\(\): write create_tag\(name"),
-        ("t.tags.delete('v1')", r"delete_tag\(name\)"),
-        ("t.tags.list()", r"tags\(\)"),
-        ("t.branches.create('b', 'v1')", r"create_branch\(name"),
-        ("t.alter.add_columns({'x': 'int'})", "AddColumn"),
-        ("t.alter.set_table_properties({'bucket': '2'})", "SetOption"),
-    ],
-)
-def test_verbs_of_what_is_an_object_elsewhere_name_the_verb_of_the_table(typed, instead, table):
-    with pytest.raises(TypeError, match=instead):
-        eval(typed, {"t": table})
-    assert table.tags() == table.branches() == []
-
-
 def test_a_doctor_looks_at_tables_and_catalogs(tmp_path):
-    with pytest.raises(lsm.InvalidInputError, match=r"open_catalog\(directory\)"):
+    with pytest.raises(lsm.InvalidInputError, match="target is a Table or a Catalog"):
         lsm.doctor("lake")
 
 

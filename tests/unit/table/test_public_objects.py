@@ -1,0 +1,108 @@
+"""Public objects answer what Python and its tools ask of any object."""
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import pytest
+
+import lsm_engine as lsm
+from tests.unit.table.test_foreign_values import OWNERS, catalog_with_table
+
+OPEN = {"catalog", "table", "scan"}
+"""What holds a connection or a session, and is opened anew elsewhere."""
+WITHOUT_TRUTH = {"column"}
+"""A condition is neither true nor false by itself."""
+OBJECTS = {
+    **OWNERS,
+    "tag": lambda catalog, table: table.tags()[0],
+    "options": lambda catalog, table: table.options,
+    "report": lambda catalog, table: table.verify(),
+    "predicate": lambda catalog, table: lsm.col("k").is_null(),
+    "writer": lambda catalog, table: table.writer(background_compaction=False),
+    "follower": lambda catalog, table: table.follow(),
+    "error": lambda catalog, table: lsm.NotFoundError("no such thing", name="x"),
+    "change": lambda catalog, table: lsm.AddColumn("x", int),
+}
+
+
+@pytest.fixture(params=OBJECTS)
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def thing(kind, tmp_path) -> Any:
+    return OBJECTS[kind](*catalog_with_table(tmp_path))
+
+
+def test_attributes_that_it_lacks_are_no_errors_of_another_kind(thing):
+    for name in ("__fspath__", "__array__", "__dataframe__", "_repr_html_x", "no_such_name", "foo"):
+        assert not hasattr(thing, name)
+        assert getattr(thing, name, None) is None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        thing.no_such_name  # noqa: B018 -- what raises
+
+
+def test_it_has_a_truth_an_identity_and_a_text(kind, thing):
+    if kind not in WITHOUT_TRUTH | {"predicate"}:
+        assert bool(thing) in (True, False)
+        assert (thing == thing) is True
+        assert (thing == "something else") is False
+    assert isinstance(repr(thing), str)
+
+
+def test_its_members_are_listed_and_have_signatures(kind, thing):
+    names = dir(thing)
+    assert names
+    assert all(isinstance(name, str) for name in names)
+    for name in names:
+        if name.startswith("_") or (kind == "module" and name not in lsm.__all__):
+            continue
+        member = getattr(thing, name)
+        if inspect.ismethod(member) or inspect.isfunction(member):
+            assert inspect.getdoc(member), name
+            assert inspect.signature(member) is not None
+    if kind not in ("module",):
+        methods = inspect.getmembers(type(thing), inspect.isfunction)
+        assert all(
+            inspect.ismethod(getattr(thing, name))
+            for name, _ in methods
+            if not name.startswith("_")
+        )
+
+
+def test_it_is_copied_and_pickled_or_refuses_both(kind, thing):
+    if kind in OPEN:
+        for refused in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot pickle"):
+                refused(thing)
+    elif kind in ("snapshot", "schema", "options", "tag", "change", "report"):
+        assert pickle.loads(pickle.dumps(thing)) == thing
+        assert copy.copy(thing) == copy.deepcopy(thing) == thing
+
+
+def test_the_module_lists_its_public_names():
+    assert set(lsm.__all__) <= set(dir(lsm))
+    assert not hasattr(lsm, "no_such_name")
+    with pytest.raises(ImportError):
+        exec("from lsm_engine import no_such_name")
+    assert lsm.open_catalog is lsm.open_catalog
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        ("table", "vacuum", "expire_snapshots"),
+        ("table", "to_batches", "to_reader"),
+        ("catalog", "load_table", "catalog["),
+        ("module", "DeltaTable", "open_table"),
+    ],
+)
+def test_names_of_other_libraries_say_what_to_use(owner, name, instead, tmp_path):
+    thing = OWNERS[owner](*catalog_with_table(tmp_path))
+    assert not hasattr(thing, name)
+    with pytest.raises(AttributeError) as refused:
+        getattr(thing, name)
+    assert instead in str(refused.value)
