@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from lsm_engine.plan.health import HealthReport
     from lsm_engine.plan.incremental import ChangeMode
     from lsm_engine.plan.key_history import FACTS as KEY_VERSION_FACTS
+    from lsm_engine.plan.proposal import CommitOptions
     from lsm_engine.plan.retention_pins import RetentionSimulation
     from lsm_engine.prune.where import Predicate, col
     from lsm_engine.schema.arrow_types import (
@@ -122,7 +123,7 @@ __all__ = [
     "CATALOG_TABLES", "FOUND_COLUMN", "KEY_VERSION_FACTS", "LINEAGE_PAGE", "OPENLINEAGE_NAMESPACE",
     "RESTORED", "ROW_ID", "RUN_DAGSTER_ID", "SNAPSHOT_VERSION", "SYSTEM_DATABASE", "SYSTEM_TABLES",
     "AddColumn", "AlreadyExistsError", "Amplification", "BucketTree", "Catalog", "ChangeMode",
-    "ChangeType", "Clock", "CommitConflictError", "CommitKind", "CommitMessage",
+    "ChangeType", "Clock", "CommitConflictError", "CommitKind", "CommitMessage", "CommitOptions",
     "CommitUnknownError", "CompactionMetrics", "CorruptFileError", "DamagedFile", "DataField",
     "Discard", "DropColumn", "ErrorKind", "Executor", "ExpiredError", "ExpiryReport", "FileCommit",
     "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport",
@@ -183,6 +184,7 @@ _HOMES = {
         "plan.health": "HealthReport",
         "plan.incremental": "ChangeMode",
         "plan.key_history": "KEY_VERSION_FACTS",
+        "plan.proposal": "CommitOptions",
         "plan.retention_pins": "RetentionSimulation",
         "prune.where": "Predicate col",
         "schema.arrow_types": "arrow_fields arrow_type sql_field type_of_field",

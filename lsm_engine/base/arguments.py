@@ -60,7 +60,7 @@ def checks_all_arguments(cls: type[T]) -> type[T]:
     """Let every public method of a class, inherited ones too, check its arguments."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name)
-        if isinstance(method, FunctionType) and not name.startswith("_"):
+        if isinstance(method, FunctionType) and (not name.startswith("_") or name == "__call__"):
             setattr(cls, name, checks_arguments(method))
     return cls
 

@@ -24,7 +24,8 @@ MODULE: Mapping[str, str] = {
 TABLE: Mapping[str, str] = {
     **dict.fromkeys(("write", "add", "merge_insert", "write_deltalake"), _UPSERT),
     **dict.fromkeys(
-        ("vacuum", "cleanup_old_versions"), "expire_snapshots(...), remove_orphan_files(...)"
+        ("vacuum", "cleanup_old_versions"),
+        "maintenance.expire(...), maintenance.remove_orphan_files(...)",
     ),
     **dict.fromkeys(("optimize", "compact_files", "z_order"), "compact(), or compact(full=True)"),
     **dict.fromkeys(("restore", "rollback", "undo"), "rollback_to(snapshot or tag)"),
@@ -33,9 +34,12 @@ TABLE: Mapping[str, str] = {
     **dict.fromkeys(
         ("as_of", "at", "checkout", "time_travel", "load_as_version"), "scan(version=...)"
     ),
-    **dict.fromkeys(("inspect", "files", "partitions", "get_add_actions"), "system(name)"),
     **dict.fromkeys(
-        ("refs", "list_tags", "manage_snapshots"), "tags(), branches(), create_tag(name)"
+        ("files", "partitions", "get_add_actions"), "inspect.files(), inspect.partitions()"
+    ),
+    **dict.fromkeys(
+        ("refs", "list_tags", "manage_snapshots"),
+        "tags.list(), branches.names(), tags.create(name)",
     ),
     **dict.fromkeys(("to_table", "to_pyarrow_table", "read", "collect"), "to_arrow()"),
     **dict.fromkeys(("to_batches", "iter_batches"), "to_reader()"),
@@ -56,8 +60,10 @@ TABLE: Mapping[str, str] = {
     **dict.fromkeys(("drop_column", "drop_columns"), "alter(lsm.DropColumn(name))"),
     "rename_column": "alter(lsm.RenameColumn(old, new))",
     **dict.fromkeys(("update_schema", "alter_columns"), "alter(...)"),
-    **dict.fromkeys(("load_cdf", "stream", "diff"), "changelog(after=...), or changes()"),
-    **dict.fromkeys(("watch", "subscribe"), "follow(...)"),
+    **dict.fromkeys(
+        ("load_cdf", "stream", "diff"), "changes.to_arrow(after=...), or changes.read()"
+    ),
+    **dict.fromkeys(("watch", "subscribe"), "changes.follow(...)"),
     **dict.fromkeys(("sql", "join", "group_by", "sort", "agg"), _LAZY),
     **dict.fromkeys(("new_read_builder",), "scan(...)"),
     **dict.fromkeys(

@@ -6,6 +6,7 @@ the id it tried for, until it has landed, is known to be lost, or its outcome is
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from typing import TypedDict
 
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
@@ -14,6 +15,19 @@ from lsm_engine.meta.commit_message import CommitMessage, Committable
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep, steps_of
+
+
+class CommitOptions(TypedDict, total=False):
+    """Who commits, and what the snapshot says about it: keyword arguments of every write.
+
+    `commit_user`: default a new id. `commit_identifier`: a number that grows with each commit of the
+    user; a commit whose number is not greater than the user's last one is a replay, and changes
+    nothing. `properties`: what the snapshot carries, as text.
+    """
+
+    commit_user: str | None
+    commit_identifier: int
+    properties: Mapping[str, str] | None
 
 
 @record

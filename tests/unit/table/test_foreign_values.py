@@ -45,6 +45,12 @@ def catalog_with_table(directory: Any) -> tuple[lsm.Catalog, lsm.Table]:
 OWNERS: dict[str, Callable[[lsm.Catalog, lsm.Table], Any]] = {
     "catalog": lambda catalog, table: catalog,
     "table": lambda catalog, table: table,
+    "tags": lambda catalog, table: table.tags,
+    "branches": lambda catalog, table: table.branches,
+    "consumers": lambda catalog, table: table.consumers,
+    "changes of table": lambda catalog, table: table.changes,
+    "inspect": lambda catalog, table: table.inspect,
+    "maintenance": lambda catalog, table: table.maintenance,
     "scan": lambda catalog, table: table.scan(),
     "merge": lambda catalog, table: table.merge([{"k": 1, "v": "z"}]),
     "changes": lambda catalog, table: table.changes(),

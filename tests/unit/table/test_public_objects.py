@@ -17,6 +17,10 @@ WITHOUT_TRUTH = {"column"}
 OBJECTS = {
     **OWNERS,
     "tag": lambda catalog, table: table.tags()[0],
+    "tags": lambda catalog, table: table.tags,
+    "changes accessor": lambda catalog, table: table.changes,
+    "inspect": lambda catalog, table: table.inspect,
+    "maintenance": lambda catalog, table: table.maintenance,
     "options": lambda catalog, table: table.options,
     "report": lambda catalog, table: table.verify(),
     "predicate": lambda catalog, table: lsm.col("k").is_null(),
@@ -94,7 +98,7 @@ def test_the_module_lists_its_public_names():
 @pytest.mark.parametrize(
     ("owner", "name", "instead"),
     [
-        ("table", "vacuum", "expire_snapshots"),
+        ("table", "vacuum", "maintenance.expire"),
         ("table", "to_batches", "to_reader"),
         ("catalog", "load_table", "catalog["),
         ("module", "DeltaTable", "open_table"),
