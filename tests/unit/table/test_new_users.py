@@ -196,7 +196,7 @@ def test_damage_is_named_and_mended(wells, tmp_path):
         ("t.alter([lsm.AddColumn('x', int)])", "one after another"),
         ("t.alter(lsm.AddColumn('x', object))", "'x' has no type"),
         ("t.diff_snapshots('opening', 'closing')", "closing"),
-        ("t.create_tag(1)", r"name is text, not 1: create_tag\(name, snapshot_id="),
+        ("t.create_tag(1)", r"name is text, not 1: create\(name, snapshot_id="),
         ("t.verify('deep')", "snapshot_id is a whole number"),
         ("t.compact('full')", "full is True or False"),
         ("t.expire_snapshots('7 d')", "dry_run is True or False"),
