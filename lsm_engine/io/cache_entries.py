@@ -23,9 +23,9 @@ class Leaves(Enum):
 
     @property
     def removal_cause(self) -> str:
-        """The same in the words that caches have for it: explicit, replaced, expired or size.
+        """The cause as Caffeine names it: explicit, replaced, expired or size.
 
-        Explicit: the data file left the levels, or its reader closed. Replaced: found damaged, built anew.
+        Explicit: the data file left the levels, or its reader closed. Replaced: damaged and built again.
         """
         match self:
             case Leaves.DROPPED | Leaves.RELEASED:
@@ -39,7 +39,7 @@ class Leaves(Enum):
 
 
 class Accesses:
-    """How many keys an entry was asked for, and how many it had. Threads may share it.
+    """The requested keys of an entry, and the keys it had. Threads may share it.
 
     `points` holds the same of compiled single lookups, [requests, hits], which add to it without a lock:
     where threads look up at once a few may be missing.
@@ -63,13 +63,13 @@ class Accesses:
 
     @property
     def hits(self) -> int:
-        """Keys that were there."""
+        """Keys that the entry had."""
         return self._hits + int(self.points[1])
 
 
 @record
 class CacheLimits:
-    """What one table asks for: bytes of all entries together (None: no limit), and idle time."""
+    """The limits of one table: bytes of all entries together (None: no limit), and idle time."""
 
     max_bytes: int | None
     retention_millis: int
@@ -77,7 +77,7 @@ class CacheLimits:
 
 @record
 class CacheMetrics:
-    """What a cache has done. `evictions` counts by cause (see Leaves)."""
+    """The counts of a cache. `evictions` counts by cause (see Leaves)."""
 
     hits: int
     misses: int
@@ -89,7 +89,7 @@ class CacheMetrics:
 
 @record
 class CacheEntry:
-    """One entry, as `lsm cache` shows it; `removal_cause` None: it is still there.
+    """One entry, as `lsm cache` shows it; `removal_cause` None: it is in the cache.
 
     `request_count`: keys that it was asked for; `hit_count`: those that it had.
     """
@@ -123,20 +123,20 @@ class RoomySink:
 
 
 class BuiltEntry(Generic[T]):
-    """A built file and what was opened from it."""
+    """A built file and its reader."""
 
     def __init__(
-        self, key: tuple[str, str], path: str, opened: T, size: int, limits: CacheLimits, now: int
+        self, key: tuple[str, str], path: str, reader: T, size: int, limits: CacheLimits, now: int
     ) -> None:
         self.key = key
         self.path = path
-        self.opened = opened
+        self.opened = reader
         self.size = size
         self.retention_millis = limits.retention_millis
         self.used_millis = now
 
     def entry(self, now: int, cause: Leaves | None = None) -> CacheEntry:
-        """Return what there is to know of it."""
+        """Return the facts of the entry."""
         accesses = getattr(self.opened, "accesses", None)
         counts = accesses if isinstance(accesses, Accesses) else Accesses()
         return CacheEntry(

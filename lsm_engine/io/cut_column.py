@@ -46,10 +46,10 @@ class PageLayout:
 
 def layout_of(column: "pq.ColumnSchema", kind: pa.DataType) -> PageLayout | None:
     """Return how a column that PyArrow reads as a type lies in pages; None: it is not known here."""
-    found = _stored_as(column.physical_type, column.length, kind)
-    if found is None or column.max_repetition_level or column.max_definition_level > 1:
+    stored_layout = _stored_as(column.physical_type, column.length, kind)
+    if stored_layout is None or column.max_repetition_level or column.max_definition_level > 1:
         return None
-    stored, width, size = found
+    stored, width, size = stored_layout
     return PageLayout(
         type=kind,
         kind=stored,
@@ -120,22 +120,22 @@ class CutColumn:
     then changes nothing.
     """
 
-    def __init__(self, layout: PageLayout, wanted: WantedRows) -> None:
+    def __init__(self, layout: PageLayout, rows: WantedRows) -> None:
         self.is_known = True
         self._layout = layout
-        self._wanted = wanted
-        count = len(wanted)
-        self._flags, flags_at = wanted.memory(count * layout.has_levels)
-        self._values, self._values_at = wanted.memory(count * layout.size)
-        self._ends, ends_at = wanted.memory(4 * (count + 1) * layout.is_text)
+        self._wanted = rows
+        count = len(rows)
+        self._flags, flags_at = rows.memory(count * layout.has_levels)
+        self._values, self._values_at = rows.memory(count * layout.size)
+        self._ends, ends_at = rows.memory(4 * (count + 1) * layout.is_text)
         self._ends[:4] = 0
         self._texts: list[Bytes] = []
         self._text_bytes = 0
-        facts, self._facts_at = wanted.memory(8 * COLUMN_FACTS)
+        facts, self._facts_at = rows.memory(8 * COLUMN_FACTS)
         self._facts: Longs = facts.view(np.int64)
         self._facts[:] = (
-            layout.kind, layout.width, layout.size, wanted.address,
-            flags_at if layout.has_levels else 0, wanted.ranks_address, ends_at + 4, 0, 0, 0, 0,
+            layout.kind, layout.width, layout.size, rows.address,
+            flags_at if layout.has_levels else 0, rows.ranks_address, ends_at + 4, 0, 0, 0, 0,
         )  # fmt: skip
         self._ends_at = ends_at + 4
         self._dictionary: tuple[pa.Buffer, Longs] | None = None  # keeps what facts are addresses of
@@ -183,10 +183,13 @@ class CutColumn:
         if layout.has_levels and not self._flags.all():
             valid = pa.py_buffer(np.packbits(self._flags, bitorder="little"))
         if layout.is_text:
-            one = len(self._texts) == 1
-            made = [self._ends, self._texts[0] if one else np.concatenate([_NO_TEXT, *self._texts])]
+            is_single = len(self._texts) == 1
+            contents = [
+                self._ends,
+                self._texts[0] if is_single else np.concatenate([_NO_TEXT, *self._texts]),
+            ]
         else:
             is_bits = layout.kind == BITS
-            made = [np.packbits(self._values, bitorder="little") if is_bits else self._values]
-        buffers = [valid, *map(pa.py_buffer, made)]
+            contents = [np.packbits(self._values, bitorder="little") if is_bits else self._values]
+        buffers = [valid, *map(pa.py_buffer, contents)]
         return pa.chunked_array([pa.Array.from_buffers(layout.type, len(self._wanted), buffers)])

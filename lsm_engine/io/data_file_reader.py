@@ -1,4 +1,4 @@
-"""DataFileMeta → record batches: projected, cast to the read schema, group by group."""
+"""Reader of data files: record batches, projected and cast to the read schema, group by group."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -46,7 +46,7 @@ _UNREADABLE = (
 
 @record
 class ReadColumns:
-    """What to make of a file: the schema it was written with, the one to read as, and which columns.
+    """The columns to read of a file: its schema, the read schema, and the names.
 
     `names` are of the read schema, and `_SEQUENCE_NUMBER`, `_VALUE_KIND`, or where rows are tracked
     `_ROW_ID`, `_SEQUENCE_NUMBER`; None: all there are, in the order of `key_value_arrow` (of `arrow`,
@@ -79,7 +79,7 @@ def open_data_file(
 ) -> "DataFileReader":
     """Open one data or changelog file; the caller closes it.
 
-    `keeps_footer`: that of a far file may be what this process read before, for all but checks.
+    `keeps_footer`: the footer of a remote file may come from the cache; checks read it again.
     Raises NotFoundError if the file is missing, CorruptFileError, naming it, if it does not match
     its manifest entry, and UnsupportedError for extensions other than parquet, orc and avro.
     """
@@ -106,7 +106,7 @@ def open_data_file(
 class DataFileReader:
     """One open data file. Rows come out as `schema`, in the order of the file.
 
-    Every read decodes on the calling thread; buckets are what runs in parallel.
+    Every read decodes on the calling thread; buckets run in parallel.
     """
 
     def __init__(
@@ -126,8 +126,8 @@ class DataFileReader:
         self._meta = meta
         self._tracked = columns.read_schema.tracking_names
         names, read_schema = columns.column_names, columns.read_schema
-        given = columns.number
-        self._number = number_of_all(path, meta, names, read_schema) if given is None else given
+        number = columns.number
+        self._number = number_of_all(path, meta, names, read_schema) if number is None else number
         self.row_group_rows = stored.group_rows
         self.row_count = sum(stored.group_rows)
         if self.row_count != meta.row_count:
@@ -140,9 +140,9 @@ class DataFileReader:
         with _Reading(path):
             self._stored_names = _distinct(stored.schema.names)
         same = SameSchema(columns.file_schema), SameSchema(read_schema)
-        found = plain_columns(names, *same, meta.write_columns)
-        self._columns = [self._column(column) for column in found.values()]
-        fields = [each.field for each in self._columns]
+        layout_columns = plain_columns(names, *same, meta.write_columns)
+        self._columns = [self._column(column) for column in layout_columns.values()]
+        fields = [item.field for item in self._columns]
         if self._with_positions:
             fields.append(pa.field(POSITION, pa.int64(), nullable=False))
         self.schema = pa.schema(fields)
@@ -173,12 +173,12 @@ class DataFileReader:
         return [group for group, first in enumerate(firsts) if first in rows]
 
     def bounds(self, name: str) -> ColumnBounds | None:
-        """Return what is known per row group about a flat column to read; None for nothing at all.
+        """Return the bounds of a flat column per row group; None if nothing is known.
 
         Bounds are of the type read as. As rows are sorted by key, the bounds of all key columns
         side by side bound the keys of a row group, though not tightly beyond the first.
         """
-        column = next((each for each in self._columns if each.name == name), None)
+        column = next((candidate for candidate in self._columns if candidate.name == name), None)
         if column is None or column.source is None or not column.orders_alike:
             return None
         with _Reading(self.path):
@@ -193,7 +193,7 @@ class DataFileReader:
         )
 
     def without(self, deleted: DeletionVector) -> Self:
-        """Leave rows out of whatever is read from now on, by their position in the file.
+        """Leave rows out of all later reads, by their position in the file.
 
         Raises CorruptFileError for positions that the file does not have.
         """
@@ -242,18 +242,20 @@ class DataFileReader:
         `positions_of`: the filter, given those columns. Of the others only pages with such rows are decompressed.
         """
         assert not self._with_positions, "positions are for those who read every row"
-        asked = [column for column in self._columns if column.name in names] or self._columns[:1]
-        others = [column for column in self._columns if column not in asked]
+        filter_columns = [
+            column for column in self._columns if column.name in names
+        ] or self._columns[:1]
+        other_columns = [column for column in self._columns if column not in filter_columns]
         for group in row_groups:
-            rows = self._read_row_group(group, asked)
+            rows = self._read_row_group(group, filter_columns)
             hits = positions_of(rows)
             if not len(hits):
                 continue
-            found = take(rows, hits)
+            matches = take(rows, hits)
             chosen = None if len(hits) == rows.num_rows else hits
-            rest = self._read_row_group(group, others, chosen)
-            both = dict(zip(found.column_names, found.columns, strict=True))
-            both |= zip(rest.column_names, rest.columns, strict=True)
+            other_values = self._read_row_group(group, other_columns, chosen)
+            both = dict(zip(matches.column_names, matches.columns, strict=True))
+            both |= zip(other_values.column_names, other_values.columns, strict=True)
             columns = [both[name] for name in self.schema.names]
             yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
@@ -280,45 +282,47 @@ class DataFileReader:
     def _read_row_group(
         self, group: int, columns: Sequence[ReadColumn] | None = None, chosen: Longs | None = None
     ) -> pa.Table:
-        """Return columns (None: all) of a row group; `chosen`: which of the rows that are left."""
+        """Return columns (None: all) of a row group; `chosen`: positions among the rows that are not deleted."""
         count = self.row_group_rows[group]
         first = sum(self.row_group_rows[:group])
-        asked = self._columns if columns is None else columns
-        left = None
+        read_columns = self._columns if columns is None else columns
+        remaining = None
         if self._deleted is not None:
             dropped = self._deleted.between(first, first + count)
             if chosen is None:
-                left = RowsLeft(count, dropped)
+                remaining = RowsLeft(count, dropped)
             else:
                 chosen = np.delete(np.arange(count), dropped)[chosen]
         positions = None
-        if self._with_positions or any(column.counted for column in asked):
+        if self._with_positions or any(column.counted for column in read_columns):
             numbers = np.arange(count) if chosen is None else chosen
             positions = pa.chunked_array([first + numbers])
-            positions = positions if left is None else left.filter_column(positions)
+            positions = positions if remaining is None else remaining.filter_column(positions)
         row_count = count if chosen is None else len(chosen)
-        row_count = row_count if left is None else len(left)
-        stored = self._stored_columns(group, asked, left, chosen)
-        made = [
+        row_count = row_count if remaining is None else len(remaining)
+        stored = self._stored_columns(group, read_columns, remaining, chosen)
+        arrays = [
             column.unstored(row_count, positions)
             if column.source is None
             else column.filled(self._read_as(column, stored[column.source]), positions)
-            for column in asked
+            for column in read_columns
         ]
         if columns is None and self._with_positions:
-            made.append(positions)
-        schema = self.schema if columns is None else pa.schema([each.field for each in asked])
-        return pa.Table.from_arrays(made, schema=schema)
+            arrays.append(positions)
+        schema = (
+            self.schema if columns is None else pa.schema([item.field for item in read_columns])
+        )
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def _stored_columns(
         self,
         group: int,
-        asked: Sequence[ReadColumn],
-        left: RowsLeft | None,
+        read_columns: Sequence[ReadColumn],
+        remaining: RowsLeft | None,
         chosen: Longs | None,
     ) -> dict[str, pa.ChunkedArray]:
-        """Return columns of a row group as they are stored, less rows to leave out."""
-        names = list(dict.fromkeys(each.source for each in asked if each.source is not None))
+        """Return columns of a row group as stored, without deleted rows."""
+        names = list(dict.fromkeys(item.source for item in read_columns if item.source is not None))
         if not names:
             return {}
         with _Reading(self.path):
@@ -329,10 +333,10 @@ class DataFileReader:
             if stored.num_rows != self.row_group_rows[group]:
                 raise ValueError("a row group has fewer rows than the footer states")
             columns = {name: stored.column(name) for name in names}
-            if left is None:
+            if remaining is None:
                 return columns
-            # Before anything is made of the values: what is dropped costs nothing more.
-            return {name: left.filter_column(column) for name, column in columns.items()}
+            # Before values are decoded or cast: deleted rows cost nothing more.
+            return {name: remaining.filter_column(column) for name, column in columns.items()}
 
     def _read_as(self, column: ReadColumn, values: Any) -> Any:
         if column.reads_as_is and values.type == column.type:
@@ -343,18 +347,18 @@ class DataFileReader:
         declared_type = arrow_type(mapping.source.type)
         with _Reading(self.path):
             values = maps_of_lists(values, declared_type)
-        plain = conform(values, declared_type, file_name=self.path, column=column.name)
+        declared = conform(values, declared_type, file_name=self.path, column=column.name)
         with _Reading(self.path):
-            made = apply_mapping(mapping, plain, len(plain))
+            result = apply_mapping(mapping, declared, len(declared))
         if not self._may_lose:
-            self._require_kept(mapping, plain, made)
-        return made
+            self._require_kept(mapping, declared, result)
+        return result
 
-    def _require_kept(self, mapping: ColumnMapping, plain: Any, made: Any) -> None:
-        """Raise UnsupportedError if stored values are others once read as the column's type."""
+    def _require_kept(self, mapping: ColumnMapping, stored: Any, result: Any) -> None:
+        """Raise UnsupportedError if the cast to the column's type changes stored values."""
         assert mapping.source is not None
         old, new = mapping.source.type, mapping.target.type
-        lost = lost_count(plain, made, old, new)
+        lost = lost_count(stored, result, old, new)
         if lost:
             raise UnsupportedError(
                 f"column {mapping.target.name!r} is {type_text(new)} by now, which cannot hold "
@@ -368,14 +372,14 @@ class DataFileReader:
 
 
 def _distinct(names: Sequence[str]) -> frozenset[str]:
-    found = frozenset(names)
-    if len(found) != len(names):
+    distinct = frozenset(names)
+    if len(distinct) != len(names):
         raise ValueError("two columns have one name")
-    return found
+    return distinct
 
 
 class _Reading:
-    """Turns what PyArrow raises into StorageError (the disk failed) or CorruptFileError."""
+    """Raises exceptions of PyArrow as StorageError (the disk failed) or CorruptFileError."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,6 +1,6 @@
-"""Sorted rows → rolled data files → DataFileMeta.
+"""Writer of rolling data files from sorted rows.
 
-Files are invisible until a commit names them. Whoever gives up calls `abort`, which deletes them.
+Files are invisible until a commit names them. A caller that fails calls `abort`, which deletes them.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ class DataFileWriter:
         return self._waiting_bytes
 
     def relieve(self) -> None:
-        """Write what waits as a row group, however small, to free its memory."""
+        """Write the waiting rows as a row group, however small, to free their memory."""
         if self._waiting_rows:
             self._encode(self._waiting_rows)
         self._append_encoded()
@@ -129,7 +129,7 @@ class DataFileWriter:
 
     def finish(self) -> list[WrittenFile]:
         """Finish the files as `close` does, for `metas_of`: one writer of many asks for all at once."""
-        last = self._group(self._taken(self._waiting_rows)) if self._waiting_rows else None
+        last = self._group(self._take(self._waiting_rows)) if self._waiting_rows else None
         self._append_encoded()
         if last is not None:
             self._append(last)
@@ -138,32 +138,32 @@ class DataFileWriter:
         return list(self._done)
 
     def abort(self) -> None:
-        """Delete everything this writer wrote, as far as the storage lets it."""
+        """Delete all files of this writer, as far as the storage allows."""
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         self._stop_encoders()
         if self._open is not None:
             self._open.abandon()
             self._open = None
         while self._done:
-            with contextlib.suppress(LsmError):  # what is left is an orphan, no more
+            with contextlib.suppress(LsmError):  # a file that remains is an orphan
                 self._file_io.delete(f"{self._files.directory}/{self._done.pop().meta.file_name}")
 
     def _arranged(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Return rows in the columns of the file: the key columns twice, nothing copied."""
-        wanted = self._layout.columns
+        schema = self._layout.columns
         columns = [rows.column(name) for name in self._layout.sources]
-        if [column.type for column in columns] != wanted.types:
-            columns = list(map(pc.cast, columns, wanted.types))
-        for at in self._layout.required:
-            if columns[at].null_count:
+        if [column.type for column in columns] != schema.types:
+            columns = list(map(pc.cast, columns, schema.types))
+        for i in self._layout.required:
+            if columns[i].null_count:
                 raise InvalidInputError(
                     "a column that is NOT NULL has nulls, of a -D that is not a whole row (delete(keys) "
                     "takes keys alone), or as a merge leaves them where all values were retracted; make "
                     "it nullable with SetNullable, or give it an aggregate function that does not end "
                     "in null",
-                    column=wanted.names[at],
+                    column=schema.names[i],
                 )
-        return pa.Table.from_arrays(columns, schema=wanted)
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def _group_rows(self) -> int:
         """Rows of the next row group, by the size in memory of the rows that wait for it."""
@@ -172,7 +172,7 @@ class DataFileWriter:
 
     def _encode(self, row_count: int) -> None:
         """Hand the next rows to an encoder; waits while all are busy, or hold enough memory."""
-        rows = self._taken(row_count)
+        rows = self._take(row_count)
         while len(self._encoded) >= ENCODERS or (
             self._encoded and sum(size for size, _ in self._encoded) + rows.nbytes > ROW_GROUP_BYTES
         ):
@@ -185,36 +185,36 @@ class DataFileWriter:
         self._encoded.append((rows.nbytes, self._encoders.submit(encode, rows)))
 
     def _group_apart(self, rows: pa.Table) -> RowGroup:
-        """Encode, and have the thread keep no memory of it: a tenth of what a large compaction holds.
+        """Encode, and release the memory of the thread: a tenth of the memory of a large compaction.
 
-        A small one holds less, and would spend an eighth of its time on getting the memory again.
+        A small compaction would spend an eighth of its time on allocating the memory again.
         """
         group = self._group(rows)
         pa.default_memory_pool().release_unused()
         return group
 
     def _group(self, rows: pa.Table) -> RowGroup:
-        """Encode; runs in any thread, on nothing that changes."""
+        """Encode rows. Runs in any thread and reads no mutable state."""
         keys = None
         if self._layout.keeps_record_keys:
             names = self._files.schema.trimmed_primary_keys
             keys = record_keys(names, [rows.column(name) for name in names])
-        return RowGroup.of(
+        return RowGroup.from_rows(
             rows, self._layout.key_names, self._layout.encoding.encode(rows), record_keys=keys
         )
 
-    def _taken(self, row_count: int) -> pa.Table:
-        """Take rows from those that wait."""
+    def _take(self, row_count: int) -> pa.Table:
+        """Take the next waiting rows."""
         waiting = pa.concat_tables(self._waiting)
         row_count = self._uncut(waiting, row_count)
-        rows, rest = waiting.slice(0, row_count), waiting.slice(row_count)
-        self._waiting = [rest] if rest.num_rows else []
-        self._waiting_rows = rest.num_rows
-        self._waiting_bytes = rest.nbytes if rest.num_rows else 0
+        rows, remaining = waiting.slice(0, row_count), waiting.slice(row_count)
+        self._waiting = [remaining] if remaining.num_rows else []
+        self._waiting_rows = remaining.num_rows
+        self._waiting_bytes = remaining.nbytes if remaining.num_rows else 0
         return rows
 
     def _append_encoded(self) -> None:
-        """Wait for the row groups that are being encoded; raises what that raised."""
+        """Wait for the row groups that are being encoded; raises the errors of their encoding."""
         while self._encoded:
             self._append_next()
 
@@ -236,7 +236,7 @@ class DataFileWriter:
             encoders.shutdown(cancel_futures=True)
 
     def _uncut(self, waiting: pa.Table, row_count: int) -> int:
-        """Return how many rows to write so that no -U of a changelog parts from its +U."""
+        """Return the number of rows to write so that a -U of a changelog and its +U stay together."""
         if self._files.prefix != CHANGELOG_PREFIX or row_count >= waiting.num_rows:
             return row_count
         last = waiting.column(VALUE_KIND)[row_count - 1].as_py()

@@ -102,9 +102,9 @@ class _InOrder:
 def format_of(file_name: str) -> FileFormat:
     """Return the format that a file's extension names; raises UnsupportedError for others."""
     extension = file_name.rpartition(".")[2]
-    for known in FileFormat:
-        if known.value == extension:
-            return known
+    for file_format in FileFormat:
+        if file_format.value == extension:
+            return file_format
     raise UnsupportedError(
         "data files are read as parquet, orc or avro; this is none by its name",
         kind=ErrorKind.UNSUPPORTED_FORMAT,
@@ -124,9 +124,11 @@ def check_formats(schema: TableSchema) -> None:
         *options[core_options.FILE_FORMAT_PER_LEVEL],
         *options[core_options.FILE_COMPRESSION_PER_LEVEL],
     )
-    named = {level for level, _ in own}
-    rest = next(level for level in range(len(named) + 1) if level not in named)
-    for level in sorted({*named, rest}):
+    listed_levels = {level for level, _ in own}
+    default_level = next(
+        level for level in range(len(listed_levels) + 1) if level not in listed_levels
+    )
+    for level in sorted({*listed_levels, default_level}):
         if options.file_format(level).policy.decodes_whole:
             check_avro(file_schema(schema), options.file_compression(level))
 
@@ -171,7 +173,7 @@ def data_encoding(
     )
     match options.file_format(level):
         case FileFormat.PARQUET:
-            return ParquetEncoding(schema, ParquetSettings.of(options, level))
+            return ParquetEncoding(schema, ParquetSettings.from_options(options, level))
         case FileFormat.ORC:
             return _InOrder(
                 partial(OrcOutput, schema=schema, compression=compression, stripe_bytes=group_bytes)

@@ -1,7 +1,7 @@
 """Locks of directories among the processes of one machine (flock). They make no file, and go with their process.
 
-Writers stand in line by one, `directory_lock`: a courtesy, on which nothing depends. Names that change on condition
-rest on one, `exclusive`.
+Writers queue by `directory_lock`; correctness does not depend on it. Conditional changes of names depend on
+`exclusive`.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from lsm_engine.io.file_io import FileIO
 
 _POLL_MILLIS = 2
 _MOST_PATIENCES = 20
-"""How often patience may begin anew: who holds the lock may be stopped, while others publish without it."""
+"""How often the patience may restart: the holder may be stopped while others publish without the lock."""
 PATIENCE_MILLIS = 10_000
 """How long `exclusive` waits for a holder that changes nothing in the directory."""
 
@@ -33,7 +33,7 @@ def lock(descriptor: int, directory: int, clock: Clock, *, patience_millis: int)
     no such locks. Polls, as a holder may be stopped for hours.
     """
     polls = max(1, patience_millis // _POLL_MILLIS)
-    left, changed = polls, -1
+    polls_left, modified = polls, -1
     for _ in range(_MOST_PATIENCES * polls):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,15 +41,15 @@ def lock(descriptor: int, directory: int, clock: Clock, *, patience_millis: int)
             clock.sleep_millis(_POLL_MILLIS)
         else:
             return True
-        before, changed = changed, os.fstat(directory).st_mtime_ns
-        left = left - 1 if changed == before or before < 0 else polls
-        if not left:
+        before, modified = modified, os.fstat(directory).st_mtime_ns
+        polls_left = polls_left - 1 if modified == before or before < 0 else polls
+        if not polls_left:
             break
     return False
 
 
 def unlock(descriptor: int) -> None:
-    """Let go of a lock; harmless where none is held."""
+    """Release a lock; harmless if none is held."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
@@ -73,7 +73,7 @@ def exclusive(real: str, path: str, *, clock: Clock | None = None) -> Iterator[i
                     directory=real,
                 )
             try:
-                # Another directory may have taken the name while this one was waited for.
+                # Another directory may have taken the name during the wait.
                 if os.path.samestat(os.fstat(descriptor), os.stat(real)):
                     yield descriptor
                     return
@@ -95,7 +95,7 @@ def _locked(descriptor: int, path: str, clock: Clock) -> bool:
 
 
 def _holder(descriptor: int) -> str:
-    """Return which process holds a lock, as far as the system knows."""
+    """Return the process that holds a lock, as far as the system knows."""
     inode = str(os.fstat(descriptor).st_ino)
     with suppress(OSError, IndexError), open("/proc/locks") as locks:
         for line in locks:
@@ -131,28 +131,28 @@ def directory_lock(
     if not isinstance(file_io, OnThisMachine):
         yield True
         return
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            here = file_io.real_path(directory)
-            own, line = _opened(here, held), _opened(os.path.dirname(here), held)
+            real = file_io.real_path(directory)
+            own, line = _open(real, stack), _open(os.path.dirname(real), stack)
         except (OSError, LsmError):
             yield True
             return
-        is_ours = _taken(line, own, clock, patience_millis) and _taken(
+        is_ours = _acquire(line, own, clock, patience_millis) and _acquire(
             own, own, clock, patience_millis
         )
         unlock(line)
         yield is_ours
 
 
-def _opened(real: str, held: ExitStack) -> int:
+def _open(real: str, stack: ExitStack) -> int:
     descriptor = opened_directory(real)
-    held.callback(os.close, descriptor)
+    stack.callback(os.close, descriptor)
     return descriptor
 
 
-def _taken(descriptor: int, directory: int, clock: Clock, patience_millis: int) -> bool:
+def _acquire(descriptor: int, directory: int, clock: Clock, patience_millis: int) -> bool:
     try:
         return lock(descriptor, directory, clock, patience_millis=patience_millis)
     except OSError:
-        return True  # not to be had here: nobody else has it
+        return True  # the file system has no locks, so no other process holds one

@@ -1,8 +1,8 @@
 """A bounded directory of local files that can be built again, shared by tables and threads.
 
-An entry leaves together with its file. Whoever still reads it holds a mapping, which stays valid.
-Files that are being built count as well: room is made before they grow, and where there is none left
-they wait for each other. The one begun first never waits, so that the limit is passed by one file at most.
+An entry is removed together with its file. A reader of the file holds a mapping, which stays valid.
+Files that are being built count too: room is made before they grow, and they wait for each other if no
+room is left. The oldest never waits, so that at most one file exceeds the limit.
 Owners are "name#token": `lsm cache` shows what the tables of a name hold.
 """
 
@@ -67,7 +67,7 @@ class DiskCache(Generic[T]):
         build: Callable[[BinaryIO], None],
         opener: Callable[[pa.Buffer, str], T],
     ) -> T:
-        """Return what `opener` made of the entry's bytes, which `build` writes if it is not there.
+        """Return the result of `opener` on the bytes of an entry, which `build` writes if it is missing.
 
         Two threads never build one entry. A file that `build` fails on is removed; one that `opener`
         finds damaged is built a second time, and only then the error is raised. Raises StorageError,
@@ -75,19 +75,19 @@ class DiskCache(Generic[T]):
         """
         self._remove_abandoned()
         key = (owner, name)
-        found = self._hit(key)
-        if found is not None:
-            return found.opened
+        entry = self._hit(key)
+        if entry is not None:
+            return entry.opened
         with self._alone(key):
-            found = self._hit(key)
-            if found is not None:
-                return found.opened
-            made = self._make(key, limits, build, opener)
-        self._publish(made.used_millis)
-        return made.opened
+            entry = self._hit(key)
+            if entry is not None:
+                return entry.opened
+            built = self._make(key, limits, build, opener)
+        self._publish(built.used_millis)
+        return built.opened
 
     def drop(self, owner: str, names: Iterable[str], *, cause: Leaves = Leaves.DROPPED) -> None:
-        """Remove entries, and their files with them; names that are not there do no harm."""
+        """Remove entries and their files; unknown names are no error."""
         with self._lock:
             leaving = [
                 self._remove(self._entries[owner, name], cause)
@@ -96,10 +96,10 @@ class DiskCache(Generic[T]):
             ]
         self._notify(leaving)
 
-    def watch(self, owner: str, left: Callable[[], None]) -> None:
-        """Call `left`, without any lock, after entries of an owner have left, until `unwatch`."""
+    def watch(self, owner: str, callback: Callable[[], None]) -> None:
+        """Call `callback`, without any lock, after entries of an owner were removed, until `unwatch`."""
         with self._lock:
-            self._watchers[owner] = left
+            self._watchers[owner] = callback
 
     def unwatch(self, owner: str) -> None:
         """Stop notifying an owner and remove its entries, at the latest when the cache is used next.
@@ -116,7 +116,11 @@ class DiskCache(Generic[T]):
                     return
                 owner = self._abandoned.popleft()
                 self._watchers.pop(owner, None)
-                for entry in [one for one in list(self._entries.values()) if one.key[0] == owner]:
+                for entry in [
+                    candidate
+                    for candidate in list(self._entries.values())
+                    if candidate.key[0] == owner
+                ]:
                     self._remove(entry, Leaves.RELEASED)
             finally:
                 self._lock.release()
@@ -149,7 +153,7 @@ class DiskCache(Generic[T]):
         return len(keys)
 
     def expire(self) -> None:
-        """Remove entries that nobody has asked for longer than their table keeps them."""
+        """Remove entries that are idle for longer than their table retains them."""
         now = self._clock.now_millis()
         self._remove_abandoned()
         with self._lock:
@@ -158,7 +162,7 @@ class DiskCache(Generic[T]):
         self._publish(now)
 
     def metrics(self) -> CacheMetrics:
-        """Return what has happened so far."""
+        """Return the counts so far."""
         with self._lock:
             return CacheMetrics(
                 hits=self._hits,
@@ -183,7 +187,7 @@ class DiskCache(Generic[T]):
     def close(self) -> None:
         """Remove everything; the cache may be used again."""
         with self._lock:
-            leaving = [self._remove(each, Leaves.RELEASED) for each in [*self._entries.values()]]
+            leaving = [self._remove(entry, Leaves.RELEASED) for entry in [*self._entries.values()]]
             directory, self._directory = self._directory, None
         self._notify(leaving)
         if directory is not None:
@@ -191,7 +195,7 @@ class DiskCache(Generic[T]):
 
     @contextmanager
     def _alone(self, key: tuple[str, str]) -> Iterator[None]:
-        """Hold the entry's lock, which stays one and the same while anybody waits for it."""
+        """Hold the lock of an entry, which is the same object as long as a thread waits for it."""
         with self._lock:
             building = self._building.setdefault(key, Building())
             building.thread_count += 1
@@ -233,19 +237,19 @@ class DiskCache(Generic[T]):
                 self._write(path, growing, limits, build)
                 with naming_path(path), pa.memory_map(path) as mapped:
                     data = mapped.read_buffer()
-                opened = opener(data, path)
-                made = BuiltEntry(key, path, opened, data.size, limits, self._clock.now_millis())
-                self._take_in(made, limits, growing)
+                reader = opener(data, path)
+                entry = BuiltEntry(key, path, reader, data.size, limits, self._clock.now_millis())
+                self._take_in(entry, limits, growing)
             except CorruptFileError as error:
                 unlink(path)
-                # Only our own file may be tried again: a data file stays what it is.
+                # Only the cache's own file is built again: a damaged data file stays damaged.
                 if attempt == 2 or error.facts.get("file") != path:
                     raise
             except BaseException:
                 unlink(path)
                 raise
             else:
-                return made
+                return entry
             finally:
                 with self._lock:
                     self._no_longer_grows(growing)
@@ -281,17 +285,19 @@ class DiskCache(Generic[T]):
             if goes_on:
                 return
 
-    def _fits(self, limits: CacheLimits, more: int) -> bool:
+    def _fits(self, limits: CacheLimits, size: int) -> bool:
         if limits.max_bytes is None:
             return True
-        return self._bytes + sum(one.size for one in self._growing) + more <= limits.max_bytes
+        return (
+            self._bytes + sum(growing.size for growing in self._growing) + size <= limits.max_bytes
+        )
 
     def _shrunk(
-        self, limits: CacheLimits, more: int = 0, keep: BuiltEntry[T] | None = None
+        self, limits: CacheLimits, size: int = 0, keep: BuiltEntry[T] | None = None
     ) -> list[str]:
         """Remove the idlest entries until so many bytes more fit, or none but `keep` is left."""
         leaving = []
-        while self._entries and not self._fits(limits, more):
+        while self._entries and not self._fits(limits, size):
             idlest = next(iter(self._entries.values()))
             if idlest is keep:  # larger than the limit by itself: it goes with the next one
                 break
@@ -302,15 +308,15 @@ class DiskCache(Generic[T]):
         self._growing.pop(growing, None)
         self._has_room.notify_all()
 
-    def _take_in(self, made: BuiltEntry[T], limits: CacheLimits, growing: Growing) -> None:
+    def _take_in(self, entry: BuiltEntry[T], limits: CacheLimits, growing: Growing) -> None:
         with self._lock:
             self._no_longer_grows(growing)
             self._misses += 1
-            self._built += made.size
-            self._bytes += made.size
-            self._entries[made.key] = made
-            leaving = self._expired(made.used_millis)
-            leaving += self._shrunk(limits, keep=made)
+            self._built += entry.size
+            self._bytes += entry.size
+            self._entries[entry.key] = entry
+            leaving = self._expired(entry.used_millis)
+            leaving += self._shrunk(limits, keep=entry)
         self._notify(leaving)
 
     def _expired(self, now: int) -> list[str]:
@@ -332,9 +338,9 @@ class DiskCache(Generic[T]):
 
     def _notify(self, owners: Iterable[str]) -> None:
         for owner in set(owners):
-            left = self._watchers.get(owner)
-            if left is not None:
-                left()
+            watcher = self._watchers.get(owner)
+            if watcher is not None:
+                watcher()
 
     def _publish(self, now: int) -> None:
         """Write the state file that `lsm cache` reads, once a second at most."""
@@ -342,9 +348,11 @@ class DiskCache(Generic[T]):
         if directory is None or now - self._published_millis < _PUBLISH_MILLIS:
             return
         self._published_millis = now
-        found = self.metrics()
-        asked = sorted(self.entries(), key=lambda entry: -entry.request_count)[:_FILES_PUBLISHED]
-        listed = [*self.removed()[-_FILES_PUBLISHED:], *asked]
+        metrics = self.metrics()
+        most_requested = sorted(self.entries(), key=lambda entry: -entry.request_count)[
+            :_FILES_PUBLISHED
+        ]
+        listed = [*self.removed()[-_FILES_PUBLISHED:], *most_requested]
         with self._lock:
             sizes: dict[str, list[int]] = {}
             for entry in self._entries.values():
@@ -353,14 +361,15 @@ class DiskCache(Generic[T]):
             {
                 "pid": os.getpid(),
                 "at_millis": now,
-                "hits": found.hits,
-                "misses": found.misses,
-                "files": found.file_count,
-                "bytes": found.byte_count,
-                "built_bytes": found.built_bytes,
-                "evictions": found.evictions,
+                "hits": metrics.hits,
+                "misses": metrics.misses,
+                "files": metrics.file_count,
+                "bytes": metrics.byte_count,
+                "built_bytes": metrics.built_bytes,
+                "evictions": metrics.evictions,
                 "tables": {
-                    name: {"files": len(held), "bytes": sum(held)} for name, held in sizes.items()
+                    name: {"files": len(entry_sizes), "bytes": sum(entry_sizes)}
+                    for name, entry_sizes in sizes.items()
                 },
                 "lookup_files": [
                     {

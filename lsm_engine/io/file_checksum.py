@@ -74,18 +74,18 @@ def check_whole(source: Any, expected: int | None, *, file_name: str) -> None:
     """
     if expected is None:
         return
-    found = _checksum_of_all(source)
+    checksum = _checksum_of_all(source)
     source.seek(0)
-    if found != expected:
-        raise damaged(file_name, found, expected)
+    if checksum != expected:
+        raise damaged(file_name, checksum, expected)
 
 
 def _checksum_of_all(source: Any) -> int:
-    found = 0
+    checksum = 0
     source.seek(0)
     while piece := source.read(_PIECE_BYTES):
-        found = checksum_of(piece, found)
-    return found
+        checksum = checksum_of(piece, checksum)
+    return checksum
 
 
 def parquet_footer(source: Any, expected: int | None, *, file_name: str) -> "pq.FileMetaData":

@@ -61,7 +61,7 @@ class RowStats:
     @staticmethod
     def of_each(files: "Sequence[RowStats]") -> list[StatsPair]:
         """Return what each has collected."""
-        return [one.result() for one in files]
+        return [stats.result() for stats in files]
 
     def result(self) -> StatsPair:
         """Return the statistics so far."""
@@ -88,7 +88,7 @@ class FooterStats:
     def finish(self, footer: "pq.FileMetaData | None") -> None:
         """Take in the footer."""
         assert footer is not None, "this format has footers"
-        self.groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+        self.groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
 
     @staticmethod
     def of_each(files: "Sequence[FooterStats]") -> list[StatsPair]:
@@ -100,7 +100,7 @@ class FooterStats:
         }
         values = _stats(schema, schema.fields, columns, len(files))
         if not schema.has_primary_key:
-            return [(EMPTY_STATS, each) for each in values]
+            return [(EMPTY_STATS, value_stats) for value_stats in values]
         keys = schema.select(schema.trimmed_primary_keys)
         return list(zip(_stats(schema, keys, columns, len(files)), values, strict=True))
 
@@ -124,15 +124,17 @@ def _extremes(files: Sequence[FooterStats], field: DataField, leaf: int | None) 
     """Return what the footers of files know of a column; where a file has NaN, no bounds."""
     value_type = arrow_type(field.type)
     if leaf is None:
-        nothing = pa.nulls(len(files), value_type)
-        return ColumnExtremes(least=nothing, greatest=nothing, null_counts=[None] * len(files))
+        nulls = pa.nulls(len(files), value_type)
+        return ColumnExtremes(least=nulls, greatest=nulls, null_counts=[None] * len(files))
     groups = [group for file in files for group in file.groups]
     stored = files[0].stored.field(field.name).type
     bounds = column_bounds(groups, leaf, stored, nan_free=True)
-    found = bounds.of_each([len(file.groups) for file in files])
-    pair = [found.least, found.greatest]
-    pair = [each if each.type == value_type else each.cast(value_type) for each in pair]
+    extremes = bounds.of_each([len(file.groups) for file in files])
+    pair = [extremes.least, extremes.greatest]
+    pair = [bound if bound.type == value_type else bound.cast(value_type) for bound in pair]
     with_nan = [field.name in file.nan_columns for file in files]
     if any(with_nan):
-        pair = [pc.if_else(pa.array(with_nan), pa.scalar(None, value_type), each) for each in pair]
-    return ColumnExtremes(least=pair[0], greatest=pair[1], null_counts=found.null_counts)
+        pair = [
+            pc.if_else(pa.array(with_nan), pa.scalar(None, value_type), bound) for bound in pair
+        ]
+    return ColumnExtremes(least=pair[0], greatest=pair[1], null_counts=extremes.null_counts)

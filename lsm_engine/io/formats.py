@@ -51,8 +51,8 @@ def arrow_field(field: DataField) -> pa.Field:
     return pa.field(field.name, _type_with_ids(field.type), nullable=field.type.nullable)
 
 
-def _with_id(field: DataField, made: pa.Field) -> pa.Field:
-    return made.with_metadata({FIELD_ID: str(field.id)})
+def _with_id(field: DataField, arrow: pa.Field) -> pa.Field:
+    return arrow.with_metadata({FIELD_ID: str(field.id)})
 
 
 def _type_with_ids(value: DataType) -> pa.DataType:

@@ -28,7 +28,7 @@ from lsm_engine.io.storage_options import (
 )
 
 FAILURES = (OSError, RuntimeError, ValueError)
-"""What the library raises for answers."""
+"""Exceptions of the library."""
 
 # The library has no class for most answers: it shows the Java class of the NameNode's.
 _ANSWER = re.compile(
@@ -47,10 +47,10 @@ _REMEDIES = {
 
 
 def _client(location: StorageLocation, options: StorageOptions) -> Any:
-    found = options.settings(HDFS)
+    settings = options.settings(HDFS)
     configuration = {
         name.removeprefix(HDFS_CONFIGURATION): text
-        for name, text in found.items()
+        for name, text in settings.items()
         if name.startswith(HDFS_CONFIGURATION)
     }
     # Without an authority the cluster is that of fs.defaultFS.
@@ -59,9 +59,9 @@ def _client(location: StorageLocation, options: StorageOptions) -> Any:
         return Client(
             url,
             configuration or None,
-            found.get("config_dir"),
-            kerberos_principal=found.get("principal"),
-            kerberos_keytab=found.get("keytab"),
+            settings.get("config_dir"),
+            kerberos_principal=settings.get("principal"),
+            kerberos_keytab=settings.get("keytab"),
         )
     except FAILURES as cause:
         raise InvalidOptionError(
@@ -76,7 +76,7 @@ shared = SharedClients(_client)
 
 @contextmanager
 def naming_path(path: str, store: str) -> Iterator[None]:
-    """Raise what the library raises as an error that names the path and the store."""
+    """Raise exceptions of the library as errors that name the path and the store."""
     try:
         yield
     except LsmError:  # some are errors of Python's kinds, too
@@ -102,12 +102,12 @@ def to_error(path: str, cause: Exception, *, store: str) -> LsmError:
 
 
 def answer_of(cause: Exception) -> str | None:
-    """Return the class of the NameNode's answer; None where there is none: nobody knows what became of it."""
-    found = _ANSWER.search(str(cause))
-    return None if found is None else found.group(1)
+    """Return the class of the NameNode's answer; None without an answer: the outcome is unknown."""
+    match = _ANSWER.search(str(cause))
+    return None if match is None else match.group(1)
 
 
 def _reason(cause: Exception) -> str:
-    found = _ANSWER.search(str(cause))
-    text = str(cause) if found is None else found.group(2)
+    match = _ANSWER.search(str(cause))
+    text = str(cause) if match is None else match.group(2)
     return (text.strip() or type(cause).__name__).partition("\n")[0][:300]

@@ -1,8 +1,8 @@
-"""FileIO over HDFS: a store with directories, whose every call is a request to the NameNode.
+"""FileIO over HDFS: a store with directories. Every call is a request to the NameNode.
 
 `publish` renames a finished temporary file without overwriting: the NameNode gives the name to one of any
-number of writers. Creating the name itself has one winner, too, but readers would see it before its bytes.
-Temporaries are `.<name>.<id>.tmp` beside their target, as on a disk.
+number of writers. Creating the name itself has one winner too, but readers would see the file before its
+bytes. Temporary files are `.<name>.<id>.tmp` in the directory of their target, as on a disk.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) 
 def move_directory(
     source: StorageLocation, target: StorageLocation, options: StorageOptions
 ) -> None:
-    """Give a directory another name on the same cluster; a source that does not exist is no error.
+    """Rename a directory on the same cluster; a missing source is no error.
 
     Raises AlreadyExistsError, with nothing changed, if the target exists.
     """
@@ -62,7 +62,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
 
     def __init__(self, location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> None:
         super().__init__(location, options)
-        self._made: Any = None
+        self._client_made: Any = None
         self._ids = SystemIds()
         self._prefetched = Prefetched(SystemClock())
 
@@ -96,22 +96,22 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             return ObjectInput(lambda *_: b"", len(data), data)
         with self._naming(path):
             reader = self._client.read(real)
-            found = len(reader)
-            data = _range(reader, 0, None) if found <= WHOLE_BYTES else b""
+            length = len(reader)
+            data = _range(reader, 0, None) if length <= WHOLE_BYTES else b""
 
         def fetch(start: int, count: int) -> bytes:
             with self._naming(path):
                 return _range(reader, start, count)
 
-        return ObjectInput(fetch, found, data)
+        return ObjectInput(fetch, length, data)
 
     def prefetch(self, path: str) -> None:
-        """Fetch a file beside; the next who reads it whole gets that, errors included."""
+        """Fetch a file concurrently. The next read of the whole file returns that, or raises its error."""
         if not self._prefetched.holds(path):
             self._prefetched.add(path, begin(self._read, path))
 
     def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Drop what was fetched beside of some files."""
+        """Drop the prefetched bytes of some files."""
         self._prefetched.forget(paths)
 
     def exists(self, path: str) -> bool:
@@ -132,19 +132,19 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         real = self._real(directory) if directory else f"/{self.location.prefix}"
         with self._naming(directory):
             try:
-                found = list(self._client.list_status(real))
+                infos = list(self._client.list_status(real))
             except FileNotFoundError:
                 return []
-        if len(found) == 1 and found[0].path == real:
+        if len(infos) == 1 and infos[0].path == real:
             raise StorageError(
                 "a file is where a directory should be; move it away",
                 path=directory,
                 store=self.location.text,
             )
-        names = [(each.path.rpartition("/")[2], each) for each in found]
+        names = [(info.path.rpartition("/")[2], info) for info in infos]
         before = f"{directory}/" if directory else ""
         return [
-            _status(before + name, each) for name, each in sorted(names, key=lambda one: one[0])
+            _status(before + name, info) for name, info in sorted(names, key=lambda pair: pair[0])
         ]
 
     # Writing.
@@ -160,7 +160,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             raise
 
     def write_many(self, files: Mapping[str, bytes]) -> None:
-        """Write files at once: each waits some tenths of a second until its block is reported."""
+        """Write files concurrently: each waits some tenths of a second until its block is reported."""
         for path in files:
             check_path(path)
         written: list[str] = []
@@ -192,8 +192,9 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         try:
             self._client.rename(self._real(temporary), self._real(path), overwrite=False)
         except FAILURES as cause:
-            # The library asks again after a lost answer, and is refused because of itself then: nobody
-            # else knows the name of the temporary file, which is not there any more. The caller looks.
+            # After a lost answer the library sends the request again, and its own first request makes the
+            # second one fail. Then the temporary file, whose name no other process knows, no longer exists,
+            # and the outcome is unknown.
             refused = isinstance(cause, FileExistsError | FileNotFoundError) or answer_of(cause)
             if not (refused and self._is_known_there(temporary)):
                 raise self._unknown(path, "renamed") from cause
@@ -224,7 +225,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
     def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
         """Replace below a lock file, by renaming a finished temporary file."""
         check_path(path)
-        with self._locks.held(path) as hold:
+        with self._locks.hold_lock(path) as hold:
             if not self._is(path, expected):
                 return False
             temporary = self._temporary(path)
@@ -234,7 +235,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
                 self._forget(path)
                 self._client.rename(self._real(temporary), self._real(path), overwrite=True)
             except FAILURES as cause:
-                # Asked again after a lost answer, the NameNode does not know the temporary file any more.
+                # A temporary file that no longer exists was renamed by a request whose answer was lost.
                 if self._is_known_there(temporary):
                     self._delete_quietly(temporary)
                     raise to_error(path, cause, store=self.location.text) from cause
@@ -248,7 +249,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
     def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
         """Delete below a lock file."""
         check_path(path)
-        with self._locks.held(path) as hold:
+        with self._locks.hold_lock(path) as hold:
             if not self._is(path, expected):
                 return False
             hold.require_time()
@@ -272,7 +273,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             return False
 
     def _delete_quietly(self, path: str) -> None:
-        with contextlib.suppress(LsmError):  # a leftover is an orphan, no more
+        with contextlib.suppress(LsmError):  # a leftover is an orphan file
             self.delete(path)
 
     def _unknown(self, path: str, done: str) -> CommitUnknownError:
@@ -298,7 +299,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             return bool(self._client.delete(self._real(path), recursive=False))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Remove files, many at once."""
+        """Remove files concurrently."""
 
         def delete(path: str) -> LsmError | None:
             try:
@@ -320,12 +321,12 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         return False
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Look for each file, all at once: a file that was closed is on its DataNodes."""
+        """Check that each file exists, concurrently: a closed file is on its DataNodes."""
         for _ in at_once(self.status, [check_path(path) for path in paths]):
             pass
 
     def sync_directory(self, directory: str) -> None:
-        """Do nothing: what the NameNode has answered is in its journal."""
+        """Do nothing: the NameNode answers once a change is in its journal."""
         check_path(directory)
 
     def now_millis(self) -> int:
@@ -344,9 +345,9 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
     @property
     def _client(self) -> Any:
         shared.require_own_process(self.location)
-        if self._made is None:
-            self._made = shared.client_of(self.location, self.options, self.environment)
-        return self._made
+        if self._client_made is None:
+            self._client_made = shared.client_of(self.location, self.options, self.environment)
+        return self._client_made
 
     def _real(self, path: str) -> str:
         return f"/{self.location.at(check_path(path))}"
@@ -418,10 +419,10 @@ def _range(reader: Any, offset: int, length: int | None) -> bytes:
     return bytes(reader.read_range(start, end - start)) if end > start else b""
 
 
-def _status(path: str, found: Any) -> FileStatus:
+def _status(path: str, info: Any) -> FileStatus:
     return FileStatus(
         path=path,
-        size=found.length,
-        modified_millis=found.modification_time,
-        is_directory=found.isdir,
+        size=info.length,
+        modified_millis=info.modification_time,
+        is_directory=info.isdir,
     )

@@ -1,4 +1,4 @@
-"""Footers of data files on far stores, kept by this process: a data file of a name never changes."""
+"""Cache of footers of data files on remote stores. It needs no invalidation: data files never change."""
 
 import threading
 from contextlib import suppress
@@ -12,14 +12,14 @@ from lsm_engine.io.file_io import FileIO
 
 KEPT_BYTES = 64 << 20
 _TIMES_STORED = 8
-"""What a footer takes once it is decoded, by what it takes in its file."""
+"""The memory of a decoded footer, in multiples of its stored bytes."""
 
 
 def _size_of(footer: "pq.FileMetaData") -> int:
     return _TIMES_STORED * int(footer.serialized_size)
 
 
-_kept: "LRUCache[tuple[FileIO, str, int | None], pq.FileMetaData]" = LRUCache(
+_cached: "LRUCache[tuple[FileIO, str, int | None], pq.FileMetaData]" = LRUCache(
     KEPT_BYTES, getsizeof=_size_of
 )
 _lock = threading.Lock()
@@ -28,14 +28,14 @@ _lock = threading.Lock()
 def kept_footer(
     file_io: FileIO, source: Any, expected: int | None, *, file_name: str
 ) -> "pq.FileMetaData":
-    """Return what `parquet_footer` does; of a far store it is read once, up to 64 MB of footers in all."""
+    """Return a footer as `parquet_footer` does. Footers of remote stores are cached, up to 64 MB in all."""
     if not file_io.facts.is_far:
         return parquet_footer(source, expected, file_name=file_name)
     key = (file_io, file_name, expected)
     with _lock:
-        found = _kept.get(key)
-    if found is None:
-        found = parquet_footer(source, expected, file_name=file_name)
-        with _lock, suppress(ValueError):  # larger than all that may be kept
-            _kept[key] = found
-    return found
+        footer = _cached.get(key)
+    if footer is None:
+        footer = parquet_footer(source, expected, file_name=file_name)
+        with _lock, suppress(ValueError):  # larger than the whole cache
+            _cached[key] = footer
+    return footer

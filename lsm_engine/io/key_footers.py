@@ -28,8 +28,8 @@ def record_keys(names: Sequence[str], columns: Sequence[pa.Array | pa.ChunkedArr
     if len(texts) == 1:
         return texts[0]
     parts = []
-    for at, (name, text) in enumerate(zip(names, texts, strict=True)):
-        label = f"{',' if at else ''}{name}:".encode()
+    for i, (name, text) in enumerate(zip(names, texts, strict=True)):
+        label = f"{',' if i else ''}{name}:".encode()
         parts += [pa.scalar(label, pa.large_binary()), text]
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
 

@@ -1,4 +1,4 @@
-"""A Parquet file of somebody else becomes a data file as it is: by a hard link, after a look at its footer."""
+"""Hard links of Parquet files of other writers as data files, once their footers are validated."""
 
 import os
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
         raise to_storage_error(source, cause) from cause
     except (pa.ArrowException, ValueError) as cause:
         raise InvalidInputError(f"not a Parquet file: {cause}", file=source) from cause
-    wanted = file_schema(files.schema)
+    columns = file_schema(files.schema)
     lengths = {
         field.name: type_text(field.type)
         for field in files.schema.fields
         if isinstance(field.type, ScalarType) and field.type.root in _WITH_LENGTH
     }
-    for name in dict.fromkeys((*wanted.names, *stored.names)):
-        problem = _difference(name, wanted, stored, footer)
+    for name in dict.fromkeys((*columns.names, *stored.names)):
+        problem = _difference(name, columns, stored, footer)
         if problem is None and name in lengths:
             problem = f"is {lengths[name]} in the table, and no footer has the lengths of values"
         if problem is not None:
@@ -57,19 +57,19 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
 
 
 def _difference(
-    name: str, wanted: pa.Schema, stored: pa.Schema, footer: "pq.FileMetaData"
+    name: str, columns: pa.Schema, stored: pa.Schema, footer: "pq.FileMetaData"
 ) -> str | None:
     places = stored.get_all_field_indices(name)
     if not places:
         return "is not in the file"
-    if name not in wanted.names:
+    if name not in columns.names:
         return "is not in the table"
     if len(places) > 1:
         return "is in the file several times"
-    field, own = stored.field(places[0]), wanted.field(name)
-    if _plain(field.type) != _plain(own.type):
+    field, own = stored.field(places[0]), columns.field(name)
+    if _stored_type(field.type) != _stored_type(own.type):
         return f"is stored as {field.type}, and the table's is {own.type}"
-    first = sum(_leaf_count(each.type) for each in list(stored)[: places[0]])
+    first = sum(_leaf_count(preceding.type) for preceding in list(stored)[: places[0]])
     leaves = range(first, first + _leaf_count(field.type))
     is_wide = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
     if is_wide and footer.schema.column(leaves[0]).physical_type != _WIDE_TIME_STORED:
@@ -79,30 +79,32 @@ def _difference(
     return None
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return how Parquet stores what Arrow has several layouts for."""
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return one Arrow type for the types that Parquet stores alike."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return pa.binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", _plain(kind.value_type), kind.value_field.nullable))
+        return pa.list_(
+            pa.field("element", _stored_type(kind.value_type), kind.value_field.nullable)
+        )
     return kind
 
 
 def _leaf_count(kind: pa.DataType) -> int:
-    """Return how many columns of a Parquet file a column of a type takes."""
-    parts = [kind.field(at).type for at in range(kind.num_fields)]
+    """Return the number of Parquet columns of a type."""
+    parts = [kind.field(i).type for i in range(kind.num_fields)]
     return sum(map(_leaf_count, parts)) if parts else 1
 
 
 def _null_count(footer: "pq.FileMetaData", leaves: Sequence[int]) -> int | None:
-    """Return how many nulls the footer counts; None where it counts none."""
-    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
-    known = [group.column(leaf).statistics for group in groups for leaf in leaves]
-    if len(leaves) > 1 or any(one is None or not one.has_null_count for one in known):
+    """Return the number of nulls by the footer; None if the footer does not count them."""
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    statistics = [group.column(leaf).statistics for group in groups for leaf in leaves]
+    if len(leaves) > 1 or any(chunk is None or not chunk.has_null_count for chunk in statistics):
         return None
-    return sum(int(one.null_count) for one in known)
+    return sum(int(chunk.null_count) for chunk in statistics)
 
 
 def linked_file(
@@ -127,9 +129,9 @@ def linked_file(
             "the file was replaced while it was taken over; nothing was added, run it again",
             path=source,
         )
-    with file_io.open_input(path) as opened:
-        whole, of_footer = parquet_checksums(opened)
-        size = opened.size()
+    with file_io.open_input(path) as source_file:
+        checksum, of_footer = parquet_checksums(source_file)
+        size = source_file.size()
     rows = footer.num_rows
     checked_sequence(first_sequence_number, rows)
     stored = footer.schema.to_arrow_schema()
@@ -151,7 +153,7 @@ def linked_file(
         creation_millis=now_millis,
         delete_row_count=0,
         file_source=files.file_source,
-        checksum=whole,
+        checksum=checksum,
         footer_checksum=of_footer,
     )
     return WrittenFile(schema=files.schema, meta=meta, stats=stats, ends=())
@@ -162,7 +164,7 @@ def _link(source: str, path: str, file_io: LocalFileIO) -> None:
     try:
         os.makedirs(os.path.dirname(real), exist_ok=True)
         os.link(os.path.realpath(source), real)
-        # As young as the link: what is old and in no snapshot yet is an orphan file, which is deleted.
+        # The link is new and in no snapshot yet. An old modification time would make it an orphan file.
         os.utime(real)
     except OSError as cause:
         raise StorageError(

@@ -64,17 +64,17 @@ class LocalFileIO(OneByOne):
         return partial(LocalFileIO, durable=self.durable), (self.root,), state
 
     def undurable(self) -> "LocalFileIO":
-        """Return the same directory, where nobody waits for the disk; links are not followed again."""
-        other = object.__new__(LocalFileIO)
-        vars(other).update(vars(self), durable=False, _made=set(), _known=dict(self._known))
-        return other
+        """Return the same directory without waits for the disk. Known directories stay known."""
+        file_io = object.__new__(LocalFileIO)
+        vars(file_io).update(vars(self), durable=False, _made=set(), _known=dict(self._known))
+        return file_io
 
     # Reading.
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`."""
         with naming_path(path):
-            descriptor, _ = self._opened(path)
+            descriptor, _ = self._open(path)
             try:
                 return _read_all(descriptor, offset, length)
             finally:
@@ -96,8 +96,8 @@ class LocalFileIO(OneByOne):
         """Have the system read the file into its page cache, where it can be asked to."""
         if not hasattr(os, "posix_fadvise"):
             return
-        with contextlib.suppress(OSError, UnsafePathError):  # whoever reads the file gets the error
-            # A pipe must not stop us.
+        with contextlib.suppress(OSError, UnsafePathError):  # a read raises the error
+            # Without O_NONBLOCK a pipe would block.
             descriptor = os.open(self._followed(path), os.O_RDONLY | os.O_NONBLOCK)
             try:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
@@ -105,60 +105,60 @@ class LocalFileIO(OneByOne):
                 os.close(descriptor)
 
     def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Do nothing: the system sees to it that its page cache is the file."""
+        """Do nothing: the page cache of the system is always current."""
 
     def exists(self, path: str) -> bool:
         """Whether a regular file is there."""
         with naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found = os.lstat(self._named(path))
-            if stat.S_ISLNK(found.st_mode):
-                found = os.stat(self._inside(path, path))
-            return stat.S_ISREG(found.st_mode)
+            status = os.lstat(self._path_of(path))
+            if stat.S_ISLNK(status.st_mode):
+                status = os.stat(self._inside(path, path))
+            return stat.S_ISREG(status.st_mode)
         return False
 
     def status(self, path: str) -> FileStatus:
         """Return size, time and kind, of a link itself if it is one."""
-        real = self._named(path)
+        real = self._path_of(path)
         with naming_path(path):
             return _status(path, os.lstat(real))
 
     def list(self, directory: str) -> list[FileStatus]:
         """Return the entries by name."""
         real = self._followed(directory) if directory else self._real_root
-        found = []
-        gone = contextlib.suppress(FileNotFoundError)
-        with naming_path(directory), gone, os.scandir(real) as entries:
+        statuses = []
+        is_missing = contextlib.suppress(FileNotFoundError)
+        with naming_path(directory), is_missing, os.scandir(real) as entries:
             for entry in entries:
                 path = f"{directory}/{entry.name}" if directory else entry.name
                 with contextlib.suppress(FileNotFoundError):  # deleted since: not an entry
-                    found.append(_status(path, entry.stat(follow_symlinks=False)))
-        return sorted(found, key=lambda status: status.path)
+                    statuses.append(_status(path, entry.stat(follow_symlinks=False)))
+        return sorted(statuses, key=lambda status: status.path)
 
     # Writing.
 
     def write_new(self, path: str, data: bytes) -> None:
         """Write a new file; a failed attempt leaves nothing behind if it can help it."""
-        real = self._named(path)
+        real = self._path_of(path)
         with naming_path(path):
             self._write(real, data, sync=False)
 
     def open_output(self, path: str) -> "LocalOutput":
         """Start a new file; `sync` waits for it and for the names of new directories."""
-        real = self._named(path)
+        real = self._path_of(path)
         with naming_path(path):
             descriptor = self._create(real, waits=False)
             return LocalOutput(path, real, os.fdopen(descriptor, "wb", _OUTPUT_BUFFER_BYTES))
 
     def publish(self, path: str, data: bytes) -> bool:
         """Create `path` atomically by linking a finished temporary file to it."""
-        real = self._named(path)
+        real = self._path_of(path)
         temporary = self._temporary(real)
         with naming_path(path):
             self._write(temporary, data, sync=self.durable)
         try:
             return self._link(path, temporary, real)
         finally:
-            with contextlib.suppress(OSError):  # a leftover is an orphan, no more
+            with contextlib.suppress(OSError):  # a leftover is an orphan file
                 os.unlink(temporary)
 
     def _link(self, path: str, temporary: str, real: str) -> bool:
@@ -168,8 +168,8 @@ class LocalFileIO(OneByOne):
         except OSError as cause:
             refusal = cause
         try:
-            # The answer may be wrong on network disks, where a repeated request finds the link that
-            # the first one made: which file has the name now decides.
+            # A network disk may refuse a repeated request because of the link that the first one made.
+            # So the file that has the name now decides.
             if refusal is not None and not os.path.samestat(os.lstat(temporary), os.lstat(real)):
                 return False
             if self.durable:
@@ -190,7 +190,7 @@ class LocalFileIO(OneByOne):
 
     def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Overwrite atomically by renaming a finished temporary file; `may_skip`: without waiting for the disk."""
-        real = self._named(path)
+        real = self._path_of(path)
         temporary = self._temporary(real)
         waits = self.durable and not may_skip
         with naming_path(path):
@@ -238,13 +238,13 @@ class LocalFileIO(OneByOne):
     def delete(self, path: str) -> bool:
         """Remove one file, or one link, never what it points to."""
         with naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(self._named(path))
+            os.unlink(self._path_of(path))
             return True
         return False
 
     def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
         """Replace a file below its directory's lock, which all who do so take, if it still is `expected`."""
-        real = self._named(path)
+        real = self._path_of(path)
         try:
             if self.read(path) != expected:  # needs no lock, nor a temporary file
                 return False
@@ -270,7 +270,7 @@ class LocalFileIO(OneByOne):
         def unlink(directory: int, name: str) -> None:
             os.unlink(name, dir_fd=directory)
 
-        return self._change(path, self._named(path), expected, unlink)
+        return self._change(path, self._path_of(path), expected, unlink)
 
     def _change(
         self, path: str, real: str, expected: bytes, change: Callable[[int, str], None]
@@ -279,7 +279,7 @@ class LocalFileIO(OneByOne):
         parent, name = os.path.split(real)
         is_missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
         is_changed = False
-        # The directory may go, or be moved, meanwhile: its descriptor leads to no other one.
+        # The directory may be deleted or moved meanwhile. Its descriptor still leads to the same one.
         with naming_path(path), is_missing, exclusive(parent, path) as directory:
             descriptor = os.open(name, _OLD, dir_fd=directory)
             try:
@@ -301,7 +301,7 @@ class LocalFileIO(OneByOne):
 
     def remove_empty_directory(self, directory: str) -> bool:
         """Remove a directory if nothing is in it."""
-        real = self._named(directory)
+        real = self._path_of(directory)
         self._made.discard(os.path.realpath(real))
         self._known.pop(directory, None)
         with contextlib.suppress(OSError):
@@ -327,29 +327,29 @@ class LocalFileIO(OneByOne):
     def _sync_file(self, path: str) -> str:
         """Wait for a file, and return where it is."""
         with naming_path(path):
-            descriptor, real = self._opened(path)
+            descriptor, real = self._open(path)
             sync_and_close(descriptor)
         return real
 
     # Paths.
 
-    def _named(self, path: str) -> str:
+    def _path_of(self, path: str) -> str:
         """Return where `path` is, its own last part not followed; refuse to leave the root."""
         directory, _, name = check_path(path).rpartition("/")
         return os.path.join(self._directory(path, directory), name)
 
     def _followed(self, path: str) -> str:
         """Return what `path` leads to; refuse to leave the root."""
-        real = self._named(path)
+        real = self._path_of(path)
         try:
             is_link = stat.S_ISLNK(os.lstat(real).st_mode)
         except OSError:
-            return real  # who uses it gets the error
+            return real  # the caller's use of it raises the error
         return self._inside(path, path) if is_link else real
 
-    def _opened(self, path: str) -> tuple[int, str]:
+    def _open(self, path: str) -> tuple[int, str]:
         """Open what `path` leads to for reading, and return where that is; refuse to leave the root."""
-        real = self._named(path)
+        real = self._path_of(path)
         try:
             return os.open(real, _OLD), real
         except OSError as cause:
@@ -360,19 +360,21 @@ class LocalFileIO(OneByOne):
 
     def _directory(self, path: str, directory: str) -> str:
         """Return where a directory is, links followed; looked up once, as each part costs a call."""
-        known = self._known.get(directory)
-        if known is None:
-            known = self._inside(path, directory)
-            if os.path.isdir(known):
+        real = self._known.get(directory)
+        if real is None:
+            real = self._inside(path, directory)
+            if os.path.isdir(real):
                 self._has_root = True
                 if len(self._known) >= _KNOWN_DIRECTORIES:
                     self._known.clear()
-                self._known[directory] = known
-        return known
+                self._known[directory] = real
+        return real
 
     def _inside(self, path: str, part: str) -> str:
         real = self._real_root
-        for name in filter(None, part.split("/")):  # now: what was seen may be another link since
+        for name in filter(
+            None, part.split("/")
+        ):  # checked each time: a directory may have become a link
             real = os.path.join(real, name)
             if os.path.islink(real):  # nothing else leads elsewhere
                 real = os.path.realpath(os.path.join(self._real_root, part))
@@ -393,7 +395,7 @@ class LocalFileIO(OneByOne):
             try:
                 return os.open(real, _NEW, 0o666)
             except FileNotFoundError:
-                self._made.discard(directory)  # somebody cleaned it away
+                self._made.discard(directory)  # another process has removed it
         self._make_directories(directory, waits=waits)
         self._made.add(directory)
         return os.open(real, _NEW, 0o666)
@@ -495,21 +497,21 @@ class LocalOutput:
             os.unlink(self._real)
 
 
-def _status(path: str, found: os.stat_result) -> FileStatus:
+def _status(path: str, status: os.stat_result) -> FileStatus:
     return FileStatus(
         path=path,
-        size=found.st_size,
-        modified_millis=found.st_mtime_ns // 1_000_000,
-        is_directory=stat.S_ISDIR(found.st_mode),
+        size=status.st_size,
+        modified_millis=status.st_mtime_ns // 1_000_000,
+        is_directory=stat.S_ISDIR(status.st_mode),
     )
 
 
 def _read_all(descriptor: int, offset: int, length: int | None) -> bytes:
-    left = os.fstat(descriptor).st_size - offset
-    left = left if length is None else min(left, length)
+    remaining = os.fstat(descriptor).st_size - offset
+    remaining = remaining if length is None else min(remaining, length)
     pieces = []
-    while left > 0 and (piece := os.pread(descriptor, left, offset)):
+    while remaining > 0 and (piece := os.pread(descriptor, remaining, offset)):
         pieces.append(piece)
-        left -= len(piece)
+        remaining -= len(piece)
         offset += len(piece)
     return b"".join(pieces)

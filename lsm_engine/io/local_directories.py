@@ -1,4 +1,4 @@
-"""Where a process keeps local files that it can do without: spilled rows, lookup files."""
+"""Local directories of a process for disposable files: spilled rows, lookup files."""
 
 import os
 import tempfile
@@ -13,8 +13,8 @@ def local_directories() -> list[str]:
 
     Those that `SPARK_LOCAL_DIRS` and `LOCAL_DIRS` name, in this order, and the system's place for temporary files.
     """
-    named = [os.environ.get(name, "").split(",") for name in _NAMED_BY_SPARK]
-    spread = [[os.path.abspath(each.strip()) for each in one if each.strip()] for one in named]
+    lists = [os.environ.get(name, "").split(",") for name in _NAMED_BY_SPARK]
+    spread = [[os.path.abspath(path.strip()) for path in paths if path.strip()] for paths in lists]
     return [*chain.from_iterable(map(_from_own, spread)), tempfile.gettempdir()]
 
 
@@ -24,8 +24,8 @@ def local_directory() -> str:
     One of those that `SPARK_LOCAL_DIRS`, else `LOCAL_DIRS`, names, where either does: processes are spread over
     them, and one that cannot be written to is passed over. Else the system's place for temporary files.
     """
-    *named, last = local_directories()
-    return next(filter(_takes_files, named), last)
+    *directories, last = local_directories()
+    return next(filter(_takes_files, directories), last)
 
 
 def _from_own(directories: list[str]) -> list[str]:

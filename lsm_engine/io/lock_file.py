@@ -21,15 +21,15 @@ HELD_MILLIS = 30_000
 ABANDONED_MILLIS = 300_000
 """A lock of this age, by the clock of the store, has no holder: longer than any request of that takes."""
 PATIENCE_MILLIS = 10_000
-"""How long somebody waits for one holder."""
+"""How long an attempt waits for one holder."""
 LONGEST_WAIT_MILLIS = 60_000
-"""How long somebody waits for several holders, one after the other."""
+"""How long an attempt waits for several holders, one after the other."""
 _POLL_MILLIS = 20
 
 
 @record
 class Holder:
-    """Who holds a lock: an id that no other has, and the process for people."""
+    """The holder of a lock: a unique id, and the process for messages."""
 
     holder_id: str
     host: str = ""
@@ -43,7 +43,7 @@ class Holder:
 
 @record
 class Hold:
-    """A lock that is held."""
+    """A lock that is hold_lock."""
 
     path: str
     began_millis: int
@@ -72,22 +72,22 @@ class LockFiles:
     ids: IdSource
 
     @contextmanager
-    def held(self, path: str) -> Iterator[Hold]:
+    def hold_lock(self, path: str) -> Iterator[Hold]:
         """Hold the lock of a name.
 
         Raises StorageError that names the holder, with nothing changed, where it is not to be had.
         """
         own = Holder(holder_id=self.ids.new_id(), host=socket.gethostname(), process=os.getpid())
-        hold, locks = self._taken(path, own)
+        hold, locks = self._acquire(path, own)
         try:
             yield hold
         finally:
             if hold.is_in_time():
-                # The first one goes first: who creates a successor late looks whether that is there still.
+                # The first lock is deleted first: a late successor checks that it still exists.
                 self._delete_quietly(locks[:1])
                 self._delete_quietly(locks[1:])
 
-    def _taken(self, path: str, own: Holder) -> tuple[Hold, list[str]]:
+    def _acquire(self, path: str, own: Holder) -> tuple[Hold, list[str]]:
         first = _lock_of(path)
         waited_millis, since_millis, waited_for = 0, 0, ""
         while True:
@@ -96,7 +96,7 @@ class LockFiles:
                 return hold, [first]
             locks, holders = self._chain(first)
             if not holders:
-                continue  # let go of meanwhile
+                continue  # released meanwhile
             if holders[-1].holder_id != waited_for:
                 waited_for, since_millis = holders[-1].holder_id, waited_millis
             is_over = waited_millis - since_millis >= PATIENCE_MILLIS
@@ -142,7 +142,7 @@ class LockFiles:
     def _is_created(self, lock: str, own: Holder) -> bool:
         try:
             return self.create(lock, own.encoded())
-        except CommitUnknownError:
+        except CommitUnknownError:  # the id in the lock shows whose it is
             return self._holder(lock) == own
 
     def _is_abandoned(self, lock: str) -> bool:
@@ -153,7 +153,7 @@ class LockFiles:
         return self.file_io.now_millis() - status.modified_millis >= ABANDONED_MILLIS
 
     def _delete_quietly(self, locks: list[str]) -> None:
-        with suppress(LsmError):  # it is succeeded once it is old
+        with suppress(LsmError):  # a lock that remains has successors once it is abandoned
             self.file_io.delete_many(locks)
 
 

@@ -1,8 +1,8 @@
-"""What an object store answered: from the library's exceptions, by class and message, to an Answer.
+"""Answers of object stores, from the classes and messages of the library's exceptions.
 
-The library reports a refusal and a conflict by one class, and many answers by none of their own, so
-that the status and the code in the message decide. Its messages hold addresses, with a signature in some:
-nothing of them but status and code gets into errors of ours.
+The library reports a refusal and a conflict by one class, and many answers by no class of their own, so
+the status and the code in the message decide. Messages hold addresses, some with a signature: only status
+and code get into errors.
 """
 
 import re
@@ -19,7 +19,7 @@ from lsm_engine.base.errors import (
 
 
 class Answer(Enum):
-    """What became of a request, as far as anybody knows."""
+    """The outcome of a request, as far as it is known."""
 
     MISSING = "missing"
     TAKEN = "taken"
@@ -86,7 +86,7 @@ _BY_CLASS = {
 
 
 def answer_of(cause: Exception) -> Answer:
-    """Return what an exception of the library means."""
+    """Return the answer that an exception of the library reports."""
     status, code = facts_of(cause)
     if code in _REFUSED:
         return Answer.REFUSED
@@ -119,7 +119,7 @@ def facts_of(cause: Exception) -> tuple[int | None, str]:
 
 
 def to_error(path: str, cause: Exception, *, doing: str, store: str) -> LsmError:
-    """Return the error to raise, `from None`, as the cause may show what is secret.
+    """Return the error to raise, `from None`: the cause may show secrets.
 
     `doing`: the request, such as "GET". `store`: the location's text.
     """

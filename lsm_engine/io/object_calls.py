@@ -1,4 +1,4 @@
-"""Single calls of the library: what is asked of an object store, and what its answers mean."""
+"""Single calls of the library to an object store, and its answers as values."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,17 +14,17 @@ _NOTE = "lsmnote"  # a name of metadata that every store takes
 
 
 def read_start(client: Any, key: str, length: int | None) -> bytes:
-    """Return a file's first bytes; of a larger one no more is fetched than that."""
-    found = obstore.get(client, key)
-    if length is None or found.meta["size"] <= length:
-        note = found.attributes.get(_NOTE, "")
+    """Return a file's first bytes; the rest of a larger file is not fetched."""
+    answer = obstore.get(client, key)
+    if length is None or answer.meta["size"] <= length:
+        note = answer.attributes.get(_NOTE, "")
         if not note:
-            return bytes(found.bytes())
-        data = Noted(found.bytes())
+            return bytes(answer.bytes())
+        data = Noted(answer.bytes())
         data.note = note
         return data
     pieces = bytearray()
-    for piece in found.stream(min_chunk_size=min(length, PART_BYTES)) if length else ():
+    for piece in answer.stream(min_chunk_size=min(length, PART_BYTES)) if length else ():
         pieces += piece
         if len(pieces) >= length:
             break
@@ -32,33 +32,35 @@ def read_start(client: Any, key: str, length: int | None) -> bytes:
 
 
 def part_of(data: bytes, offset: int, length: int | None) -> bytes:
-    """Return some of what was read before; all of it with its note."""
+    """Return a range of a file's bytes; all of them with their note."""
     end = len(data) if length is None else offset + length
     return data if offset == 0 and end >= len(data) else data[offset:end]
 
 
 def read_tagged(client: Any, key: str) -> tuple[bytes, str | None]:
-    """Return a file's bytes, and the tag of this content."""
-    found = obstore.get(client, key)
-    return bytes(found.bytes()), tag_of(found.meta)
+    """Return a file's bytes and the tag of the content."""
+    answer = obstore.get(client, key)
+    return bytes(answer.bytes()), tag_of(answer.meta)
 
 
 def put_object(
     client: Any, key: str, data: bytes, mode: Any = "overwrite", *, note: str = ""
 ) -> str | None:
     """Write an object by one request; return the tag of its content. `note`: becomes metadata."""
-    kept: Any = {_NOTE: note} if note else None
-    return tag_of(obstore.put(client, key, data, mode=mode, use_multipart=False, attributes=kept))
+    attributes: Any = {_NOTE: note} if note else None
+    return tag_of(
+        obstore.put(client, key, data, mode=mode, use_multipart=False, attributes=attributes)
+    )
 
 
-def tag_of(found: Any) -> str | None:
-    """Return the tag in an answer or an entry, without quotes: some stores have them in one of the two."""
-    tag = found.get("e_tag")
+def tag_of(meta: Any) -> str | None:
+    """Return the tag in an answer or a listing, without quotes: some stores quote it in one of the two."""
+    tag = meta.get("e_tag")
     return tag.strip('"') if tag else None
 
 
 def delete_objects(client: Any, keys: Sequence[str]) -> None:
-    """Delete objects by one request; those that are not there are no error."""
+    """Delete objects by one request; missing ones are no error."""
     try:
         obstore.delete(client, keys if len(keys) > 1 else keys[0])
     except FAILURES as cause:
@@ -66,25 +68,25 @@ def delete_objects(client: Any, keys: Sequence[str]) -> None:
             raise
 
 
-def status_of(path: str, found: Any) -> FileStatus:
-    """Return what a listing or a HEAD has of an object."""
+def status_of(path: str, meta: Any) -> FileStatus:
+    """Return the status of an object from a listing or a HEAD."""
     return FileStatus(
         path=path,
-        size=found["size"],
+        size=meta["size"],
         # Google lists fractions of a second, which the answer to a HEAD lacks.
-        modified_millis=1000 * int(found["last_modified"].timestamp()),
+        modified_millis=1000 * int(meta["last_modified"].timestamp()),
         is_directory=False,
-        tag=tag_of(found),
+        tag=tag_of(meta),
     )
 
 
-def entries_of(found: Any, key: str, path_of: Callable[[str], str]) -> list[FileStatus]:
+def entries_of(listing: Any, key: str, path_of: Callable[[str], str]) -> list[FileStatus]:
     """Return the objects and common prefixes in the listing of a directory, by name."""
-    # Consoles make an object of the directory's own name, and a slash that the library takes off.
-    objects = (one for one in found["objects"] if one["path"] != key)
-    files = [status_of(path_of(one["path"]), one) for one in objects]
+    # Consoles create an object named as the directory and a slash, which the library strips.
+    objects = (entry for entry in listing["objects"] if entry["path"] != key)
+    files = [status_of(path_of(entry["path"]), entry) for entry in objects]
     directories = [
         FileStatus(path=path_of(prefix), size=0, modified_millis=0, is_directory=True)
-        for prefix in found["common_prefixes"]
+        for prefix in listing["common_prefixes"]
     ]
     return sorted([*files, *directories], key=lambda status: status.path)

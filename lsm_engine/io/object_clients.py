@@ -1,6 +1,6 @@
-"""Clients of object stores, made by obstore from a location and storage options.
+"""Clients of object stores: obstore's, from a location and storage options.
 
-One pair per bucket, options and environment, so that tables share connections (`SharedClients`).
+One pair exists per bucket, options and environment, so that tables share connections (`SharedClients`).
 """
 
 import os
@@ -36,11 +36,11 @@ _lock = threading.Lock()
 
 
 class Clients:
-    """The two clients of a bucket: `once` sends a request once, `patient` repeats what may be.
+    """The two clients of a bucket: `once` sends a request once, `patient` retries it.
 
-    `endpoint` is the address of the store, for people. `proven`: warehouses in which a create was
-    found to have one winner, `looked_for` those whose marker was looked for. `has_answered`: whether the
-    store has ever answered, so that its address is right.
+    `endpoint` is the address of the store, for messages. `proven`: warehouses whose conditional creates have
+    one winner. `looked_for`: warehouses whose marker was looked for. `has_answered`: whether the store has
+    ever answered, so that its address is right.
     """
 
     def __init__(self, location: StorageLocation, options: StorageOptions) -> None:
@@ -50,9 +50,9 @@ class Clients:
         self.looked_for: dict[str, Future[None]] = {}
 
     def renew(self, location: StorageLocation, options: StorageOptions, stale: Any) -> None:
-        """Read the credentials anew, unless `stale`, the client that was refused, is replaced already.
+        """Read the credentials again, unless `stale`, the refused client, has been replaced already.
 
-        An environment that names another store by now is not followed.
+        An environment that names another store since then is not followed.
         """
         with _lock:
             if self.once is not stale or location.scheme == _MEMORY:
@@ -81,45 +81,45 @@ def _pair(location: StorageLocation, options: StorageOptions) -> tuple[Any, Any,
 def _s3(
     location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
 ) -> tuple[Any, str]:
-    found = options.settings(S3)
-    endpoint, path_style = s3_address(found)
+    settings = options.settings(S3)
+    endpoint, path_style = s3_address(settings)
     config: dict[str, Any] = {
-        "access_key_id": found.get("access_key"),
-        "secret_access_key": found.get("secret_key"),
-        "session_token": found.get("session_token"),
-        "region": found.get("region"),
-        # Bodies of uploads in parts are not hashed for the signature, nor by the server then: half of the time.
+        "access_key_id": settings.get("access_key"),
+        "secret_access_key": settings.get("secret_key"),
+        "session_token": settings.get("session_token"),
+        "region": settings.get("region"),
+        # The signature leaves out the bodies of uploads in parts: hashing would double their time.
         "unsigned_payload": retries is _PATIENT or None,
     }
     if endpoint:
         config["virtual_hosted_style_request"] = not path_style
         config["endpoint"] = endpoint if path_style else _with_bucket(endpoint, location.authority)
-    made = S3Store(
+    store = S3Store(
         location.authority,
-        config=_given(config),
+        config=_without_none(config),
         client_options=_client_options(endpoint),
         retry_config=retries,
-        credential_provider=_profile(found["profile"]) if "profile" in found else None,
+        credential_provider=_profile(settings["profile"]) if "profile" in settings else None,
     )
-    return made, s3_shown(found)
+    return store, s3_shown(settings)
 
 
-def s3_shown(found: Mapping[str, str]) -> str:
+def s3_shown(settings: Mapping[str, str]) -> str:
     """Return the address of the store that options or the environment name."""
-    return s3_address(found)[0] or f"s3.{found.get('region') or _aws_region()}.amazonaws.com"
+    return s3_address(settings)[0] or f"s3.{settings.get('region') or _aws_region()}.amazonaws.com"
 
 
-def s3_address(found: Mapping[str, str]) -> tuple[str, bool]:
+def s3_address(settings: Mapping[str, str]) -> tuple[str, bool]:
     """Return the endpoint that options or the environment name, "" for Amazon's, and if the bucket is in the path.
 
-    Raises InvalidOptionError for an endpoint that is none.
+    Raises InvalidOptionError for an endpoint that is no address.
     """
-    endpoint = found.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3", "")
+    endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3", "")
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
     if endpoint and "://" not in endpoint:
         endpoint = f"https://{endpoint}"
     # Most servers that are not Amazon's know no bucket by its host name.
-    path_style = bool(endpoint) and _is_true(found.get("path_style", "true"))
+    path_style = bool(endpoint) and _is_true(settings.get("path_style", "true"))
     if endpoint:
         host = _check_endpoint(endpoint, "s3.endpoint")
         _check_bucket_in_host(endpoint, host, path_style=path_style)
@@ -134,7 +134,7 @@ def _check_endpoint(endpoint: str, option: str) -> str:
     try:
         parts = urlsplit(endpoint)
         host, _ = parts.hostname, parts.port
-    except ValueError:
+    except ValueError:  # a port that is no number, or brackets that do not match
         host = None
     if not host or parts.scheme not in {"http", "https"} or not _ADDRESS.fullmatch(endpoint):
         raise InvalidOptionError(
@@ -193,54 +193,54 @@ def _profile(name: str) -> Any:
 def _azure(
     location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
 ) -> tuple[Any, str]:
-    found = options.settings(AZURE)
+    settings = options.settings(AZURE)
     container, _, host = location.authority.partition("@")
-    account = found.get("account") or host.partition(".")[0] or None
-    endpoint = found.get("endpoint", "")
+    account = settings.get("account") or host.partition(".")[0] or None
+    endpoint = settings.get("endpoint", "")
     if endpoint:
         _check_endpoint(endpoint, "azure.endpoint")
     tenant = (
-        found.get("tenant_id")
-        or urlsplit(found.get("tenant_endpoint", "")).path.strip("/").partition("/")[0]
+        settings.get("tenant_id")
+        or urlsplit(settings.get("tenant_endpoint", "")).path.strip("/").partition("/")[0]
     )
     config = {
         "account_name": account,
-        "account_key": found.get("account_key"),
-        "sas_key": found.get("sas_token"),
-        "client_id": found.get("client_id"),
-        "client_secret": found.get("client_secret"),
+        "account_key": settings.get("account_key"),
+        "sas_key": settings.get("sas_token"),
+        "client_id": settings.get("client_id"),
+        "client_secret": settings.get("client_secret"),
         "tenant_id": tenant or None,
         "endpoint": endpoint or None,
     }
-    made = AzureStore(
+    store = AzureStore(
         container,
-        config=_given(config),
+        config=_without_none(config),
         client_options=_client_options(endpoint),
         retry_config=retries,
     )
-    return made, endpoint or f"{account}.blob.core.windows.net"
+    return store, endpoint or f"{account}.blob.core.windows.net"
 
 
 def _gcs(
     location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
 ) -> tuple[Any, str]:
     found = options.settings(GCS)
-    endpoint = found.get("endpoint", "")
+    endpoint = settings.get("endpoint", "")
     if endpoint:
         _check_endpoint(endpoint, "gs.endpoint")
     config = {
-        "service_account": found.get("key_file"),
-        "bearer_token": found.get("access_token"),
+        "service_account": settings.get("key_file"),
+        "bearer_token": settings.get("access_token"),
         "base_url": endpoint or None,
-        "skip_signature": found.get("auth_type", "").upper() == "UNAUTHENTICATED" or None,
+        "skip_signature": settings.get("auth_type", "").upper() == "UNAUTHENTICATED" or None,
     }
-    made = GCSStore(
+    store = GCSStore(
         location.authority,
-        config=_given(config),
+        config=_without_none(config),
         client_options=_client_options(endpoint),
         retry_config=retries,
     )
-    return made, endpoint or "storage.googleapis.com"
+    return store, endpoint or "storage.googleapis.com"
 
 
 def _memory(location: StorageLocation, _: StorageOptions, __: Mapping[str, Any]) -> tuple[Any, str]:
@@ -260,7 +260,7 @@ def _client_options(endpoint: str) -> dict[str, Any]:
     return {**_TIMEOUTS, "allow_http": endpoint.startswith("http://")}
 
 
-def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if value is not None}
 
 

@@ -19,7 +19,7 @@ Fetch = Callable[[int, int], Any]
 
 
 class ObjectInput:
-    """Seekable, over a function that fetches ranges: what is known of the file is not fetched."""
+    """A seekable file over a function that fetches ranges; cached bytes are not fetched."""
 
     closed = False
 
@@ -27,14 +27,14 @@ class ObjectInput:
         self,
         fetch: Fetch,
         size: int,
-        whole: Any = b"",
+        content: Any = b"",
         fetch_many: Callable[[Ranges], Sequence[Any]] | None = None,
     ) -> None:
-        """`whole`: all of the bytes, where they are known. `fetch_many` fetches ranges at once."""
+        """`content`: all bytes, if they are known. `fetch_many` fetches ranges concurrently."""
         self._fetch = fetch
         self._fetch_many = fetch_many
         self._size = size
-        self._known = memoryview(whole)
+        self._known = memoryview(content)
         self._known_from = 0
         self._ranges: list[tuple[int, memoryview]] = []
         self._ahead = memoryview(b"")
@@ -64,12 +64,12 @@ class ObjectInput:
         return bytes(self.read_buffer(length))
 
     def read_buffer(self, length: int | None = None) -> pa.Buffer:
-        """Return what `read` does, without a copy where that can be."""
-        rest = max(self._size - self._at, 0)
-        count = rest if length is None or length < 0 else min(length, rest)
-        found = self._bytes(self._at, count)
+        """Return the result of `read`, without a copy if possible."""
+        remaining = max(self._size - self._at, 0)
+        count = remaining if length is None or length < 0 else min(length, remaining)
+        content = self._bytes(self._at, count)
         self._at += count
-        return pa.py_buffer(found)
+        return pa.py_buffer(content)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Move to an offset from the start (0), from here (1), or from the end (2)."""
@@ -88,13 +88,13 @@ class ObjectInput:
         """Nothing to do."""
 
     def close(self) -> None:
-        """Let go of what was fetched."""
+        """Release the fetched bytes."""
         self.closed = True
         self._known = self._ahead = memoryview(b"")
         self._ranges = []
 
     def hold_ranges(self, ranges: Ranges) -> None:
-        """Fetch ranges (offset, length) at once, up to 64 MB, and hold them until others are asked for."""
+        """Fetch ranges (offset, length) concurrently, up to 64 MB, and hold them until the next call."""
         self._ranges = []
         sums = accumulate(count for _, count in ranges)
         needed = [
@@ -103,9 +103,10 @@ class ObjectInput:
             if before <= _HELD_BYTES and not self._holds(start, count)
         ]
         if self._fetch_many is not None and needed:
-            found = self._fetch_many(needed)
+            buffers = self._fetch_many(needed)
             self._ranges = [
-                (start, memoryview(each)) for (start, _), each in zip(needed, found, strict=True)
+                (start, memoryview(buffer))
+                for (start, _), buffer in zip(needed, buffers, strict=True)
             ]
 
     def _holds(self, start: int, count: int) -> bool:
@@ -114,9 +115,9 @@ class ObjectInput:
 
     def _bytes(self, start: int, count: int) -> Any:
         own = ((self._known_from, self._known), (self._ahead_from, self._ahead))
-        for held_from, held in (*own, *self._ranges):
-            if held_from <= start and start + count <= held_from + len(held):
-                return held[start - held_from : start - held_from + count]
+        for buffer_start, buffer in (*own, *self._ranges):
+            if buffer_start <= start and start + count <= buffer_start + len(buffer):
+                return buffer[start - buffer_start : start - buffer_start + count]
         if count >= _AHEAD_BYTES:
             return self._fetch(start, count)
         if start >= self._size - TAIL_BYTES:  # the footer, most likely

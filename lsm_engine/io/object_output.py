@@ -1,4 +1,4 @@
-"""A new object that is being written: one PUT if it is small, an upload in parts if it is not."""
+"""A new object being written: one PUT for a small one, an upload in parts for a large one."""
 
 import contextlib
 import queue
@@ -21,12 +21,12 @@ class _GivenUpError(Exception):
 
 
 class ObjectOutput:
-    """One object being written. It exists once `close` has returned, with everything or not at all."""
+    """One object being written. It exists once `close` has returned, whole or not at all."""
 
     def __init__(
-        self, put: Put, upload: Callable[[Iterator[bytes], Callable[[], int]], None]
+        self, write: Put, upload: Callable[[Iterator[bytes], Callable[[], int]], None]
     ) -> None:
-        self._put = put
+        self._put = write
         self._upload = upload
         self._buffer = bytearray()
         self._written = 0
@@ -59,25 +59,25 @@ class ObjectOutput:
         return self._written
 
     def flush(self) -> None:
-        """Nothing to do: parts go once they are full."""
+        """Do nothing: parts are sent once they are full."""
 
     def close(self) -> None:
         """Finish the object."""
         if self._closed:
             return
         self._closed = True
-        rest, self._buffer = bytes(self._buffer), bytearray()
+        last_part, self._buffer = bytes(self._buffer), bytearray()
         if self._thread is None:
-            self._put(rest)
+            self._put(last_part)
             return
-        if rest:
-            self._send(rest)
+        if last_part:
+            self._send(last_part)
         self._end()
         if self._failure is not None:
             raise self._failure
 
     def abort(self) -> None:
-        """Give the object up; an upload that has begun is aborted, so that nothing is left and billed."""
+        """Give the object up. A started upload is aborted, so that no parts remain and are billed."""
         if self._closed:
             return
         self._closed = self._given_up = True
@@ -113,7 +113,7 @@ class ObjectOutput:
     def _run(self) -> None:
         try:
             self._upload(self._each_part(), self.tell)
-        except _GivenUpError:
+        except _GivenUpError:  # `abort` has raised it in the upload
             pass
         except BaseException as failure:  # noqa: BLE001 -- raised where the writer is
             self._failure = failure

@@ -1,7 +1,7 @@
-"""Requests to an object store: sent, sent again where that does no harm, and their failures as errors.
+"""Requests to an object store, their retries, and their failures as errors.
 
-What was not applied (409, 429, 503, no connection) is sent again, whatever it was. What may have been
-applied is sent again only where doing it twice is harmless; a conditional create is not.
+A request that was not applied (409, 429, 503, no connection) is always sent again. A request that may have
+been applied is sent again only if it is idempotent; a conditional create is not.
 Waits double from 50 ms, with full jitter, to 20 s, for two minutes in all; for five seconds where the store has
 never answered this process, as its address is likely to be wrong then.
 """
@@ -22,7 +22,7 @@ from lsm_engine.io.storage_options import StorageOptions, environment_mark
 T = TypeVar("T")
 
 FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
-"""What the library raises for answers."""
+"""Exceptions of the library."""
 _FIRST_WAIT_MILLIS = 50
 _LONGEST_WAIT_MILLIS = 20_000
 _IN_ALL_MILLIS = 120_000
@@ -55,14 +55,14 @@ class Requests:
             self._clients = shared.client_of(self.location, self.options, self.environment)
         return self._clients
 
-    def at(self, location: StorageLocation) -> "Requests":
-        """Return requests to another place of the same bucket, by the same clients."""
-        made = Requests(location, self.options, clock=self.clock, ids=self.ids)
-        made.environment, made._clients = self.environment, self.clients
-        return made
+    def for_location(self, location: StorageLocation) -> "Requests":
+        """Return requests to another location of the same bucket, by the same clients."""
+        requests = Requests(location, self.options, clock=self.clock, ids=self.ids)
+        requests.environment, requests._clients = self.environment, self.clients
+        return requests
 
     def send(self, verb: str, path: str, act: Callable[[Any], T], *, waits: bool = True) -> T:
-        """Return what a harmless request answers; `act` gets the client. Raises what it means.
+        """Return the result of an idempotent request; `act` gets the client. Failures become LsmErrors.
 
         `waits` false: a throttled store is not waited for.
         """
@@ -70,7 +70,7 @@ class Requests:
         while True:
             client = self.clients.once
             try:
-                found = act(client)
+                result = act(client)
             except FAILURES as cause:
                 answer = self._answer(cause)
                 if answer in _AGAIN and waits and waiting.goes_on():
@@ -80,12 +80,12 @@ class Requests:
                     continue
                 raise to_error(path, cause, doing=verb, store=self.location.text) from None
             self.clients.has_answered = True
-            return found
+            return result
 
     def create(self, path: str, act: Callable[[Any], object], is_there: Callable[[], bool]) -> bool:
         """Return whether a conditional create won; False: the name is taken.
 
-        `is_there` looks where the store reports a conflict and not which. Raises CommitUnknownError
+        `is_there` decides after a conflict that does not state its cause. Raises CommitUnknownError
         where the answer was lost, and where the name is taken after an attempt with an unclear end.
         """
         waiting = _Waiting(self)
@@ -114,7 +114,7 @@ class Requests:
     ) -> bool:
         """Return whether a request on condition was carried out. `verb`: PUT or DELETE, for errors.
 
-        `act` may raise an LsmError instead of sending it. `look` finds out what became of it where the answer does not show that.
+        `act` may raise an LsmError instead of sending the request. `look` determines the outcome if the answer does not.
         Raises CommitUnknownError where a look does not show it either, StorageError where nothing was changed.
         """
         waiting = _Waiting(self)
@@ -149,7 +149,7 @@ class Requests:
                 return True
 
     def _outcome(self, path: str, answer: Answer, look: Callable[[], "Outcome"]) -> "Outcome":
-        """Return what became of a request on condition; an answer that it was not carried out needs no look."""
+        """Return the outcome of a conditional request. A refusal needs no look."""
         if answer not in _CONDITION_FAILED and answer is not Answer.UNKNOWN:
             return Outcome.UNCHANGED
         try:
@@ -165,20 +165,20 @@ class Requests:
         )
 
     def _answer(self, cause: Exception) -> Answer:
-        """Return what a failure means; one with a status is an answer of the store."""
+        """Return the answer of a failure. A failure with a status proves that the store answers."""
         if facts_of(cause)[0] is not None:
             self.clients.has_answered = True
         return answer_of(cause)
 
 
 class Outcome(Enum):
-    """What became of a request on condition, by a look."""
+    """The outcome of a conditional request, by a look."""
 
     DONE = "done"
     UNCHANGED = "unchanged"
-    """What the condition names is there: it was not carried out, or not yet."""
+    """The expected content is still there: the request was not applied, or not yet."""
     LOST = "lost"
-    """Something else is there, or nothing."""
+    """Another content is there, or none."""
 
 
 _CONDITION_FAILED = frozenset({Answer.TAKEN, Answer.MISSING})
@@ -186,7 +186,7 @@ _AGAIN = frozenset({Answer.NOT_APPLIED, Answer.CONFLICT, Answer.UNKNOWN})
 
 
 class _Waiting:
-    """How long one request has been repeated."""
+    """The retries of one request."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -203,15 +203,15 @@ class _Waiting:
         if self._started_millis is None:
             self._started_millis = now
         in_all = _IN_ALL_MILLIS if self._requests.clients.has_answered else _FIRST_ANSWER_MILLIS
-        left = in_all - (now - self._started_millis)
-        if left <= 0:
+        millis_left = in_all - (now - self._started_millis)
+        if millis_left <= 0:
             return False
-        self._clock.sleep_millis(min(1 + int(self._ids.fraction() * self._longest), left))
+        self._clock.sleep_millis(min(1 + int(self._ids.fraction() * self._longest), millis_left))
         self._longest = min(2 * self._longest, _LONGEST_WAIT_MILLIS)
         self.has_waited = True
         return True
 
     def may_renew(self) -> bool:
-        """Return whether credentials may be read anew: once."""
+        """Return whether credentials may be renewed: once per request."""
         first, self._renewed = not self._renewed, True
         return first

@@ -1,12 +1,11 @@
 """FileIO over an object store: S3 and compatible ones, Azure Blob storage, Google Cloud Storage.
 
-There are no directories, no renames and no links. A file that must be won is a conditional PUT, one
-whose name nobody else makes a plain PUT, which may be repeated. What every call may raise, and what is
-sent again, is in object_requests.
+Object stores have no directories, renames or links. `publish` is a conditional PUT. A file with a unique
+name is a plain PUT, which may be repeated. The errors and retries of all calls are in object_requests.
 
 A name that changes on condition of its content does so below a lock file, and by a PUT under the tag of what was read.
 Stores keep that condition (If-Match) less reliably than that of a create, and the library has no DELETE on
-condition: so the lock decides. The tag is a second guard, against a holder that was stopped for minutes.
+condition: so the lock decides. The tag is a second guard against a holder that was stopped for minutes.
 
 That the store of a warehouse keeps conditional creates is found out before this process creates the first file. The
 marker of an earlier probe is looked for while the data files of a commit are under way.
@@ -86,7 +85,7 @@ _RULE = "give the bucket a lifecycle rule that aborts incomplete uploads"
 
 
 class UploadsInParts(RemoteFileIO):
-    """The part of a FileIO over objects that knows of uploads."""
+    """The operations of an object store on uploads in parts."""
 
     _requests: Requests
 
@@ -105,57 +104,57 @@ class UploadsInParts(RemoteFileIO):
         client = _client(self.location, self.options, self._requests.clients.endpoint)
 
         def pages() -> list[Any]:
-            of = client.get_paginator("list_multipart_uploads")
-            return list(of.paginate(Bucket=self.location.authority, Prefix=prefix))
+            paginator = client.get_paginator("list_multipart_uploads")
+            return list(paginator.paginate(Bucket=self.location.authority, Prefix=prefix))
 
         above = f"{self.location.prefix}/" if self.location.prefix else ""
         return [
             UnfinishedUpload(
-                path=one["Key"].removeprefix(above),
-                upload_id=one["UploadId"],
-                begun_millis=int(one["Initiated"].timestamp() * 1000),
+                path=upload["Key"].removeprefix(above),
+                upload_id=upload["UploadId"],
+                begun_millis=int(upload["Initiated"].timestamp() * 1000),
             )
             for page in _answered(pages, self.location, "list uploads")
-            for one in page.get("Uploads", ())
+            for upload in page.get("Uploads", ())
         ]
 
     def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Abort uploads, so that their parts go; those that have ended meanwhile are no error."""
-        given = list(uploads)
-        if not given:
+        """Abort uploads and delete their parts. An upload that has ended meanwhile is no error."""
+        listed = list(uploads)
+        if not listed:
             return
         client = _client(self.location, self.options, self._requests.clients.endpoint)
 
-        def abort(one: UnfinishedUpload) -> None:
-            key = self.location.at(check_path(one.path))
+        def abort(upload: UnfinishedUpload) -> None:
+            key = self.location.at(check_path(upload.path))
             _answered(
                 lambda: client.abort_multipart_upload(
-                    Bucket=self.location.authority, Key=key, UploadId=one.upload_id
+                    Bucket=self.location.authority, Key=key, UploadId=upload.upload_id
                 ),
                 self.location,
                 "abort upload",
             )
 
-        for _ in at_once(abort, given):
+        for _ in at_once(abort, listed):
             pass
 
 
-def _client(location: StorageLocation, options: StorageOptions, asked: str) -> Any:
-    """Return boto3's client of the store that is `asked` otherwise."""
+def _client(location: StorageLocation, options: StorageOptions, address: str) -> Any:
+    """Return boto3's client of the store at `address`."""
     try:
         boto3, configuration = import_module("boto3"), import_module("botocore.config")
     except ModuleNotFoundError as cause:
         raise UnsupportedError(
             f"uploads are listed by boto3: pip install 'lsm-assets[aws]', or {_RULE}"
         ) from cause
-    found = options.settings(S3)
-    if s3_shown(found) != asked:
+    settings = options.settings(S3)
+    if s3_shown(settings) != address:
         raise InvalidOptionError(
             "the environment names another store than when this was opened; open it again",
             location=location.text,
         )
-    endpoint, is_path_style = s3_address(found)
-    how = configuration.Config(
+    endpoint, is_path_style = s3_address(settings)
+    config = configuration.Config(
         s3={"addressing_style": "path" if is_path_style else "virtual"},
         retries={"mode": "standard", "total_max_attempts": 8},
         connect_timeout=5,
@@ -163,19 +162,19 @@ def _client(location: StorageLocation, options: StorageOptions, asked: str) -> A
 
     def make() -> Any:
         session = boto3.Session(
-            aws_access_key_id=found.get("access_key"),
-            aws_secret_access_key=found.get("secret_key"),
-            aws_session_token=found.get("session_token"),
-            region_name=found.get("region"),
-            profile_name=found.get("profile"),
+            aws_access_key_id=settings.get("access_key"),
+            aws_secret_access_key=settings.get("secret_key"),
+            aws_session_token=settings.get("session_token"),
+            region_name=settings.get("region"),
+            profile_name=settings.get("profile"),
         )
-        return session.client("s3", endpoint_url=endpoint or None, config=how)
+        return session.client("s3", endpoint_url=endpoint or None, config=config)
 
     return _answered(make, location, "configure")
 
 
 def _answered(act: Any, location: StorageLocation, doing: str) -> Any:
-    """Return what boto3 returns. Its errors may show what is secret: nothing but code and class gets out."""
+    """Return the result of a call of boto3. Only code and class of its errors are shown: texts may hold secrets."""
     exceptions = import_module("botocore.exceptions")
     try:
         return act()
@@ -198,11 +197,11 @@ def _answered(act: Any, location: StorageLocation, doing: str) -> Any:
 _BYTES_UNDER_WAY = 64 << 20
 _REMEMBERED = 100_000
 _REMEMBERED_MILLIS = 600_000
-"""So long a file needs no look: removals of orphans leave files alone for a day at least."""
+"""How long a written file is trusted to exist: orphan removal spares files for a day at least."""
 
 
 class WrittenFiles:
-    """Files by path. Any thread may use it."""
+    """Files that this process writes or has written, by path. Any thread may use it."""
 
     def __init__(self, clock: Clock) -> None:
         self._lock = threading.Lock()
@@ -230,14 +229,14 @@ class WrittenFiles:
             self._under_way[path] = begun
 
     def remember(self, path: str) -> None:
-        """Keep that a file was written just now."""
+        """Remember that a file was written now."""
         with self._lock:
             self._at[path] = self._clock.now_millis()
             while len(self._at) > _REMEMBERED:
                 self._at.popitem(last=False)
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Wait for files that are going to be deleted, however their writing ends."""
+        """Wait for the writes of files that will be deleted, whatever their outcome."""
         for path in paths:
             with self._lock:
                 self._at.pop(path, None)
@@ -246,23 +245,23 @@ class WrittenFiles:
                 wait([begun])
 
     def await_file(self, path: str) -> None:
-        """Wait for a file that is going to be read; raises what its writing raised."""
+        """Wait for the write of a file that will be read; raises the error of the write."""
         begun = self._under_way.get(path)
         if begun is not None:
             begun.result()
 
     def await_all(self) -> None:
-        """Wait until nothing is under way; what failed is raised by who asks for the file."""
+        """Wait for all writes. A use of the file raises the error of its write."""
         with self._lock:
             begun = list(self._under_way.values())
         wait(begun)
 
     def unknown(self, paths: Iterable[str]) -> list[str]:
-        """Return which of some files have to be looked for, once those under way are there.
+        """Wait for writes of files, and return the files whose existence has to be checked.
 
-        Raises the first error of those that were under way.
+        Raises the first error of these writes.
         """
-        left = []
+        unconfirmed = []
         failure: LsmError | None = None
         for path in paths:
             with self._lock:
@@ -273,16 +272,19 @@ class WrittenFiles:
                 except LsmError as error:
                     failure = failure or error
             with self._lock:
-                at = self._at.get(path)
-            if at is None or not 0 <= self._clock.now_millis() - at < _REMEMBERED_MILLIS:
-                left.append(path)
+                written_millis = self._at.get(path)
+            if (
+                written_millis is None
+                or not 0 <= self._clock.now_millis() - written_millis < _REMEMBERED_MILLIS
+            ):
+                unconfirmed.append(path)
         if failure is not None:
             raise failure
-        return left
+        return unconfirmed
 
 
 class FilesUnderWay:
-    """Files on their way from and to a store."""
+    """The prefetched files and the pending writes of a store."""
 
     def __init__(self, clock: Clock) -> None:
         self.prefetched = Prefetched(clock)
@@ -318,17 +320,19 @@ class ObjectFileIO(UploadsInParts):
         self._like = partial(ObjectFileIO, location, options, requests=self._requests, files=files)
 
     def writing_behind(self) -> "ObjectFileIO":
-        """Return this storage, where small files are still under way when their output is closed."""
+        """Return this storage with write-behind: closing the output of a small file does not wait."""
         look_for_proof(self._requests, self._probed)
         return self._like(writes_behind=True)
 
     def gathered(
         self, directories: Sequence[str], paths: Iterable[str] = (), *, below: str | None = None
     ) -> "ObjectFileIO":
-        """Return this storage as it is now in some directories of small documents."""
-        kept = self._documents
-        seen = Gathered(self.list, self._read_document, kept, directories, paths, below=below)
-        return self._like(gathered=seen)
+        """Return this storage with a batched snapshot of some directories of small documents."""
+        documents = self._documents
+        snapshot = Gathered(
+            self.list, self._read_document, documents, directories, paths, below=below
+        )
+        return self._like(gathered=snapshot)
 
     def _read_document(self, path: str) -> bytes:
         key = self._key(path)
@@ -338,7 +342,7 @@ class ObjectFileIO(UploadsInParts):
 
     @property
     def _documents(self) -> KeptDocuments:
-        return KeptDocuments(self._plain)
+        return KeptDocuments(self._direct)
 
     # Reading.
 
@@ -359,11 +363,11 @@ class ObjectFileIO(UploadsInParts):
         """Return the bytes from `start` to `end`; fewer where the file ends."""
         if end is not None and end <= start:
             return b""
-        wanted = {"offset": start} if end is None else (start, end)
+        byte_range = {"offset": start} if end is None else (start, end)
 
         def get(client: Any) -> Any:
             try:
-                return obstore.get(client, key, options={"range": wanted}).bytes()
+                return obstore.get(client, key, options={"range": byte_range}).bytes()
             except FAILURES as cause:
                 if answer_of(cause) is Answer.OUT_OF_RANGE:
                     return b""
@@ -377,27 +381,27 @@ class ObjectFileIO(UploadsInParts):
         """Read ranges at once; small gaps between them are read along."""
         key = self._key(path)
         self._written.await_file(path)
-        wanted = [(start, count) for start, count in ranges if count > 0]
-        if not wanted:
+        nonempty = [(start, count) for start, count in ranges if count > 0]
+        if not nonempty:
             self.status(path)
             return [b""] * len(ranges)
-        found = iter(
+        buffers = iter(
             self._requests.send(
                 "GET",
                 path,
                 lambda client: obstore.get_ranges(
                     client,
                     key,
-                    starts=[start for start, _ in wanted],
-                    lengths=[count for _, count in wanted],
+                    starts=[start for start, _ in nonempty],
+                    lengths=[count for _, count in nonempty],
                     coalesce=_COALESCED_BYTES,
                 ),
             )
         )
-        return [next(found) if count > 0 else b"" for _, count in ranges]
+        return [next(buffers) if count > 0 else b"" for _, count in ranges]
 
     def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
-        """Fetch a small file whole, of a large one nothing before it is read."""
+        """Open a file. A small file is fetched whole, a large one by its reads."""
         key = self._key(path)
         self._written.await_file(path)
         ahead = self._prefetched.take(path)
@@ -416,16 +420,16 @@ class ObjectFileIO(UploadsInParts):
         )
 
     def prefetch(self, path: str) -> None:
-        """Fetch a file beside; the next who reads it whole gets that, errors included."""
+        """Fetch a file concurrently. The next read of the whole file returns that, or raises its error."""
         if not self._prefetched.holds(path):
-            self._prefetched.add(path, begin(self._plain.read, path))
+            self._prefetched.add(path, begin(self._direct.read, path))
 
     def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Drop what was fetched beside of some files."""
+        """Drop the prefetched bytes of some files."""
         self._prefetched.forget(paths)
 
     def forget_gathered(self, paths: Iterable[str]) -> None:
-        """Drop what was gathered of some files."""
+        """Drop the batched documents of some files."""
         self._forget(*paths)
 
     def exists(self, path: str) -> bool:
@@ -440,20 +444,20 @@ class ObjectFileIO(UploadsInParts):
         """Return size and time."""
         key = self._key(path)
         self._written.await_file(path)
-        if self._gathered is not None and (known := self._gathered.status(path)) is not None:
-            return known
-        found = self._requests.send("HEAD", path, lambda client: obstore.head(client, key))
-        return status_of(path, found)
+        if self._gathered is not None and (gathered := self._gathered.status(path)) is not None:
+            return gathered
+        meta = self._requests.send("HEAD", path, lambda client: obstore.head(client, key))
+        return status_of(path, meta)
 
     def list(self, directory: str) -> list[FileStatus]:
         """Return objects and common prefixes below a directory, by name."""
-        if self._gathered is not None and (known := self._gathered.list(directory)) is not None:
-            return known
+        if self._gathered is not None and (gathered := self._gathered.list(directory)) is not None:
+            return gathered
         key = self._listed(directory)
-        found = self._requests.send(
+        listing = self._requests.send(
             "LIST", directory, lambda client: obstore.list_with_delimiter(client, key or None)
         )
-        return entries_of(found, key, self._path)
+        return entries_of(listing, key, self._path)
 
     def list_files(self, directory: str) -> Iterator[FileStatus]:
         """Yield every object below a directory, from pages that follow each other."""
@@ -463,7 +467,7 @@ class ObjectFileIO(UploadsInParts):
 
         def page(client: Any) -> Any:
             nonlocal pages
-            if pages is None:  # also after a failure: what has been listed is not listed again
+            if pages is None:  # after a failure the listing goes on behind the last key
                 pages = obstore.list(client, key or None, offset=last, chunk_size=_LISTED_AT_ONCE)
             try:
                 return next(pages, None)
@@ -471,21 +475,21 @@ class ObjectFileIO(UploadsInParts):
                 pages = None
                 raise
 
-        while (found := self._requests.send("LIST", directory, page)) is not None:
-            for one in found:
-                if one["path"] != key:
-                    yield status_of(self._path(one["path"]), one)
-            last = max((one["path"] for one in found), default=last)
+        while (entries := self._requests.send("LIST", directory, page)) is not None:
+            for entry in entries:
+                if entry["path"] != key:
+                    yield status_of(self._path(entry["path"]), entry)
+            last = max((entry["path"] for entry in entries), default=last)
 
     # Writing.
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Write a file; repeated if the answer is lost, as nobody else makes this name."""
+        """Write a file. A lost answer is retried: no other writer uses the name."""
         self._requests.send("PUT", path, partial(put_object, key=self._key(path), data=data))
         self._was_changed(path)
 
     def write_many(self, files: Mapping[str, bytes]) -> None:
-        """Write files at once; after an error those that were written are deleted."""
+        """Write files concurrently. After an error the written ones are deleted."""
         for path in files:
             check_path(path)
         try:
@@ -516,9 +520,9 @@ class ObjectFileIO(UploadsInParts):
                     raise to_error(path, cause, doing="upload", store=store) from None
             self._was_changed(path)
 
-        put = partial(self.write_new, path)
+        write = partial(self.write_new, path)
         behind = partial(self._written.begin, self.write_new, path)
-        return ObjectOutput(behind if self._writes_behind else put, upload)
+        return ObjectOutput(behind if self._writes_behind else write, upload)
 
     def _is_complete(self, path: str, size: int) -> bool:
         with suppress(LsmError):
@@ -526,13 +530,13 @@ class ObjectFileIO(UploadsInParts):
         return False
 
     def publish(self, path: str, data: bytes) -> bool:
-        """Create by a conditional PUT, on a store that was found to keep the condition."""
+        """Create a file by a conditional PUT, on a store that applies the condition."""
         check_path(path)
         require_proof(self._requests, self._probed)
         return self.create_unproven(path, data)
 
     def create_unproven(self, path: str, data: bytes) -> bool:
-        """Create by a conditional PUT, on a store that may not keep the condition: for the probe."""
+        """Create a file by a conditional PUT without a check of the store: for the probe."""
         key = self._key(path)
         self._forget(path)
 
@@ -542,9 +546,9 @@ class ObjectFileIO(UploadsInParts):
         return self._requests.create(path, act, partial(self.exists, path))
 
     def _probed(self) -> ProbedWarehouse:
-        above = self._requests.at(self.location.above(self.location.warehouse))
-        there = ObjectFileIO(above.location, self.options, requests=above)
-        return ProbedWarehouse(there, there.create_unproven, self._requests.clients.endpoint)
+        above = self._requests.for_location(self.location.above(self.location.warehouse))
+        file_io = ObjectFileIO(above.location, self.options, requests=above)
+        return ProbedWarehouse(file_io, file_io.create_unproven, self._requests.clients.endpoint)
 
     def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""
@@ -557,32 +561,32 @@ class ObjectFileIO(UploadsInParts):
 
     def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
         """Replace below a lock file, by a PUT under the tag of what was read."""
-        with changing(self._plain, self._requests, path, self._forget) as name:
+        with changing(self._direct, self._requests, path, self._forget) as name:
             return name.replace(data, expected)
 
     def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
         """Delete below a lock file."""
-        with changing(self._plain, self._requests, path, self._forget) as name:
+        with changing(self._direct, self._requests, path, self._forget) as name:
             return name.delete(expected)
 
     @property
-    def _plain(self) -> "ObjectFileIO":
+    def _direct(self) -> "ObjectFileIO":
         return ObjectFileIO(self.location, self.options, requests=self._requests)
 
     def delete(self, path: str) -> bool:
-        """Remove one file; of several who do so at once all may get True."""
+        """Remove one file. Several concurrent callers may all get True."""
         if not self.exists(path):
             return False
         self.delete_many([path])
         return True
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete in batches, which need not be there."""
+        """Delete files in batches; missing ones are no error."""
         settle()
-        named = [check_path(path) for path in paths]
-        self._written.forget(named)
-        self._forget(*named)
-        keys = map(self.location.at, named)
+        checked = [check_path(path) for path in paths]
+        self._written.forget(checked)
+        self._forget(*checked)
+        keys = map(self.location.at, checked)
         while batch := list(islice(keys, _DELETED_AT_ONCE)):
             self._delete_batch(batch)
 
@@ -593,23 +597,23 @@ class ObjectFileIO(UploadsInParts):
         except LsmError:
             if len(keys) == 1:
                 raise
-            # No batches here, or one of them cannot be deleted: find out which.
+            # The store has no batches, or one object cannot be deleted: single requests find it.
             for _ in at_once(lambda key: self._delete_batch([key]), keys):
                 pass
 
     def remove_empty_directory(self, directory: str) -> bool:
-        """Do nothing: a directory is there as long as a file is in it."""
+        """Do nothing: a directory exists as long as it holds a file."""
         check_path(directory)
         return True
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Look for each file, all at once, that this process has not just written: that is durable."""
-        left = self._written.unknown([check_path(path) for path in paths])
-        for _ in at_once(self.status, left):
+        """Check concurrently that files exist. Files that this process has just written are known to."""
+        unconfirmed = self._written.unknown([check_path(path) for path in paths])
+        for _ in at_once(self.status, unconfirmed):
             pass
 
     def sync_directory(self, directory: str) -> None:
-        """Do nothing: a deletion that was answered is durable."""
+        """Do nothing: an acknowledged deletion is durable."""
         check_path(directory)
 
     now_millis = OneByOne.now_millis
@@ -640,7 +644,7 @@ class ObjectFileIO(UploadsInParts):
 
 @record
 class Version:
-    """An object as it was read: its content, and what the store names that version by."""
+    """A version of an object: its content, and the store's names of the version."""
 
     data: bytes
     mode: dict[str, str]
@@ -650,11 +654,11 @@ class Version:
 def changing(
     file_io: FileIO, requests: Requests, path: str, forget: Callable[[str], None]
 ) -> "Iterator[ObjectName]":
-    """Hold the lock of an object that is going to change on condition; `forget` what was read of it before."""
+    """Hold the lock of an object for a conditional change; `forget` drops what was read of it before."""
     locks = LockFiles(
         file_io=file_io, create=file_io.publish, clock=requests.clock, ids=requests.ids
     )
-    with locks.held(check_path(path)) as hold:
+    with locks.hold_lock(check_path(path)) as hold:
         try:
             yield ObjectName(requests, path, hold)
         finally:
@@ -662,7 +666,7 @@ def changing(
 
 
 class ObjectName:
-    """One object that changes on condition, while its lock is held."""
+    """One object for conditional changes, while its lock is held."""
 
     def __init__(self, requests: Requests, path: str, hold: Hold) -> None:
         self._requests = requests
@@ -683,7 +687,9 @@ class ObjectName:
             except FAILURES as cause:
                 if answer_of(cause) is not Answer.UNSUPPORTED:
                     raise
-                put_object(client, self._key, data)  # the lock stands alone
+                put_object(
+                    client, self._key, data
+                )  # the store has no such condition: the lock alone decides
 
         return self._requests.change("PUT", self._path, act, lambda: self._outcome(data, expected))
 
@@ -702,16 +708,16 @@ class ObjectName:
         )
 
     def _outcome(self, data: bytes | None, expected: bytes) -> Outcome:
-        """Return whether the object has become `data`, or none: nobody else changes it while its lock is held."""
+        """Return the outcome of a change by the current content: only the holder of the lock changes it."""
         version = self._version()
         content = None if version is None else version.data
         if content == expected:
             return Outcome.UNCHANGED
-        # Who creates a file does not wait for the lock.
+        # A creator of the file does not wait for the lock.
         return Outcome.DONE if content == data or data is None else Outcome.LOST
 
     def _version(self) -> Version | None:
-        """Return the object as it is; None if there is none."""
+        """Return the current version of the object; None if it does not exist."""
         try:
             return self._requests.send("GET", self._path, self._read)
         except NotFoundError:
@@ -729,22 +735,22 @@ _proving = threading.Lock()
 
 
 def look_for_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
-    """Begin to look for the marker of a warehouse, unless that has been done; `probed` opens it."""
+    """Start a look for the marker of a warehouse, once; `probed` opens the warehouse."""
     clients, warehouse = requests.clients, requests.location.warehouse
     with _proving:
         if warehouse not in clients.proven and warehouse not in clients.looked_for:
             clients.looked_for[warehouse] = begin(_look, (clients, warehouse, probed))
 
 
-def _look(of: tuple[Clients, str, Callable[[], Probed]]) -> None:
-    clients, warehouse, probed = of
-    with suppress(LsmError):  # who creates a file meets it again
+def _look(arguments: tuple[Clients, str, Callable[[], Probed]]) -> None:
+    clients, warehouse, probed = arguments
+    with suppress(LsmError):  # the next create raises it
         if is_marked(probed()):
             clients.proven.add(warehouse)
 
 
 def require_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
-    """Return once a warehouse is known to keep conditional creates; raises as `require_one_winner`."""
+    """Return once a warehouse is known to apply conditional creates; raises as `require_one_winner`."""
     clients, warehouse = requests.clients, requests.location.warehouse
     if warehouse in clients.proven:
         return

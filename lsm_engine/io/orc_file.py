@@ -152,7 +152,7 @@ def _stored_type(value: pa.DataType) -> pa.DataType:
 
 def _has_times(value: pa.DataType) -> bool:
     return pa.types.is_timestamp(value) or any(
-        _has_times(value.field(at).type) for at in range(value.num_fields)
+        _has_times(value.field(i).type) for i in range(value.num_fields)
     )
 
 

@@ -97,14 +97,14 @@ def _type(data: bytes) -> tuple[int, list[int], list[str]]:
 
 def _times(statistics: bytes) -> list[int]:
     """Return the bounds in UTC if the statistics are a timestamp's."""
-    found = dict(_members(statistics)).get(9)
-    if found is None:
+    timestamps = dict(_members(statistics)).get(9)
+    if timestamps is None:
         return []
-    members = dict(_members(found))
+    members = dict(_members(timestamps))
     return [
-        (members[at] >> 1) ^ -(members[at] & 1)
+        (members[field] >> 1) ^ -(members[field] & 1)
         for utc, local in ((3, 1), (4, 2))
-        for at in ([utc] if utc in members else [local] if local in members else [])
+        for field in ([utc] if utc in members else [local] if local in members else [])
     ]
 
 
@@ -112,45 +112,45 @@ def _members(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a protobuf message: numbers as int, all else as bytes."""
     if not isinstance(data, bytes):
         raise ValueError("a number where a message belongs")
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
         if tag == 0:
             raise ValueError("a field without a number")
         size = 0
         match tag & 7:
             case 0:
-                value, at = _varint(data, at)
+                value, offset = _varint(data, offset)
                 yield tag >> 3, value
                 continue
             case 1:
                 size = 8
             case 2:
-                size, at = _varint(data, at)
+                size, offset = _varint(data, offset)
             case 5:  # zstd
                 size = 4
             case _:
                 raise ValueError("a field of no known kind")
-        if size > len(data) - at:
+        if size > len(data) - offset:
             raise ValueError("a field goes beyond its message")
-        yield tag >> 3, data[at : at + size]
-        at += size
+        yield tag >> 3, data[offset : offset + size]
+        offset += size
 
 
 def _varints(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        value, offset = _varint(data, offset)
         yield value
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        value |= (data[at] & 0x7F) << shift  # an IndexError means that it ends early
-        at += 1
-        if data[at - 1] < 0x80:
-            return value, at
+        value |= (data[offset] & 0x7F) << shift  # an IndexError means that it ends early
+        offset += 1
+        if data[offset - 1] < 0x80:
+            return value, offset
     raise ValueError("a number does not end")
 
 
@@ -159,12 +159,12 @@ def _unpacked(stored: bytes, codec: Any, chunk_bytes: Any) -> bytes:
         return stored
     if not isinstance(chunk_bytes, int) or not 0 < chunk_bytes <= _CHUNK_BYTES_MAX:
         raise ValueError("compression chunks of impossible length")
-    parts, at, size = [], 0, 0
-    while at < len(stored):
-        header = int.from_bytes(stored[at : at + 3], "little")
-        at += 3
-        chunk = stored[at : at + (header >> 1)]
-        at += header >> 1
+    parts, offset, size = [], 0, 0
+    while offset < len(stored):
+        header = int.from_bytes(stored[offset : offset + 3], "little")
+        offset += 3
+        chunk = stored[offset : offset + (header >> 1)]
+        offset += header >> 1
         parts.append(chunk if header & 1 else _decompressed(chunk, codec, chunk_bytes))
         size += len(parts[-1])
         if size > _FOOTER_BYTES_MAX:
@@ -201,24 +201,24 @@ def _lz4_content_bytes(block: bytes, limit: int) -> int:
 
     Source: the LZ4 block format, sequences of literals and matches.
     """
-    size, at = 0, 0
-    while at < len(block):
-        token = block[at]
-        literals, at = _lz4_length(block, at + 1, token >> 4)
-        at += literals
+    size, offset = 0, 0
+    while offset < len(block):
+        token = block[offset]
+        literals, offset = _lz4_length(block, offset + 1, token >> 4)
+        offset += literals
         size += literals
-        if at < len(block):  # the last sequence has no match
-            match, at = _lz4_length(block, at + 2, token & 15)
+        if offset < len(block):  # the last sequence has no match
+            match, offset = _lz4_length(block, offset + 2, token & 15)
             size += match + 4
         if size > limit:
             raise ValueError("a chunk is too large")
     return size
 
 
-def _lz4_length(block: bytes, at: int, length: int) -> tuple[int, int]:
+def _lz4_length(block: bytes, offset: int, length: int) -> tuple[int, int]:
     """Return a length of which the token gives the first 4 bits, and what follows it."""
     if length < 15:
-        return length, at
-    while block[at] == 255:  # an IndexError means that it ends early
-        length, at = length + 255, at + 1
-    return length + block[at], at + 1
+        return length, offset
+    while block[offset] == 255:  # an IndexError means that it ends early
+        length, offset = length + 255, offset + 1
+    return length + block[offset], offset + 1

@@ -30,9 +30,7 @@ class ParquetFile:
         self._verify_checksums = verify_checksums
         self._file = open_parquet(source, footer, verify_checksums=verify_checksums)
         self.schema: pa.Schema = self._file.schema_arrow
-        self.group_rows = tuple(
-            footer.row_group(at).num_rows for at in range(footer.num_row_groups)
-        )
+        self.group_rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
         self._has_dots = any("." in name for name in self.schema.names)
         self._expected: Sequence[int] = ()
         self._held: frozenset[int] = frozenset()
@@ -41,8 +39,8 @@ class ParquetFile:
     @property
     def members(self) -> Mapping[bytes, bytes]:
         """Texts that the writer put into the footer."""
-        found: Mapping[bytes, bytes] | None = self._file.metadata.metadata
-        return found or {}
+        metadata: Mapping[bytes, bytes] | None = self._file.metadata.metadata
+        return metadata or {}
 
     @cached_property
     def _pages(self) -> "PageReader":
@@ -62,10 +60,10 @@ class ParquetFile:
     def read_group(self, group: int, names: Sequence[str]) -> pa.Table:
         """Return columns of one row group."""
         # A dot in a name is a path to PyArrow: then every column is read, and chosen later.
-        asked = None if self._has_dots else list(names)
+        columns = None if self._has_dots else list(names)
         if isinstance(self._source, ObjectInput):  # columns come together, not one after the other
-            self._hold(group, asked)
-        return self._file.read_row_group(group, columns=asked, use_threads=False)
+            self._hold(group, columns)
+        return self._file.read_row_group(group, columns=columns, use_threads=False)
 
     def expect_groups(self, groups: Sequence[int]) -> None:
         """Have these row groups in mind, in this order: of a far file small ones are fetched together."""
@@ -74,41 +72,41 @@ class ParquetFile:
     def _hold(self, group: int, names: Sequence[str] | None) -> None:
         if group in self._held and names == self._held_names:
             return
-        at = self._expected.index(group) if group in self._expected else len(self._expected)
-        ranges, held = self._ranges(group, names), [group]
-        for later in self._expected[at + 1 :]:
-            more = self._ranges(later, names)
-            if sum(count for _, count in (*ranges, *more)) > _TOGETHER_BYTES:
+        position = self._expected.index(group) if group in self._expected else len(self._expected)
+        ranges, groups = self._ranges(group, names), [group]
+        for later in self._expected[position + 1 :]:
+            later_ranges = self._ranges(later, names)
+            if sum(count for _, count in (*ranges, *later_ranges)) > _TOGETHER_BYTES:
                 break
-            ranges += more
-            held.append(later)
+            ranges += later_ranges
+            groups.append(later)
         self._source.hold_ranges(ranges)
-        self._held, self._held_names = frozenset(held), names
+        self._held, self._held_names = frozenset(groups), names
 
     def _ranges(self, group: int, names: Sequence[str] | None) -> list[tuple[int, int]]:
         """Return offset and length of the chunks of columns (None: all) in a row group."""
         facts = self._file.metadata.row_group(group)
         chunks = map(facts.column, range(facts.num_columns))
-        wanted = None if names is None else frozenset(names)
-        found = []
+        roots = None if names is None else frozenset(names)
+        ranges = []
         for chunk in chunks:
-            if wanted is None or chunk.path_in_schema.partition(".")[0] in wanted:
+            if roots is None or chunk.path_in_schema.partition(".")[0] in roots:
                 pages = chunk.data_page_offset
                 start = min(pages, chunk.dictionary_page_offset or pages)
-                found.append((start, chunk.total_compressed_size))
-        return found
+                ranges.append((start, chunk.total_compressed_size))
+        return ranges
 
     def read_rows(self, group: int, names: Sequence[str], rows: Longs) -> pa.Table:
         """Return columns of some rows of one row group, which ascend; pages without any are left out."""
-        found: dict[str, pa.ChunkedArray] = {}
+        columns: dict[str, pa.ChunkedArray] = {}
         flat = {name: self._leaves[name] for name in names if name in self._leaves}
         if flat and self._pages.pays(group, rows):
-            found = self._pages.rows(group, flat, rows)
-        rest = [name for name in names if name not in found]
-        if rest:
-            table = take(self.read_group(group, rest), rows)
-            found |= dict(zip(table.column_names, table.columns, strict=True))
-        return pa.table({name: found[name] for name in names})
+            columns = self._pages.rows(group, flat, rows)
+        remaining = [name for name in names if name not in columns]
+        if remaining:
+            table = take(self.read_group(group, remaining), rows)
+            columns |= dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table({name: columns[name] for name in names})
 
     def keep_dictionaries(self) -> None:
         """Return text that is stored by dictionary as such from now on (StoredFile)."""
@@ -140,7 +138,7 @@ class ParquetFile:
             return None
         stored = self.schema.field(name).type
         footer = self._file.metadata
-        groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         return column_bounds(groups, leaf, stored)
 
 

@@ -1,7 +1,7 @@
-"""Footers of Parquet files as trees: make one file of column chunks that were encoded elsewhere.
+"""Footers of Parquet files as trees, to join column chunks that were encoded separately.
 
-A footer is a Thrift struct in the compact protocol. A tree keeps every field, known here or not; only
-what has to change is named below (parquet.thrift, FileMetaData and what it holds).
+A footer is a Thrift struct in the compact protocol. A tree holds every field, known here or not. Only
+the fields that change are named below (parquet.thrift, FileMetaData and its members).
 """
 
 from collections.abc import Sequence
@@ -70,22 +70,24 @@ class ColumnChunk(NamedTuple):
         """Return the columns of a file that holds one row group, without page indexes."""
         _, stored = split_row_groups(file)
         group = only_row_group(bytes(stored))
-        return [ColumnChunk._of(file, metadata) for metadata in group[_COLUMNS].content[1]]
+        return [
+            ColumnChunk._from_metadata(file, metadata) for metadata in group[_COLUMNS].content[1]
+        ]
 
     @staticmethod
-    def _of(file: memoryview, metadata: Struct) -> "ColumnChunk":
+    def _from_metadata(file: memoryview, metadata: Struct) -> "ColumnChunk":
         facts: Struct = metadata[_CHUNK_FACTS].content
         start = _start(facts)
         return ColumnChunk(file[start : start + number_of(facts[_CHUNK_STORED_BYTES])], metadata)
 
-    def named(self, name: str) -> "ColumnChunk":
-        """Return the same pages as another column, whose type is the same."""
+    def with_name(self, name: str) -> "ColumnChunk":
+        """Return the same pages as a column of another name and the same type."""
         path = Field(LIST, (BINARY, [name.encode()]))
         facts = self.metadata[_CHUNK_FACTS].content | {_PATH: path}
         return ColumnChunk(self.pages, self.metadata | {_CHUNK_FACTS: Field(STRUCT, facts)})
 
-    def at(self, offset: int) -> Struct:
-        """Return its metadata in a footer when its pages begin there."""
+    def at_offset(self, offset: int) -> Struct:
+        """Return the metadata of the chunk for pages that begin at `offset`."""
         facts: Struct = self.metadata[_CHUNK_FACTS].content
         distance = offset - _start(facts)
         moved = {
@@ -103,20 +105,20 @@ class ColumnChunk(NamedTuple):
 def only_row_group(footer: bytes) -> Struct:
     """Return a footer's metadata of its single row group."""
     (group,) = read_footer(footer)[_ROW_GROUPS].content[1]
-    # Readers in Rust want an ordinal in all row groups or in none; alone, PyArrow gives it none.
-    found: Struct = group | {_ORDINAL: Field(I16, zigzag(0))}
-    return found
+    # Readers in Rust want an ordinal in all row groups or in none. PyArrow writes none for a single one.
+    result: Struct = group | {_ORDINAL: Field(I16, zigzag(0))}
+    return result
 
 
-def has_columns_of(footer: Struct, other: Struct) -> bool:
+def has_columns_of(footer: Struct, columns: Struct) -> bool:
     """Return whether the files of two footers have the same columns, stored as the same types."""
-    return bool(footer[_SCHEMA] == other[_SCHEMA])
+    return bool(footer[_SCHEMA] == columns[_SCHEMA])
 
 
 def stored_chunks(source: Any, footer: Struct, number: int) -> list[ColumnChunk]:
     """Read the columns of one row group of an open file, whose footer is `footer`.
 
-    Page indexes and bloom filters, which lie elsewhere in the file, are left behind.
+    Page indexes and bloom filters, which lie elsewhere in the file, are not copied.
     """
     group: Struct = footer[_ROW_GROUPS].content[1][number]
     chunks = []
@@ -124,8 +126,8 @@ def stored_chunks(source: Any, footer: Struct, number: int) -> list[ColumnChunk]
         facts: Struct = metadata[_CHUNK_FACTS].content
         source.seek(_start(facts))
         pages = source.read(number_of(facts[_CHUNK_STORED_BYTES]))
-        kept = {field: facts[field] for field in facts if field < _BLOOM_FILTER}
-        stated = {_CHUNK_OFFSET: metadata[_CHUNK_OFFSET], _CHUNK_FACTS: Field(STRUCT, kept)}
+        copied = {field: facts[field] for field in facts if field < _BLOOM_FILTER}
+        stated = {_CHUNK_OFFSET: metadata[_CHUNK_OFFSET], _CHUNK_FACTS: Field(STRUCT, copied)}
         chunks.append(ColumnChunk(memoryview(pages), stated))
     return chunks
 
@@ -133,19 +135,19 @@ def stored_chunks(source: Any, footer: Struct, number: int) -> list[ColumnChunk]
 def row_group(
     chunks: Sequence[ColumnChunk], *, row_count: int, offset: int, ordinal: int
 ) -> Struct:
-    """Return the metadata of a row group whose chunks lie one behind the other from `offset`."""
+    """Return the metadata of a row group whose chunks follow each other from `offset`."""
     columns = []
-    at = offset
+    end = offset
     for chunk in chunks:
-        columns.append(chunk.at(at))
-        at += len(chunk.pages)
+        columns.append(chunk.at_offset(end))
+        end += len(chunk.pages)
     facts = [chunk.metadata[_CHUNK_FACTS].content for chunk in chunks]
     return {
         _COLUMNS: Field(LIST, (STRUCT, columns)),
-        _BYTES: long_field(sum(number_of(one[_CHUNK_BYTES]) for one in facts)),
+        _BYTES: long_field(sum(number_of(chunk_facts[_CHUNK_BYTES]) for chunk_facts in facts)),
         _GROUP_ROWS: long_field(row_count),
         _GROUP_OFFSET: long_field(offset),
-        _STORED_BYTES: long_field(at - offset),
+        _STORED_BYTES: long_field(end - offset),
         _ORDINAL: Field(I16, zigzag(ordinal)),
     }
 
@@ -168,12 +170,12 @@ def _start(facts: Struct) -> int:
 
 def with_members(footer: Struct, members: dict[bytes, bytes]) -> Struct:
     """Return the footer with members in its key-value metadata, if there are any."""
-    _, there = footer[_MEMBERS].content if _MEMBERS in footer else (STRUCT, [])
+    _, existing = footer[_MEMBERS].content if _MEMBERS in footer else (STRUCT, [])
     added = [
         {_NAME: Field(BINARY, name), _VALUE: Field(BINARY, value)}
         for name, value in members.items()
     ]
-    everything = [*there, *added]
+    everything = [*existing, *added]
     return footer | {_MEMBERS: Field(LIST, (STRUCT, everything))} if everything else footer
 
 
@@ -182,11 +184,11 @@ def with_leaves_of(footer: Struct, template: Struct, leaves: frozenset[int]) -> 
 
     `leaves`: positions among the columns without children.
     """
-    own, others = footer[_SCHEMA].content[1], template[_SCHEMA].content[1]
+    own, template_elements = footer[_SCHEMA].content[1], template[_SCHEMA].content[1]
     elements = []
     leaf = 0
-    for element, other in zip(own, others, strict=True):
+    for element, replacement in zip(own, template_elements, strict=True):
         is_leaf = _CHILD_COUNT not in element
-        elements.append(other if is_leaf and leaf in leaves else element)
+        elements.append(replacement if is_leaf and leaf in leaves else element)
         leaf += is_leaf
     return footer | {_SCHEMA: Field(LIST, (STRUCT, elements))}

@@ -1,4 +1,4 @@
-"""Parquet as every known client reads it, being written: row groups encoded apart, then joined.
+"""Writer of Parquet files that every known client reads. Row groups are encoded separately, then joined.
 
 The settings are those of docs/formats.md: data pages v1, plain and dictionary encodings, decimals as
 integers, timestamps in ms or us by their precision and INT96 beyond. A writer of ours never relies on
@@ -46,7 +46,7 @@ _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
 @record
 class ParquetSettings:
-    """How one table's data files are written."""
+    """The Parquet settings of one table's data files."""
 
     compression: str
     compression_level: int | None
@@ -54,7 +54,7 @@ class ParquetSettings:
     small_compression: str
 
     @staticmethod
-    def of(options: TableOptions, file_level: int = 0) -> "ParquetSettings":
+    def from_options(options: TableOptions, file_level: int = 0) -> "ParquetSettings":
         """Return the settings that a table's options ask for in files of a level."""
         codec = options.file_compression(file_level)
         level = options[core_options.FILE_COMPRESSION_ZSTD_LEVEL] if codec == "zstd" else None
@@ -68,7 +68,7 @@ class ParquetSettings:
         )
 
     def codec_for(self, column_bytes: int) -> str:
-        """Return what compresses a row group whose columns have so many bytes each."""
+        """Return the codec of a row group whose columns have `column_bytes` each."""
         if column_bytes < _COMPRESSED_MIN_BYTES:
             return "NONE"
         is_small = column_bytes < _ZSTD_MIN_BYTES
@@ -96,7 +96,7 @@ def dictionary_columns(sample: pa.Table) -> list[str]:
 def _repeats(column: pa.ChunkedArray) -> bool:
     head = column.slice(
         0, _HEAD_ROWS
-    )  # unmasks most columns of distinct values at an eighth of the price
+    )  # rules out most columns of distinct values at an eighth of the cost
     if pc.count_distinct(head).as_py() > len(head) * _HEAD_MAX_SHARE:
         return False
     distinct: int = pc.count_distinct(column).as_py()
@@ -135,7 +135,7 @@ class StoredChunks:
 
 
 class ParquetEncoding:
-    """How row groups of one table become Parquet. Any number of threads may encode at once.
+    """The Parquet encoding of one table. Any number of threads may encode concurrently.
 
     A key column of the table, and the `_KEY_` column of its values, are encoded once in row groups of
     some size: the pages are copied, and only the footer knows of it.
@@ -152,7 +152,7 @@ class ParquetEncoding:
         self._units = {unit for field in schema for unit in _timestamp_units(field.type)}
         self._mended: frozenset[int] = frozenset()
         if "ns" in self._units and len(self._units) > 1:
-            self._stored = pa.schema([_plain_timestamps(field) for field in schema])
+            self._stored = pa.schema([_timestamps_as_integers(field) for field in schema])
             self._mended = frozenset(_short_timestamp_leaves(schema))
         self._shared = {
             field.name: schema.get_field_index(KEY_PREFIX + field.name)
@@ -193,16 +193,16 @@ class ParquetEncoding:
 
     def chunks(self, group: ParquetGroup) -> list[ColumnChunk]:
         """Return the columns of a row group, all of them, in the order of the schema."""
-        there = ColumnChunk.all_of(memoryview(group.file).cast("B"))
+        stored = ColumnChunk.all_of(memoryview(group.file).cast("B"))
         if not group.shares_keys:
-            return there
-        others = iter(there)
+            return stored
+        remaining = iter(stored)
         chunks: list[ColumnChunk] = []
         for field in self._schema:
             if field.name in self._shared:
-                chunks.append(there[self._shared[field.name]].named(field.name))
+                chunks.append(stored[self._shared[field.name]].with_name(field.name))
             else:
-                chunks += islice(others, len(list(_leaf_types(field.type))))
+                chunks += islice(remaining, len(list(_leaf_types(field.type))))
         return chunks
 
     @property
@@ -235,7 +235,7 @@ class ParquetEncoding:
         *,
         dictionaries: list[str],
         codec: str,
-        **others: Any,
+        **options: Any,
     ) -> "pq.ParquetWriter":
         return pq.ParquetWriter(
             sink,
@@ -252,12 +252,12 @@ class ParquetEncoding:
             write_page_checksum=self._settings.page_checksum,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
-            **others,
+            **options,
         )
 
 
 def _is_key_again(field: pa.Field, schema: pa.Schema) -> bool:
-    """Whether a column's pages are to the byte those of its `_KEY_` column."""
+    """Whether a column has the same pages, byte for byte, as its `_KEY_` column."""
     key = schema.get_field_index(KEY_PREFIX + field.name)
     return (
         key >= 0
@@ -273,7 +273,7 @@ def _footer_in(sink: pa.BufferOutputStream) -> Struct:
 
 
 class ParquetOutput:
-    """One Parquet file being written, put together from row groups that were encoded apart."""
+    """One Parquet file being written, from row groups that were encoded separately."""
 
     def __init__(self, sink: Any, encoding: ParquetEncoding) -> None:
         self._sink = sink
@@ -288,7 +288,7 @@ class ParquetOutput:
         if isinstance(group, StoredChunks):
             self._append(group.chunks, group.row_count)
         elif self._size == len(MAGIC) and not group.shares_keys:
-            # It may stay alone, as it does in small files: then its own footer is the file's.
+            # A small file has one row group. Its own footer then becomes the footer of the file.
             pages, footer = split_row_groups(memoryview(group.file).cast("B"))
             self._whole = bytes(footer), group.footer
             self._size += self._sink.write(pages)
@@ -313,9 +313,9 @@ class ParquetOutput:
         if self._members or self._encoding.is_mended:
             self._split_first_group()
         if self._whole is not None:
-            footer, known = self._whole
+            footer, metadata = self._whole
             self._sink.write(_end(footer))
-            return known
+            return metadata
         groups = with_row_groups(self._encoding.footer, self._groups)
         end = _end(stored_footer(with_members(groups, self._members)))
         self._sink.write(end)
@@ -351,18 +351,18 @@ def _children(value: pa.DataType) -> list[pa.Field]:
     if pa.types.is_list(value):
         return [value.value_field]
     if pa.types.is_struct(value):
-        return [value.field(at) for at in range(value.num_fields)]
+        return [value.field(i) for i in range(value.num_fields)]
     return []
 
 
-def _plain_timestamps(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain_type(field.type))
+def _timestamps_as_integers(field: pa.Field) -> pa.Field:
+    return field.with_type(_type_with_integers(field.type))
 
 
-def _plain_type(value: pa.DataType) -> pa.DataType:
+def _type_with_integers(value: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(value) and value.unit != "ns":
         return pa.int64()
-    children = [_plain_timestamps(child) for child in _children(value)]
+    children = [_timestamps_as_integers(child) for child in _children(value)]
     if pa.types.is_map(value):
         return pa.map_(*children)
     if pa.types.is_list(value):
@@ -373,8 +373,8 @@ def _plain_type(value: pa.DataType) -> pa.DataType:
 def _short_timestamp_leaves(schema: pa.Schema) -> list[int]:
     leaves = [leaf for field in schema for leaf in _leaf_types(field.type)]
     return [
-        at
-        for at, leaf in enumerate(leaves)
+        i
+        for i, leaf in enumerate(leaves)
         if pa.types.is_timestamp(leaf) and leaf.unit != "ns"
     ]  # fmt: skip
 

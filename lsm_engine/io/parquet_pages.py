@@ -90,11 +90,11 @@ class PageReader:
             and chunks[name].compression in _CODECS
             and chunks[name].num_values == metadata.num_rows
         }
-        wanted = WantedRows(np.ascontiguousarray(rows, np.int64), layouts.values())
+        wanted_rows = WantedRows(np.ascontiguousarray(rows, np.int64), layouts.values())
         is_sparse = _are_few_pages(rows, metadata.num_rows)
         self._pending = _PendingPages()
         self._bytes.forget()
-        cut = {name: CutColumn(layout, wanted) for name, layout in layouts.items()}
+        cut = {name: CutColumn(layout, wanted_rows) for name, layout in layouts.items()}
         following = run_end = 0
         ahead: dict[str, int] = {}
         for name in reversed(cut):  # where the columns that lie one behind the other end
@@ -103,7 +103,7 @@ class PageReader:
             ahead[name], following = run_end, start
         for name, column in cut.items():
             self._collect(
-                chunks[name], layouts[name], column, wanted, ahead[name], is_sparse=is_sparse
+                chunks[name], layouts[name], column, wanted_rows, ahead[name], is_sparse=is_sparse
             )
         self._flush()
         return {name: column.finished() for name, column in cut.items() if column.is_known}
@@ -124,7 +124,7 @@ class PageReader:
         chunk: "pq.ColumnChunkMetaData",
         layout: PageLayout,
         cut: CutColumn,
-        wanted: WantedRows,
+        rows: WantedRows,
         ahead: int,
         *,
         is_sparse: bool,
@@ -135,18 +135,18 @@ class PageReader:
         checksum.
         """
         codec = self._codec(chunk.compression)
-        at, end = _place(chunk)
+        offset, end = _place(chunk)
         count, most_bytes = chunk.num_values, chunk.total_uncompressed_size
-        if end - at > _FEW_PAGES_BYTES:
+        if end - offset > _FEW_PAGES_BYTES:
             ahead = 0
-        least = _read_bytes(end - at, count) if is_sparse else _MANY_PAGES_BYTES
+        least = _read_bytes(end - offset, count) if is_sparse else _MANY_PAGES_BYTES
         first, size = 0, least
-        while at < end and cut.is_known:
-            window, start = self._read(at, min(size, end - at), ahead)
+        while offset < end and cut.is_known:
+            window, start = self._read(offset, min(size, end - offset), ahead)
             self._state[1] = first
-            found = next_pages(
-                start, start + len(window), start + end - at, most_bytes, count,
-                layout.has_levels, codec is not None, wanted.address, len(wanted),
+            page_count = next_pages(
+                start, start + len(window), start + end - offset, most_bytes, count,
+                layout.has_levels, codec is not None, rows.address, len(rows),
                 self._state_at, self._found_at, _WINDOW_PAGES,
             )  # fmt: skip
             after, first, ended = self._state.tolist()
@@ -159,7 +159,7 @@ class PageReader:
             if is_too_short:
                 size *= 32  # it holds long statistics
                 continue
-            pages = self._found[:found].copy()
+            pages = self._found[:page_count].copy()
             contents: list[memoryview] = []
             for facts in pages.tolist():
                 begins, stored = facts[7] - start, facts[2]
@@ -167,20 +167,20 @@ class PageReader:
                 if len(content) < stored:  # the last one goes on beyond the window
                     self._pending.add(cut, codec, pages[: len(contents)], contents)
                     pages, contents = pages[-1:], []
-                    content, _ = self._read(at + begins, stored)
+                    content, _ = self._read(offset + begins, stored)
                 if self._verify_checksums and facts[3] >= 0 and checksum_of(content) != facts[3]:
                     raise ValueError("a page's checksum is another one")
                 contents.append(content)
             self._pending.add(cut, codec, pages, contents)
-            at += after - start
+            offset += after - start
             size = least
         if cut.is_known and first != count:
             raise ValueError("the pages of a column have other rows than its row group")
 
-    def _read(self, at: int, size: int, ahead: int = 0) -> tuple[memoryview, int]:
-        if not self._bytes.holds(at, size) and not self._bytes.has_room(size):
+    def _read(self, offset: int, size: int, ahead: int = 0) -> tuple[memoryview, int]:
+        if not self._bytes.holds(offset, size) and not self._bytes.has_room(size):
             self._flush()
-        return self._bytes.read(at, size, ahead)
+        return self._bytes.read(offset, size, ahead)
 
     def _flush(self) -> None:
         self._pending.flush()
@@ -203,8 +203,8 @@ def _read_bytes(stored_bytes: int, row_count: int) -> int:
 
 def _are_few_pages(rows: Longs, row_count: int) -> bool:
     """Whether no more than half of the pages of a column hold some of its rows."""
-    wanted = 1 + np.count_nonzero(np.diff(rows // _PAGE_ROWS))
-    return bool(2 * wanted <= -(-row_count // _PAGE_ROWS))
+    page_count = 1 + np.count_nonzero(np.diff(rows // _PAGE_ROWS))
+    return bool(2 * page_count <= -(-row_count // _PAGE_ROWS))
 
 
 class _PendingPages:
@@ -233,17 +233,17 @@ class _PendingPages:
         """Decompress these pages, and copy their wanted rows to their columns."""
         if not self._columns:
             return
-        pages = np.concatenate([some for _, some in self._columns])
+        pages = np.concatenate([column_pages for _, column_pages in self._columns])
         values = self._decompressed(pages)  # they are to stay until their texts are copied
-        at, first = address_of(pages), 0
-        for cut, some in self._columns:
-            last = first + len(some)
-            if cut.is_known and some[0, 0] == DICTIONARY_PAGE:
-                cut.take_dictionary(int(some[0, 4]), values[first])
+        address, first = address_of(pages), 0
+        for cut, column_pages in self._columns:
+            last = first + len(column_pages)
+            if cut.is_known and column_pages[0, 0] == DICTIONARY_PAGE:
+                cut.take_dictionary(int(column_pages[0, 4]), values[first])
                 first += 1
             if cut.is_known and first < last:
                 rows = int(pages[first, 9]), int(pages[last - 1, 10])
-                cut.copy(at + 8 * PAGE_FACTS * first, last - first, rows)
+                cut.copy(address + 8 * PAGE_FACTS * first, last - first, rows)
             first = last
         self._columns, self._contents, self._size = [], [], 0
 
@@ -254,21 +254,21 @@ class _PendingPages:
         """
         codec, contents, sizes = self._codec, self._contents, pages[:, 1].tolist()
         if codec is not None and codec.name == "zstd" and len(sizes) > 1:
-            whole = codec.decompress(b"".join(contents), sum(sizes))
+            joined = codec.decompress(b"".join(contents), sum(sizes))
             starts = accumulate(sizes[:-1], initial=0)
-            values = [whole.slice(start, size) for start, size in zip(starts, sizes, strict=True)]
+            values = [joined.slice(start, size) for start, size in zip(starts, sizes, strict=True)]
         elif codec is not None:
-            values = [_decompressed(codec, *one) for one in zip(contents, sizes, strict=True)]
+            values = [_decompressed(codec, *value) for value in zip(contents, sizes, strict=True)]
         else:
             values = [pa.py_buffer(content) for content in contents]
-        pages[:, 11] = [one.address for one in values]
+        pages[:, 11] = [value.address for value in values]
         return values
 
 
 def _decompressed(codec: pa.Codec, content: memoryview, size: int) -> pa.Buffer:
     if codec.name == "snappy":  # zstd compares the size that it records by itself
-        at = pa.py_buffer(content).address
-        if varint_at(at, at + len(content))[0] != size:
+        address = pa.py_buffer(content).address
+        if varint_at(address, address + len(content))[0] != size:
             raise ValueError("a page is of another size than its header states")
     return codec.decompress(content, size)
 
@@ -287,34 +287,34 @@ class _FileBytes:
     def has_room(self, size: int) -> bool:
         return self._used + size <= len(self._space)
 
-    def holds(self, at: int, size: int) -> bool:
+    def holds(self, offset: int, size: int) -> bool:
         """Whether bytes were read with those before them."""
-        return self._newest.start <= at and at + size <= self._newest.stop
+        return self._newest.start <= offset and offset + size <= self._newest.stop
 
     def forget(self) -> None:
         """Let what was read be overwritten."""
         self._used = 0
         self._newest = range(0)
 
-    def read(self, at: int, size: int, ahead: int) -> tuple[memoryview, int]:
+    def read(self, offset: int, size: int, ahead: int) -> tuple[memoryview, int]:
         """Return bytes from `at` on, and where they lie in memory; ValueError if the file ends before.
 
         `ahead`: up to where more of the file may be read, to be held.
         """
-        if not self.holds(at, size):
-            self._read(at, size, min(ahead - at, size + _AHEAD_BYTES))
-        start = self._newest_at + at - self._newest.start
+        if not self.holds(offset, size):
+            self._read(offset, size, min(ahead - offset, size + _AHEAD_BYTES))
+        start = self._newest_at + offset - self._newest.start
         return self._space[start : start + size], self._address + start
 
-    def _read(self, at: int, size: int, most: int) -> None:
+    def _read(self, offset: int, size: int, most: int) -> None:
         if not self.has_room(size):
             assert not self._used, "parts that were read are in use"
             space = np.empty(max(size, _MANY_PAGES_BYTES), np.uint8)
             self._space, self._address = space.data, address_of(space)
         end = min(self._used + max(size, most), len(self._space))
-        self._source.seek(at)
-        there = self._source.readinto(self._space[self._used : end])
-        if there < size:
+        self._source.seek(offset)
+        read_count = self._source.readinto(self._space[self._used : end])
+        if read_count < size:
             raise ValueError("the file ends within a page")
-        self._newest, self._newest_at = range(at, at + there), self._used
-        self._used += there
+        self._newest, self._newest_at = range(offset, offset + read_count), self._used
+        self._used += read_count

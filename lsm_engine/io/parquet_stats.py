@@ -1,4 +1,4 @@
-"""What a Parquet footer knows about a column: minima, maxima and null counts per row group."""
+"""Statistics of Parquet footers: minima, maxima and null counts per row group."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
@@ -24,37 +24,37 @@ class ColumnBounds:
     is_known: tuple[bool, ...]  # whether the bounds cover every value that is not null
 
     def of_each(self, group_counts: Sequence[int]) -> ColumnExtremes:
-        """Return what is known of each file, whose row groups follow each other here, so many of each.
+        """Return the extremes of each file. The row groups of files follow each other, `group_counts` per file.
 
         A bound is null where any row group's is not known, a count None where any has none.
         """
         if all(count == 1 for count in group_counts):
-            known = pa.array(self.is_known, pa.bool_())
-            nothing = pa.scalar(None, self.lower.type)
+            is_known = pa.array(self.is_known, pa.bool_())
+            null = pa.scalar(None, self.lower.type)
             lower, upper = self.lower, self.upper
             if not all(self.is_known):
-                lower, upper = (pc.if_else(known, each, nothing) for each in (lower, upper))
+                lower, upper = (pc.if_else(is_known, bound, null) for bound in (lower, upper))
             return ColumnExtremes(least=lower, greatest=upper, null_counts=self.null_counts)
         ends = list(accumulate(group_counts, initial=0))
-        parts = [self._whole(slice(*pair)) for pair in pairwise(ends)]
+        parts = [self._file_extremes(slice(*pair)) for pair in pairwise(ends)]
         return ColumnExtremes(
             least=pa.concat_arrays([part.least for part in parts]),
             greatest=pa.concat_arrays([part.greatest for part in parts]),
             null_counts=[part.null_counts[0] for part in parts],
         )
 
-    def _whole(self, groups: slice) -> ColumnExtremes:
+    def _file_extremes(self, groups: slice) -> ColumnExtremes:
         kind = self.lower.type
         lower = upper = pa.nulls(1, kind)
         if all(self.is_known[groups]):
             lower = pa.array([pc.min(self.lower[groups])], kind)
             upper = pa.array([pc.max(self.upper[groups])], kind)
         counts = self.null_counts[groups]
-        known = [count for count in counts if count is not None]
+        known_counts = [count for count in counts if count is not None]
         return ColumnExtremes(
             least=lower,
             greatest=upper,
-            null_counts=[sum(known) if len(known) == len(counts) else None],
+            null_counts=[sum(known_counts) if len(known_counts) == len(counts) else None],
         )
 
 
@@ -97,16 +97,16 @@ def _reader(stored: pa.DataType) -> Callable[[Any, str], Any]:
     return _cooked
 
 
-def _raw(chunk: Any, which: str) -> Any:
-    return getattr(chunk, which + "_raw")
+def _raw(chunk: Any, bound: str) -> Any:
+    return getattr(chunk, bound + "_raw")
 
 
-def _cooked(chunk: Any, which: str) -> Any:
-    return getattr(chunk, which)
+def _cooked(chunk: Any, bound: str) -> Any:
+    return getattr(chunk, bound)
 
 
 def _is_number_of_bits(stored: pa.DataType) -> bool:
-    """Types that Parquet keeps as an integer and Arrow as the same one: no trip through datetime."""
+    """Whether Parquet and Arrow store a type as the same integer: no detour by datetime."""
     return bool(pa.types.is_temporal(stored))
 
 
@@ -121,11 +121,11 @@ def _typed(values: list[Any], stored: pa.DataType) -> pa.Array:
 def leaf_positions(schema: pa.Schema) -> dict[str, int]:
     """Return the leaf position of every flat column; structures count their leaves and have none."""
     positions = {}
-    at = 0
+    position = 0
     for field in schema:
         if not pa.types.is_nested(field.type):
-            positions[field.name] = at
-        at += leaf_count(field.type)
+            positions[field.name] = position
+        position += leaf_count(field.type)
     return positions
 
 
@@ -136,5 +136,5 @@ def leaf_count(value: pa.DataType) -> int:
     if pa.types.is_list(value) or pa.types.is_large_list(value):
         return leaf_count(value.value_type)
     if pa.types.is_struct(value):
-        return sum(leaf_count(value.field(at).type) for at in range(value.num_fields))
+        return sum(leaf_count(value.field(i).type) for i in range(value.num_fields))
     return 1

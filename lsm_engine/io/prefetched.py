@@ -1,7 +1,7 @@
-"""Files that are fetched before they are asked for: each is handed out once, to whoever reads it next.
+"""Prefetched files: the next read of a file takes its bytes, once.
 
-A file that nobody came for must not be read later in place of what is there by then: who asked for it
-forgets it, a change of the file does, and so does time.
+A prefetched file that is not read must not stand for a later content: its caller forgets it, and so do a
+change of the file and time.
 """
 
 import threading
@@ -32,16 +32,18 @@ class Prefetched:
             return path in self._reads and self._is_young(self._reads[path][0])
 
     def add(self, path: str, read: "Future[bytes]") -> None:
-        """Keep a read until somebody takes it."""
+        """Hold a read until it is taken."""
         with self._lock:
             self._reads[path] = (self._clock.now_millis(), read)
             self._reads.move_to_end(path)
-            left = [self._reads.popitem(last=False)[1] for _ in range(len(self._reads) - FILES_MAX)]
-        for _, one in left:
-            one.cancel()
+            evicted = [
+                self._reads.popitem(last=False)[1] for _ in range(len(self._reads) - FILES_MAX)
+            ]
+        for _, future in evicted:
+            future.cancel()
 
     def take(self, path: str) -> "Future[bytes] | None":
-        """Return the read of a file, which is forgotten; None if nobody asked for it lately."""
+        """Remove and return the read of a file; None if it was not prefetched lately."""
         with self._lock:
             began, read = self._reads.pop(path, (None, None))
         if read is None or began is None or not self._is_young(began):
@@ -49,12 +51,12 @@ class Prefetched:
         return None if read.cancelled() else read
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Drop what was fetched of some files."""
+        """Drop the reads of some files."""
         with self._lock:
-            left = [self._reads.pop(path, None) for path in paths]
-        for one in left:
-            if one is not None:
-                one[1].cancel()
+            entries = [self._reads.pop(path, None) for path in paths]
+        for entry in entries:
+            if entry is not None:
+                entry[1].cancel()
 
     def _is_young(self, began_millis: int) -> bool:
         return 0 <= self._clock.now_millis() - began_millis <= AGE_MAX_MILLIS

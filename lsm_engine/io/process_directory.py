@@ -137,7 +137,7 @@ def _root_in(directory: str) -> str:
 def processes_of(root: str | None = None) -> list[LeftFiles]:
     """Return what every process keeps under a root; nothing is changed."""
     root = root or default_root()
-    found = []
+    processes = []
     try:
         names = sorted(os.listdir(root))
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def processes_of(root: str | None = None) -> list[LeftFiles]:
                 sizes = [e.stat().st_size for e in entries if e.name.endswith(SUFFIX)]
             count, size = len(sizes), sum(sizes)
             alive = _is_alive(path)
-            found.append(
+            processes.append(
                 LeftFiles(
                     path=path,
                     file_count=count,
@@ -163,16 +163,16 @@ def processes_of(root: str | None = None) -> list[LeftFiles]:
                     state=_state_of(path),
                 )
             )
-    return found
+    return processes
 
 
 def _state_of(directory: str) -> Mapping[str, Any]:
     try:
         with open(os.path.join(directory, STATE), "rb") as source:
-            found = json.loads(source.read(_STATE_BYTES_MAX))
+            state = json.loads(source.read(_STATE_BYTES_MAX))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return state if isinstance(state, dict) else {}
 
 
 def sweep(root: str | None = None) -> None:
@@ -200,8 +200,8 @@ def _is_alive(path: str) -> bool:
 
 
 def check_private(root: str) -> None:
-    found = os.lstat(root)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = os.lstat(root)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise StorageError(
             "the lookup directory is a link, belongs to another user or is open to others; remove "
             "it, or name another one",
@@ -209,11 +209,11 @@ def check_private(root: str) -> None:
         )
 
 
-def take(path: str, how: int) -> int:
+def take(path: str, operation: int) -> int:
     """Return a descriptor of a lock file, made if missing, that holds its lock until it is closed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, operation)
     except OSError:
         os.close(descriptor)
         raise
@@ -233,15 +233,15 @@ def sweep_dead(root: str, prefix: str) -> None:
     """Remove the user's directories of this prefix whose lock nobody holds, in any container."""
     for path in map(str, Path(root).glob(f"{prefix}*")):
         with contextlib.suppress(FileNotFoundError):  # another sweep was quicker
-            found = os.lstat(path)
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
             try:
-                held = take(os.path.join(path, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                descriptor = take(os.path.join(path, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue  # alive
             clear(path)
-            os.close(held)
+            os.close(descriptor)
 
 
 def clear(directory: str) -> None:

@@ -65,9 +65,9 @@ class ProbedWarehouse:
         ready = list(acts)
         start = Barrier(len(ready))
 
-        def act(each: Callable[[], bool | None]) -> bool | None:
+        def act(task: Callable[[], bool | None]) -> bool | None:
             start.wait(timeout=_START_SECONDS)
-            return each()
+            return task()
 
         return list(at_once(act, ready, width=len(ready)))
 
@@ -92,10 +92,10 @@ def require_one_winner(store: Probed, probe_id: str) -> None:
 def is_marked(store: Probed) -> bool:
     """Whether an earlier probe found this endpoint to keep the condition."""
     try:
-        found = json.loads(store.read(MARKER))
+        marker = json.loads(store.read(MARKER))
     except (NotFoundError, ValueError):
         return False
-    return isinstance(found, dict) and found.get("endpoint") == store.endpoint
+    return isinstance(marker, dict) and marker.get("endpoint") == store.endpoint
 
 
 def _run_round(store: Probed, name: str) -> None:
@@ -112,10 +112,10 @@ def _run_round(store: Probed, name: str) -> None:
     winners = {number for number, won in enumerate(answers) if won}
     possible = winners or {number for number, won in enumerate(answers) if won is None}
     try:
-        kept = store.read(name)
+        content = store.read(name)
     except NotFoundError:
-        kept = b""
-    if len(winners) > 1 or kept not in {b"%d" % number for number in possible}:
+        content = b""
+    if len(winners) > 1 or content not in {b"%d" % number for number in possible}:
         raise UnsupportedError(
             "this store does not keep conditional creates (If-None-Match): several writers of one "
             "name were all acknowledged, or none was; commits on it would be lost, so that nothing "

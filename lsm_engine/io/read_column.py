@@ -114,7 +114,7 @@ def plain_columns(
     stored = file_schema.schema.written_fields(write_columns)
     mappings = map_fields(stored, read_schema.schema.select(own))
     by_name = {mapping.target.name: mapping for mapping in mappings}
-    found = {}
+    columns = {}
     for name in names:
         mapping = by_name.get(name)
         source = name if mapping is None else mapping.source.name if mapping.source else None
@@ -123,8 +123,8 @@ def plain_columns(
             and holds_char(mapping.target.type)
             and name not in read_schema.schema.unpadded_keys
         )
-        found[name] = ReadColumn(name, source, mapping, pads=pads)
-    return found
+        columns[name] = ReadColumn(name, source, mapping, pads=pads)
+    return columns
 
 
 def number_of_all(

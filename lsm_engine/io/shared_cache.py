@@ -106,8 +106,8 @@ class SharedCache:
         with contextlib.suppress(OSError, LsmError):
             if self._max_bytes > 0:
                 check_private(self._root)
-                found = os.lstat(self._path(key))
-                return found.st_size > 0 and found.st_uid == os.getuid()
+                status = os.lstat(self._path(key))
+                return status.st_size > 0 and status.st_uid == os.getuid()
         return False
 
     def is_asked_again(self, key: str) -> bool:
@@ -165,14 +165,14 @@ class SharedCache:
         if self._left >= 0:
             return True
         room = self._max_bytes - new.st_size
-        there = sorted(_files(self._root), key=lambda one: one[1])
-        held = sum(size for _, _, size in there) - new.st_size
-        for name, used, size in there:
-            if held <= room - self._max_bytes // 8 and used > new.st_mtime - _IDLE_SECONDS:
+        files = sorted(_files(self._root), key=lambda file: file[1])
+        total = sum(size for _, _, size in files) - new.st_size
+        for name, used, size in files:
+            if total <= room - self._max_bytes // 8 and used > new.st_mtime - _IDLE_SECONDS:
                 break
             if name != path:
                 unlink(name)
-                held -= size
+                total -= size
         self._left = self._max_bytes // 8
         return True
 
@@ -180,11 +180,11 @@ class SharedCache:
 def _files(root: str) -> Iterator[tuple[str, float, int]]:
     """Yield path, time of the last use and bytes of what a cache may have written."""
     with contextlib.suppress(OSError), os.scandir(root) as entries:
-        for one in entries:
+        for entry in entries:
             with contextlib.suppress(FileNotFoundError):
-                found = one.stat(follow_symlinks=False)
-                if _NAME.fullmatch(one.name):
-                    yield one.path, found.st_mtime, found.st_size or _ASKED_BYTES
+                status = entry.stat(follow_symlinks=False)
+                if _NAME.fullmatch(entry.name):
+                    yield entry.path, status.st_mtime, status.st_size or _ASKED_BYTES
 
 
 def _write_checked(sink: BinaryIO, write: Callable[[BinaryIO], None], before: int) -> None:

@@ -35,12 +35,12 @@ class SharedClients(Generic[Client]):
         key = (location.scheme, location.authority, options)
         with self._lock:
             self._owner.require(location.text)
-            of, found = self._made.get(key, ("", None))
-            if found is None or of != environment:
+            mark, client = self._made.get(key, ("", None))
+            if client is None or mark != environment:
                 require_environment(location.text, location.scheme, environment)
-                found = self._make(location, options)
-                self._made[key] = environment, found
-            return found
+                client = self._make(location, options)
+                self._made[key] = environment, client
+            return client
 
     def require_own_process(self, location: StorageLocation) -> None:
         """Raise StorageError in a process that was forked from one that had made clients."""

@@ -79,10 +79,12 @@ class SpillArea:
     def _new_path(self) -> Path:
         if self._directory is None:
             # Mode 0700. It gets the name that a sweep looks for once its lock is held.
-            made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=local_directory()))
+            directory = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=local_directory()))
             with contextlib.suppress(OSError):  # a disk without locks: no sweep gets one there
-                self._held = take(str(made / "lock"), fcntl.LOCK_EX)
-            self._directory = made.rename(made.with_name(made.name.removeprefix(".")))
+                self._held = take(str(directory / "lock"), fcntl.LOCK_EX)
+            self._directory = directory.rename(
+                directory.with_name(directory.name.removeprefix("."))
+            )
         path = self._directory / f"{self._count}{SPILL_SUFFIX}"
         self._count += 1
         return path

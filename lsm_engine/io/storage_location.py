@@ -47,8 +47,8 @@ class StorageLocation:
 
 def scheme_of(location: str) -> str | None:
     """Return the scheme of a location, in lower case; None for a path on a disk of this machine."""
-    found = _SCHEME.match(location)
-    scheme = None if found is None else found.group(1).lower()
+    match = _SCHEME.match(location)
+    scheme = None if match is None else match.group(1).lower()
     return None if scheme == _FILE else scheme
 
 

@@ -1,9 +1,9 @@
 """Endpoints and credentials of stores, under the names that Paimon's clients take.
 
-They belong to a catalog or to an opened table, never to a table's schema file, which everybody reads.
+They belong to a catalog or to an opened table, never to a table's schema file, which all readers see.
 Each may come from the environment as LSM_STORAGE_<NAME>: `s3.secret-key` is LSM_STORAGE_S3_SECRET_KEY.
-Values that open something are masked wherever options are shown, and are not pickled: whoever
-unpickles them has them in its own environment, or is the process that they were given to.
+Secrets are masked in texts and are not pickled. A process that unpickles options has the secrets in its own
+environment, or is the process that opened the table.
 """
 
 import difflib
@@ -25,8 +25,8 @@ MASKED = "******"
 class Family:
     """The options of one kind of store.
 
-    `prefixes`: what their names begin with. `fields`: what follows, without punctuation, to what it
-    sets. `shown`: the fields that open nothing. `environment`: variables of the library that open it.
+    `prefixes`: the prefixes of option names. `fields`: the rest of the name, without punctuation, and the
+    setting. `shown`: the fields that are no secrets. `environment`: variables with the library's credentials.
     """
 
     name: str
@@ -98,7 +98,7 @@ GCS = Family(
     environment=("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
 )
 HDFS_CONFIGURATION = "configuration "
-"""What the fields of `hadoop.<name>` begin with: entries of Hadoop's configuration, taken as they are."""
+"""The prefix of fields of `hadoop.<name>`: entries of Hadoop's configuration, passed on unchanged."""
 HDFS = Family(
     name="hadoop",
     prefixes=("hadoop.", "hadoop-", "security.kerberos.login."),
@@ -110,29 +110,29 @@ _OPENS = re.compile(r"password|secret|token|credential")
 _FAMILIES = (S3, AZURE, GCS, HDFS)
 # fs.azure.account.key.<account>.dfs.core.windows.net: Hadoop's names end in the account's host.
 _AZURE_ACCOUNT = re.compile(r"\.([a-z0-9]{3,24})\.(?:blob|dfs)\.core\.[a-z.]+$")
-_given: dict[str, dict[str, str]] = {}
-# What the libraries of the stores read by themselves begins so.
+_secrets_by_key: dict[str, dict[str, str]] = {}
+# Prefixes of variables that the libraries of the stores read by themselves.
 _NATIVE = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_")
-_OWN_SCHEME = "memory"  # of a store that lies in this process, whatever the environment
+_OWN_SCHEME = "memory"  # of stores in this process, which no environment names
 
 
 class StorageOptions:
-    """The storage options of one catalog or table, checked: by name, as given."""
+    """The validated storage options of one catalog or table, by name."""
 
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
-        self._texts = {name: _text(value) for name, value in (given or {}).items()}
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._texts = {name: _text(value) for name, value in (options or {}).items()}
         for name in self._texts:
-            _known(name)
+            _parse_name(name)
         self._missing: tuple[str, ...] = ()
         self._key = ""
         if any(_is_secret(name) for name in self._texts):
             self._key = SystemIds().new_id()
-            _given[self._key] = self._texts
+            _secrets_by_key[self._key] = self._texts
 
     @staticmethod
-    def of(given: "Mapping[str, Any] | StorageOptions | None") -> "StorageOptions":
-        """Return options, checked, unless they are already."""
-        return given if isinstance(given, StorageOptions) else StorageOptions(given)
+    def coerce(options: "Mapping[str, Any] | StorageOptions | None") -> "StorageOptions":
+        """Return validated options; StorageOptions are returned unchanged."""
+        return options if isinstance(options, StorageOptions) else StorageOptions(options)
 
     def __repr__(self) -> str:
         shown = {
@@ -154,28 +154,28 @@ class StorageOptions:
     def settings(
         self, family: Family, environment: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Return what a family's options are set to, by field, given ones before the environment's.
+        """Return the settings of a family, by field. Options override the environment.
 
-        Raises InvalidOptionError for a secret that was given to another process only.
+        Raises InvalidOptionError for a secret that only another process has.
         """
         environ = os.environ if environment is None else environment
-        found = dict(_of_environment(family, environ))
+        settings = dict(_of_environment(family, environ))
         for name, text in self._texts.items():
-            of, field, account = _known(name)
-            if of == family:
-                found[field] = text
+            option_family, field, account = _parse_name(name)
+            if option_family == family:
+                settings[field] = text
                 if account:
-                    found.setdefault("account", account)
+                    settings.setdefault("account", account)
         for name in self._missing:
-            of, field, _ = _known(name)
+            option_family, field, _ = _parse_name(name)
             native = any(environ.get(variable) for variable in family.environment)
-            if of == family and field not in found and not native:
+            if option_family == family and field not in settings and not native:
                 raise InvalidOptionError(
                     f"the storage option {name!r} is known to the driver alone: secrets are not sent "
                     f"along; set {_variable(name)} where tasks run (spark.executorEnv.*), or use a role",
                     option=name,
                 )
-        return found
+        return settings
 
     def _without(self, names: tuple[str, ...]) -> "StorageOptions":
         self._missing = names
@@ -183,7 +183,7 @@ class StorageOptions:
 
 
 class SentOptions(StorageOptions):
-    """Options that go to other processes with their secrets, because they were given for that."""
+    """Options that are pickled with their secrets, for other processes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SentOptions, (self._texts,)
@@ -196,11 +196,11 @@ def environment_mark(scheme: str) -> str:
     """Return a digest of the environment's storage options: a different one may mean a different store."""
     if scheme == _OWN_SCHEME:
         return ""
-    found = sorted(
+    variables = sorted(
         pair for pair in os.environ.items() if pair[0].startswith((VARIABLE_PREFIX, *_NATIVE))
     )
     return hashlib.blake2b(
-        repr(found).encode("utf-8", "surrogateescape"), digest_size=16
+        repr(variables).encode("utf-8", "surrogateescape"), digest_size=16
     ).hexdigest()
 
 
@@ -217,8 +217,8 @@ def require_environment(location: str, scheme: str, mark: str) -> None:
 def is_storage_option(name: str) -> bool:
     """Whether a name is that of a storage option."""
     try:
-        _known(name)
-    except InvalidOptionError:
+        _parse_name(name)
+    except InvalidOptionError:  # of no family
         return False
     return True
 
@@ -226,15 +226,15 @@ def is_storage_option(name: str) -> bool:
 def check_storage_name(name: str) -> None:
     """Raise InvalidOptionError for a name that begins as storage options do, and is none."""
     if any(name.lower().startswith(prefix) for family in _FAMILIES for prefix in family.prefixes):
-        _known(name)
+        _parse_name(name)
 
 
 def _restored(shown: dict[str, str], secret: tuple[str, ...], key: str) -> StorageOptions:
-    if key in _given:
-        made = StorageOptions(_given[key])
-        del _given[made._key]  # noqa: SLF001 -- of our own class
-        made._key = key  # noqa: SLF001
-        return made
+    if key in _secrets_by_key:
+        options = StorageOptions(_secrets_by_key[key])
+        del _secrets_by_key[options._key]  # noqa: SLF001 -- of our own class
+        options._key = key  # noqa: SLF001
+        return options
     return StorageOptions(shown)._without(secret)  # noqa: SLF001
 
 
@@ -243,15 +243,15 @@ def _of_environment(family: Family, environ: Mapping[str, str]) -> list[tuple[st
         (field, text)
         for variable, text in environ.items()
         if variable.startswith(VARIABLE_PREFIX) and text
-        for of, field, _ in [_known_variable(variable)]
-        if of == family
+        for option_family, field, _ in [_parse_variable(variable)]
+        if option_family == family
     ]
 
 
-def _known_variable(variable: str) -> tuple[Family, str, str]:
+def _parse_variable(variable: str) -> tuple[Family, str, str]:
     name = variable.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".")
     try:
-        return _known(name)
+        return _parse_name(name)
     except InvalidOptionError as error:
         raise InvalidOptionError(
             f"the environment variable {variable} names no storage option; unset or correct it",
@@ -259,42 +259,59 @@ def _known_variable(variable: str) -> tuple[Family, str, str]:
         ) from error
 
 
-def _known(name: str) -> tuple[Family, str, str]:
-    """Return the family of an option, the field it sets, and the Azure account in its name."""
+def _parse_name(name: str) -> tuple[Family, str, str]:
+    """Return the family of an option, its field, and the Azure account in its name."""
     lowered = name.lower()
     for family in _FAMILIES:
         prefix = max(
-            (one for one in family.prefixes if lowered.startswith(one)), default="", key=len
+            (
+                family_prefix
+                for family_prefix in family.prefixes
+                if lowered.startswith(family_prefix)
+            ),
+            default="",
+            key=len,
         )
         if not prefix:
             continue
-        rest, account = lowered[len(prefix) :], ""
-        found = _AZURE_ACCOUNT.search(lowered) if family is AZURE else None
-        if found is not None:
-            rest, account = lowered[len(prefix) : found.start()], found.group(1)
-        field = family.fields.get(re.sub(r"[^a-z0-9]", "", rest))
-        if field is None and prefix == "hadoop." and "." in rest:
+        suffix, account = lowered[len(prefix) :], ""
+        match = _AZURE_ACCOUNT.search(lowered) if family is AZURE else None
+        if match is not None:
+            suffix, account = lowered[len(prefix) : match.start()], match.group(1)
+        field = family.fields.get(re.sub(r"[^a-z0-9]", "", suffix))
+        if field is None and prefix == "hadoop." and "." in suffix:
             field = HDFS_CONFIGURATION + name[len(prefix) :]
         if field is not None:
             return family, field, account
-    known = sorted(f"{family.name}.{field}" for family in _FAMILIES for field in family.fields)
-    near = difflib.get_close_matches(re.sub(r"[-_]", "", lowered), known, n=1, cutoff=0.8)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    option_names = sorted(
+        f"{family.name}.{field}" for family in _FAMILIES for field in family.fields
+    )
+    suggestions = difflib.get_close_matches(
+        re.sub(r"[-_]", "", lowered), option_names, n=1, cutoff=0.8
+    )
+    hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
     raise InvalidOptionError(f"there is no storage option {name!r}{hint}", option=name)
 
 
 def _is_secret(name: str) -> bool:
-    family, field, _ = _known(name)
+    family, field, _ = _parse_name(name)
     if field.startswith(HDFS_CONFIGURATION):
         return _OPENS.search(field.lower()) is not None
     return field not in family.shown
 
 
 def _variable(name: str) -> str:
-    family, _, _ = _known(name)
-    prefix = max((one for one in family.prefixes if name.lower().startswith(one)), key=len)
-    rest = re.sub(r"[^A-Za-z0-9]+", "_", name[len(prefix) :]).upper()
-    return f"{VARIABLE_PREFIX}{family.name.upper()}_{rest}"
+    family, _, _ = _parse_name(name)
+    prefix = max(
+        (
+            family_prefix
+            for family_prefix in family.prefixes
+            if name.lower().startswith(family_prefix)
+        ),
+        key=len,
+    )
+    suffix = re.sub(r"[^A-Za-z0-9]+", "_", name[len(prefix) :]).upper()
+    return f"{VARIABLE_PREFIX}{family.name.upper()}_{suffix}"
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Row groups of a Parquet file as they are stored, to become part of another file without being encoded again."""
+"""Row groups of a Parquet file that another file takes over without encoding them again."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -38,10 +38,10 @@ class StoredGroups:
     decoded: tuple[str, ...]
 
     @staticmethod
-    def of(
+    def read(
         file_io: FileIO, path: str, file: DataFileMeta, layout: FileLayout
     ) -> "StoredGroups | None":
-        """Read all of a file; None if its columns are not stored as files of `layout` store them.
+        """Read the row groups of a file; None if its columns are not stored as files of `layout` store them.
 
         `file`: of the layout's schema. Raises CorruptFileError if its checksum is not the one that its
         manifest entry has, and NotFoundError if it is missing.
@@ -63,7 +63,7 @@ class StoredGroups:
         )
 
     def group(self, number: int) -> RowGroup:
-        """Return a row group as an output appends it; of its rows only what no footer knows is decoded."""
+        """Return a row group as an output appends it; only columns without statistics are decoded."""
         keys = self.layout.key_names
         ends = self._bounds(number, keys[0]) if len(keys) == 1 else None
         sequences = self._bounds(number, SEQUENCE_NUMBER)
@@ -96,17 +96,17 @@ class StoredGroups:
         columns = self.layout.columns
         leaf = leaf_positions(columns)[name]
         stored = columns.field(name).type
-        found = column_bounds([self.metadata.row_group(number)], leaf, stored)
-        if not all(found.is_known) or found.lower.null_count or found.upper.null_count:
+        bounds = column_bounds([self.metadata.row_group(number)], leaf, stored)
+        if not all(bounds.is_known) or bounds.lower.null_count or bounds.upper.null_count:
             return None
-        return pa.concat_arrays([found.lower, found.upper])
+        return pa.concat_arrays([bounds.lower, bounds.upper])
 
     def _read(self, source: Any, number: int, names: Sequence[str]) -> pa.Table:
         # The checksum of the whole file was right: pages need not be compared with theirs.
         file = open_parquet(source, self.metadata, verify_checksums=False)
         has_dots = any("." in name for name in file.schema_arrow.names)  # to PyArrow a path
-        asked = None if has_dots else list(names)
-        rows = file.read_row_group(number, asked, use_threads=False).select(names)
+        columns = None if has_dots else list(names)
+        rows = file.read_row_group(number, columns, use_threads=False).select(names)
         return rows.cast(self._schema(names))
 
     def _schema(self, names: Sequence[str]) -> pa.Schema:
@@ -124,5 +124,5 @@ def _may_have_nan(file: DataFileMeta, layout: FileLayout) -> tuple[str, ...]:
     ):
         return tuple(floating)
     bounds = decode_row(file.value_stats.max_values, [field.type for field in stored.fields])
-    known = {name for name, bound in zip(stored.names, bounds, strict=True) if bound is not None}
-    return tuple(name for name in floating if name not in known)
+    bounded = {name for name, bound in zip(stored.names, bounds, strict=True) if bound is not None}
+    return tuple(name for name in floating if name not in bounded)

@@ -47,8 +47,8 @@ def open_remote(location: str, options: StorageOptions) -> FileIO:
     installs it, where the store's library is not there, InvalidOptionError for its options.
     """
     parsed = parse_location(location)
-    found: FileIO = _module(_store(parsed), parsed).open_store(parsed, options)
-    return found
+    file_io: FileIO = _module(_store(parsed), parsed).open_store(parsed, options)
+    return file_io
 
 
 def move_remote(source: str, target: str, options: StorageOptions) -> None:

@@ -1,6 +1,6 @@
-"""Acts that do not wait for each other, where the store is far: each may be several requests.
+"""Concurrent storage calls, for remote stores; an act may be several requests.
 
-On a store whose calls cost nothing they run one after the other, where they are asked for.
+On a local store they run one after the other, in the calling thread.
 """
 
 import os
@@ -22,9 +22,9 @@ _here = threading.local()
 
 
 def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
-    """Return what some acts return, in order; raises the first error once all have ended.
+    """Return the results of acts, in order; raises the first error once all have ended.
 
-    They run at once on a far store, unless this is called from within such an act.
+    On a remote store they run concurrently, unless an act calls this.
     """
     if not file_io.facts.is_far or len(acts) < 2 or _is_act():
         return [act() for act in acts]
@@ -33,19 +33,19 @@ def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
         first = acts[0]()
     finally:
         wait(begun)
-    return [first, *(each.result() for each in begun)]
+    return [first, *(future.result() for future in begun)]
 
 
-def both(file_io: FileIO, one: Callable[[], T], other: Callable[[], U]) -> tuple[T, U]:
-    """Return what two acts return, as `together` does."""
-    first, second = together(file_io, cast(Callable[[], Any], one), other)
+def both(file_io: FileIO, act: Callable[[], T], other_act: Callable[[], U]) -> tuple[T, U]:
+    """Return the results of two acts, as `together` does."""
+    first, second = together(file_io, cast(Callable[[], Any], act), other_act)
     return first, second
 
 
 def behind(file_io: FileIO, act: Callable[[], object]) -> None:
-    """Begin what nobody waits for; on a store that is near it is done when this returns.
+    """Start an act without waiting for it; on a local store it runs right away.
 
-    The act must not raise. A process that ends does it first, one that is killed may not.
+    The act must not raise. A process runs it before it ends, unless it is killed.
     """
     if not file_io.facts.is_far or _is_act():
         act()
@@ -57,7 +57,7 @@ def behind(file_io: FileIO, act: Callable[[], object]) -> None:
 
 
 def settle() -> None:
-    """Wait until nothing is going on behind, for what must not be overtaken by it."""
+    """Wait for all acts of `behind`, before a call that must come after them."""
     with _lock:
         under_way = () if _is_act() else tuple(_behind)
     wait(under_way)

@@ -1,4 +1,4 @@
-"""Directories of tables, on disks and in stores: opened, renamed, and deleted file by file."""
+"""Directories of tables, on disks and in stores: open, rename, and delete them file by file."""
 
 import logging
 import os
@@ -28,22 +28,22 @@ def open_directory(location: str, *, storage: StorageOptions = NO_OPTIONS) -> Fi
     """
     if scheme_of(location) is not None:
         return open_remote(location, storage)
-    plain = plain_path(location)
-    check_path_text(plain)
-    return LocalFileIO(os.path.abspath(plain))
+    path = plain_path(location)
+    check_path_text(path)
+    return LocalFileIO(os.path.abspath(path))
 
 
 def undurable(file_io: FileIO) -> FileIO:
-    """Return the same storage, where nothing waits for a disk of this machine (option commit.fsync)."""
+    """Return the same storage without waits for a local disk (option commit.fsync)."""
     return file_io.undurable() if isinstance(file_io, LocalFileIO) else file_io
 
 
 def database_directories(warehouse: str, storage: StorageOptions = NO_OPTIONS) -> list[str]:
     """Return the databases whose directories lie in a warehouse, "<database>.db", with tables or without."""
     return sorted(
-        one.name.removesuffix(DATABASE_SUFFIX)
-        for one in open_directory(warehouse, storage=storage).list("")
-        if one.is_directory and one.name.endswith(DATABASE_SUFFIX)
+        status.name.removesuffix(DATABASE_SUFFIX)
+        for status in open_directory(warehouse, storage=storage).list("")
+        if status.is_directory and status.name.endswith(DATABASE_SUFFIX)
     )
 
 
@@ -64,14 +64,14 @@ def table_directories(
         if table.is_directory
     ]
     first = {f"{table.path}/schema/schema-0": table for table in candidates}
-    # On a store these come together; one listing after another would be a request each.
-    there = set() if file_io.facts.has_directories else _there(file_io, first)
-    found = [
+    # A store reads these concurrently; each listing would be a request of its own.
+    existing = set() if file_io.facts.has_directories else _existing_paths(file_io, first)
+    tables = [
         table.path.split("/")
         for path, table in first.items()
-        if path in there or _may_be_table(file_io, table.path)
+        if path in existing or _may_be_table(file_io, table.path)
     ]
-    return sorted((database.removesuffix(DATABASE_SUFFIX), table) for database, table in found)
+    return sorted((database.removesuffix(DATABASE_SUFFIX), table) for database, table in tables)
 
 
 def _listed(file_io: FileIO, warehouse: str, database: str) -> list[FileStatus]:
@@ -103,19 +103,19 @@ def has_lost_schema(file_io: FileIO, directory: str = "") -> bool:
     """Whether snapshots are in a directory without a schema, and no drop, not one that died, takes them away."""
     if not file_io.list(f"{directory}/snapshot".lstrip("/")):
         return False
-    return not any(one.name.startswith(BEING_DROPPED) for one in file_io.list(directory))
+    return not any(status.name.startswith(BEING_DROPPED) for status in file_io.list(directory))
 
 
 def _is_forbidden(error: StorageError) -> bool:
     return error.facts.get("errno") in ("EACCES", "EPERM")
 
 
-def _there(file_io: FileIO, paths: Iterable[str]) -> set[str]:
+def _existing_paths(file_io: FileIO, paths: Iterable[str]) -> set[str]:
     return {path for path, data in file_io.read_many(paths) if data is not None}
 
 
 def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTIONS) -> None:
-    """Give a table's directory another name on the same disk; nothing in it changes.
+    """Rename a table's directory on the same disk; its files do not change.
 
     A source that does not exist is no error. Raises AlreadyExistsError if the target exists, and
     UnsupportedError for object stores, which have no rename, and from one disk or store to another.
@@ -149,39 +149,43 @@ def _place_of(location: str) -> tuple[str, str] | None:
 
 
 def drop_directory(file_io: FileIO, forget: Callable[[], bool], drop_id: str) -> None:
-    """Take a table's name by `forget`, and if that is done (True) delete its files.
+    """Remove a table's name by `forget`, and delete its files if that returns True.
 
-    Meanwhile a sign of this drop lies there, and no table is made beside it (`table/ddl/create`). Others
-    that drop the same table have signs of their own: only one of them gets True, and clears. On a full
-    disk the drop goes on without the sign. `drop_id`: of this drop, and no other.
+    A marker of the drop prevents that a table is created in the directory meanwhile (`table/ddl/create`).
+    Concurrent drops of the table have markers of their own; one of them gets True and deletes the files. On
+    a full disk the drop goes on without a marker. `drop_id`: the unique id of the drop.
     """
     if not file_io.list(""):
         forget()
         return
-    sign = f"{BEING_DROPPED}-{drop_id}"
+    marker = f"{BEING_DROPPED}-{drop_id}"
     with suppress(StorageError):
-        file_io.replace(sign, b"")
+        file_io.replace(marker, b"")
     try:
         if forget():
             _clear_table(file_io)
     finally:
-        file_io.delete(sign)
+        file_io.delete(marker)
 
 
 def _clear_table(file_io: FileIO) -> None:
-    """Delete the files below a dropped table's directory one by one, but for signs of drops.
+    """Delete the files of a dropped table one by one, but for markers of drops.
 
-    Schemas go first, then snapshots, of main and of each branch: a writer whose snapshot lands after that
-    finds neither its base nor its schema, and takes it back; what landed before is listed then. Links are
-    not followed: one that is found is left, and its directory with it.
+    Schemas are deleted first, then snapshots, of main and of each branch: a writer that commits after that
+    finds neither its base nor its schema, and rolls its snapshot back; a snapshot committed earlier is
+    listed. Links are not followed: a link remains, and its directory with it.
     """
-    found = file_io.list(TablePaths().branch_directory)
-    names = [one.name for one in found if one.is_directory and one.name.startswith(BRANCH_PREFIX)]
-    lines = [TablePaths(branch_name=name.removeprefix(BRANCH_PREFIX)) for name in names]
-    lines.append(TablePaths())
+    statuses = file_io.list(TablePaths().branch_directory)
+    names = [
+        status.name
+        for status in statuses
+        if status.is_directory and status.name.startswith(BRANCH_PREFIX)
+    ]
+    branch_paths = [TablePaths(branch_name=name.removeprefix(BRANCH_PREFIX)) for name in names]
+    branch_paths.append(TablePaths())
     first = [
-        *(one.schema_directory for one in lines),
-        *(one.snapshot_directory for one in lines),
+        *(paths.schema_directory for paths in branch_paths),
+        *(paths.snapshot_directory for paths in branch_paths),
     ]
     for directory in (*first, ""):
         _clear(file_io, directory)
@@ -189,7 +193,7 @@ def _clear_table(file_io: FileIO) -> None:
 
 def _clear(file_io: FileIO, directory: str) -> None:
     if not file_io.facts.has_directories:
-        paths = (one.path for one in file_io.list_files(directory))
+        paths = (entry.path for entry in file_io.list_files(directory))
         file_io.delete_many([path for path in paths if not path.startswith(BEING_DROPPED)])
         return
     for status in file_io.list(directory):

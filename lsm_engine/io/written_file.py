@@ -1,4 +1,4 @@
-"""A data file that row groups go into, and its manifest entry once it is finished."""
+"""Data files being written, and their manifest entries once they are finished."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ CHANGELOG_PREFIX = "changelog-"
 
 @record
 class NewFiles:
-    """What the files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
+    """The facts that all files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
 
     `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: from the table's options.
     `write_columns`: what the files of an append table hold, if not exactly the table's columns.
@@ -58,7 +58,7 @@ class NewFiles:
 
 @record
 class FileLayout:
-    """What files of one schema, level and choice of columns have in common.
+    """The layout of files of one schema, level and choice of columns.
 
     `columns` are those of the file and `sources` the columns of the rows that they come from; `required`
     are the positions of those without nulls. `stored` is the schema with the columns that the files hold.
@@ -78,7 +78,7 @@ class FileLayout:
 def file_layout(
     same: SameSchema, level: int, write_columns: tuple[str, ...] | None, group_bytes: int
 ) -> FileLayout:
-    """Return the layout of new files, which a write into many buckets asks for as often.
+    """Return the layout of new files. It is cached: a write into many buckets asks for it once per bucket.
 
     `write_columns` as in NewFiles; `group_bytes`: memory of a row group.
     """
@@ -92,11 +92,11 @@ def file_layout(
         stored=stored,
         columns=columns,
         sources=tuple(columns.names) if is_thin else (*keys, *columns.names[len(keys) :]),
-        required=tuple(at for at, field in enumerate(columns) if not field.nullable),
+        required=tuple(i for i, field in enumerate(columns) if not field.nullable),
         key_names=keys if is_thin else tuple(columns.names[: len(keys)]),
         encoding=data_encoding(columns, schema.options, level=level, group_bytes=group_bytes),
         has_footer=has_footer,
-        # What `locate` asks for.
+        # `locate` reads them.
         keeps_record_keys=has_footer
         and schema.options[core_options.INDEX_TYPE].policy.reads_blooms,
     )
@@ -120,22 +120,22 @@ def metas_of(written: Sequence[WrittenFile]) -> list[DataFileMeta]:
 
     Files of one layout (their schema, and the columns and format that they hold) are taken together.
     """
-    made: dict[int, DataFileMeta] = {}
+    metas: dict[int, DataFileMeta] = {}
     alike: dict[Any, list[int]] = {}
-    for at, file in enumerate(written):
+    for i, file in enumerate(written):
         key = (id(file.schema), type(file.stats), file.meta.write_columns)
-        alike.setdefault(key, []).append(at)
+        alike.setdefault(key, []).append(i)
     for numbers in alike.values():
-        files = [written[at] for at in numbers]
+        files = [written[i] for i in numbers]
         stats = type(files[0].stats).of_each([file.stats for file in files])
         keys = _stored_ends(files)
-        for at, file, (of_keys, of_values), (first, last) in zip(
+        for i, file, (of_keys, of_values), (first, last) in zip(
             numbers, files, stats, keys, strict=True
         ):
-            made[at] = replace(
+            metas[i] = replace(
                 file.meta, min_key=first, max_key=last, key_stats=of_keys, value_stats=of_values
             )
-    return [made[at] for at in range(len(written))]
+    return [metas[i] for i in range(len(written))]
 
 
 def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
@@ -151,7 +151,7 @@ def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
 
 @record
 class RowGroup:
-    """What a file's encoding made of rows, their record keys if those are kept, and what the file has to know.
+    """An encoded row group, with the facts that its file collects, and record keys if the table stores them.
 
     `rows`: those whose values statistics look at. `ends`: the keys of the first and of the last row.
     `sequences`: the least and the greatest sequence number, None where rows carry none.
@@ -166,7 +166,7 @@ class RowGroup:
     record_keys: pa.Array | None
 
     @staticmethod
-    def of(
+    def from_rows(
         rows: pa.Table, key_names: Sequence[str], stored: Any, record_keys: pa.Array | None
     ) -> "RowGroup":
         """Return the row group of rows, of which there is at least one."""
@@ -175,12 +175,12 @@ class RowGroup:
         return RowGroup(
             rows=rows,
             row_count=rows.num_rows,
-            # Put together anew: slices would keep the rows in memory until the file is finished.
+            # Copied: a slice would hold all rows in memory until the file is finished.
             ends=pa.concat_tables([keys.slice(0, 1), keys.slice(len(rows) - 1)]).combine_chunks(),
             sequences=(min(int(n.min()) for n in numbers), max(int(n.max()) for n in numbers))
             if numbers
             else None,
-            # Of the four kinds the two that take a row away are the odd numbers.
+            # -U and -D, the kinds that remove a row, are the odd numbers.
             delete_count=sum(int(np.count_nonzero(n & 1)) for n in _chunks(rows, VALUE_KIND)),
             stored=stored,
             record_keys=record_keys,
@@ -194,7 +194,7 @@ def _chunks(rows: pa.Table, name: str) -> list[Any]:
 
 
 class OpenFile:
-    """The file that rows go to now, and what is known about it so far."""
+    """The file that a writer appends to, and its facts so far."""
 
     def __init__(
         self,

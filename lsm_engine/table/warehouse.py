@@ -73,7 +73,7 @@ def open_catalog(
     database that holds something else.
     """
     database, directory = _places(url, warehouse)
-    options = StorageOptions.of(storage)
+    options = StorageOptions.coerce(storage)
     if (
         directory is not None and scheme_of(directory) is not None
     ):  # what is wrong with it is known before a file is made

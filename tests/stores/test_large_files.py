@@ -38,7 +38,7 @@ def table(tmp_path):
     (split,) = made.scan().splits()
     (file,) = split.files
     assert file.file_size > WHOLE_BYTES
-    kept_footers._kept.clear()
+    kept_footers._cached.clear()
     return made
 
 
@@ -72,7 +72,7 @@ def test_rows_are_those_of_the_file(table):
 
 def test_a_deep_check_reads_footers_anew(table):
     assert table.to_arrow().num_rows == ROWS
-    assert len(kept_footers._kept) == 1
+    assert len(kept_footers._cached) == 1
     (split,) = table.scan().splits()
     file_io = table.session.file_io
     (path,) = [one.path for one in file_io.list_files("") if split.files[0].file_name in one.path]
@@ -85,11 +85,11 @@ def test_a_deep_check_reads_footers_anew(table):
 
 def test_footers_are_bounded_and_of_far_stores_alone(table, monkeypatch):
     assert table.to_arrow().num_rows == ROWS
-    ((key, footer),) = kept_footers._kept.items()
+    ((key, footer),) = kept_footers._cached.items()
     assert key[0] == table.session.file_io
-    assert kept_footers._kept.currsize == 8 * footer.serialized_size
+    assert kept_footers._cached.currsize == 8 * footer.serialized_size
     small = kept_footers.LRUCache(1, getsizeof=kept_footers._size_of)
-    monkeypatch.setattr(kept_footers, "_kept", small)
+    monkeypatch.setattr(kept_footers, "_cached", small)
     assert table.to_arrow().num_rows == ROWS  # it is too large to be kept
     assert not small
     near = MemoryFileIO()

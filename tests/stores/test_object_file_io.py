@@ -145,7 +145,7 @@ def test_pickled_storage_reads_its_secrets_where_it_comes_out(
     storage = stored(s3)
     storage.write_new("a", b"1")
     assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"  # in this process they are known
-    monkeypatch.setattr("lsm_engine.io.storage_options._given", {})
+    monkeypatch.setattr("lsm_engine.io.storage_options._secrets_by_key", {})
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     far = pickle.loads(pickle.dumps(storage))
     with pytest.raises(InvalidOptionError, match="LSM_STORAGE_S3_ACCESS_KEY"):

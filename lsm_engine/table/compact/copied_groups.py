@@ -79,7 +79,7 @@ class GroupCopier:
         return GroupCopier(context, partition, bucket, reader, writer) if can else None
 
     def write(self, section: Section, *, drop_deletes: bool) -> None:
-        """Write a section behind those so far; raises as `StoredGroups.of` does."""
+        """Write a section behind those so far; raises as `StoredGroups.read` does."""
         for stretch in stretches(
             self._context, self._partition, self._bucket, section, self._writer.is_large
         ):
@@ -97,7 +97,7 @@ class GroupCopier:
         if file.file_name not in self._stored:
             context, layout = self._context, self._writer.layout
             path = context.data_file(self._partition, self._bucket, file.file_name)
-            self._stored[file.file_name] = StoredGroups.of(context.file_io, path, file, layout)
+            self._stored[file.file_name] = StoredGroups.read(context.file_io, path, file, layout)
         return self._stored[file.file_name]
 
 

@@ -35,7 +35,7 @@ def open_session(
     ids: IdSource | None = None,
 ) -> TableSession:
     """Open a table's stores; arguments and errors as of `open_table`."""
-    file_io, schema = open_directory_of_table(path, StorageOptions.of(storage))
+    file_io, schema = open_directory_of_table(path, StorageOptions.coerce(storage))
     components = Components(
         file_io=file_io,
         executor=executor or LocalExecutor(),

@@ -36,14 +36,14 @@ def files(disk):
 
 
 def left_by_a_dead_holder(disk, clock, first=1):
-    with suppress(Crash), locks_of(disk, clock, first).held("tag/tag-t"):
+    with suppress(Crash), locks_of(disk, clock, first).hold_lock("tag/tag-t"):
         disk.delete_many = crash  # nothing runs in a dead process
         raise Crash
     del disk.delete_many
 
 
 def test_a_lock_is_a_hidden_file_while_it_is_held(disk, clock):
-    with locks_of(disk, clock).held("tag/tag-t") as hold:
+    with locks_of(disk, clock).hold_lock("tag/tag-t") as hold:
         assert files(disk) == [".tag-t.lock"]
         hold.require_time()
     assert files(disk) == []
@@ -53,7 +53,7 @@ def test_who_finds_a_holder_waits_and_is_told_who(disk, clock):
     left_by_a_dead_holder(disk, clock)
     with (
         pytest.raises(StorageError, match=r"process \d+ on .* nothing was changed"),
-        locks_of(disk, clock, 100).held("tag/tag-t"),
+        locks_of(disk, clock, 100).hold_lock("tag/tag-t"),
     ):
         pass
     assert files(disk) == [".tag-t.lock"]
@@ -62,10 +62,10 @@ def test_who_finds_a_holder_waits_and_is_told_who(disk, clock):
 def test_the_lock_of_a_dead_holder_is_succeeded(disk, clock):
     left_by_a_dead_holder(disk, clock)
     clock.advance(ABANDONED_MILLIS)
-    with locks_of(disk, clock, 100).held("tag/tag-t") as hold:
+    with locks_of(disk, clock, 100).hold_lock("tag/tag-t") as hold:
         hold.require_time()
         assert len(files(disk)) == 2
-        with pytest.raises(StorageError), locks_of(disk, clock, 200).held("tag/tag-t"):
+        with pytest.raises(StorageError), locks_of(disk, clock, 200).hold_lock("tag/tag-t"):
             pass
     # The second waiter's patience took less than the holder's time.
     assert files(disk) == []
@@ -76,19 +76,19 @@ def test_a_successor_that_died_is_succeeded(disk, clock):
     clock.advance(ABANDONED_MILLIS)
     left_by_a_dead_holder(disk, clock, 100)
     clock.advance(ABANDONED_MILLIS)
-    with locks_of(disk, clock, 200).held("tag/tag-t"):
+    with locks_of(disk, clock, 200).hold_lock("tag/tag-t"):
         assert len(files(disk)) == 3
     assert files(disk) == []
 
 
 def test_a_holder_whose_time_is_over_changes_and_deletes_nothing(disk, clock):
-    slow = locks_of(disk, clock).held("tag/tag-t")
+    slow = locks_of(disk, clock).hold_lock("tag/tag-t")
     hold = slow.__enter__()
     clock.advance(HELD_MILLIS + 1)
     with pytest.raises(StorageError, match="try again"):
         hold.require_time()
     clock.advance(ABANDONED_MILLIS)
-    with locks_of(disk, clock, 100).held("tag/tag-t"):
+    with locks_of(disk, clock, 100).hold_lock("tag/tag-t"):
         there = files(disk)
         slow.__exit__(None, None, None)
         assert files(disk) == there
@@ -102,13 +102,13 @@ def test_a_late_successor_of_a_lock_that_was_let_go_gives_up(disk, clock):
 
     def create(path, data):
         if path != "tag/.tag-t.lock" and not others:
-            with locks_of(disk, clock, 100).held("tag/tag-t"):
+            with locks_of(disk, clock, 100).hold_lock("tag/tag-t"):
                 pass
-            others.append(locks_of(disk, clock, 200).held("tag/tag-t"))
+            others.append(locks_of(disk, clock, 200).hold_lock("tag/tag-t"))
             others[0].__enter__()
         return disk.publish(path, data)
 
-    with pytest.raises(StorageError), locks_of(disk, clock, 300, create).held("tag/tag-t"):
+    with pytest.raises(StorageError), locks_of(disk, clock, 300, create).hold_lock("tag/tag-t"):
         pass
     others[0].__exit__(None, None, None)
 
@@ -118,12 +118,12 @@ def test_a_lost_reply_of_the_lock_is_looked_up(disk, clock):
         disk.publish(path, data)
         raise CommitUnknownError("the reply was lost", path=path)
 
-    with locks_of(disk, clock, create=create).held("tag/tag-t") as hold:
+    with locks_of(disk, clock, create=create).hold_lock("tag/tag-t") as hold:
         hold.require_time()
     assert files(disk) == []
 
 
 def test_a_lock_that_holds_something_else_is_an_error(disk, clock):
     disk.write_new("tag/.tag-t.lock", b"[]")
-    with pytest.raises(StorageError, match="delete it"), locks_of(disk, clock).held("tag/tag-t"):
+    with pytest.raises(StorageError, match="delete it"), locks_of(disk, clock).hold_lock("tag/tag-t"):
         pass

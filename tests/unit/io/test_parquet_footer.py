@@ -44,7 +44,7 @@ def some_rows(schema: pa.Schema, first: int, count: int) -> pa.Table:
 def written(
     schema: pa.Schema, groups: list[pa.Table], members: dict[bytes, bytes], **options: str
 ) -> tuple:
-    settings = ParquetSettings.of(given_options(options))
+    settings = ParquetSettings.from_options(given_options(options))
     encoding, sink = ParquetEncoding(schema, settings), io.BytesIO()
     output = encoding.open(sink)
     for stored in reversed([encoding.encode(rows) for rows in reversed(groups)]):
