@@ -1,4 +1,4 @@
-"""The statements that every recorded commit runs, built once per dialect: only their values differ."""
+"""The statements of each recorded commit, built once per dialect: only their values differ."""
 
 from functools import cache
 from importlib import import_module
@@ -19,7 +19,7 @@ FROM_ADDITIONS = tuple(
     for column in FILES.columns
     if not column.primary_key and column.name not in ("deleted_by", "removed")
 )
-"""What the addition of a file knows of it; the rest comes from its deletion and removal."""
+"""The columns that the addition of a file fills; its deletion and removal fill the others."""
 
 TABLE_ID = select(TABLES.c.table_id).where(
     *(
@@ -27,7 +27,7 @@ TABLE_ID = select(TABLES.c.table_id).where(
         for name in ("catalog_key", "database_name", "table_name", "branch")
     )
 )
-"""The number of a table, by what names it."""
+"""The number of a table, by its name."""
 
 RECORDED_DELTAS = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list).where(
     SNAPSHOTS.c.table_id == bindparam("table_id"),
@@ -51,32 +51,34 @@ def live_deltas(connection: Connection, table_id: int, since: int = 0) -> dict[i
 def _insert_into(dialect: str, model: Table) -> Insert:
     """Return an INSERT that knows ON CONFLICT, in a dialect."""
     if dialect == "postgresql":
-        made: Insert = import_module("sqlalchemy.dialects.postgresql").insert(model)
-        return made
+        statement: Insert = import_module("sqlalchemy.dialects.postgresql").insert(model)
+        return statement
     return sqlite.insert(model)
 
 
 @cache
 def added(dialect: str, model: Table) -> Insert:
-    """Return an INSERT that leaves rows alone that are there."""
+    """Return an INSERT that retains existing rows."""
     return _insert_into(dialect, model).on_conflict_do_nothing()
 
 
 @cache
 def replacing(dialect: str, model: Table, columns: tuple[str, ...]) -> Insert:
-    """Return an INSERT that replaces `columns` of rows that are there."""
+    """Return an INSERT that replaces `columns` of existing rows."""
     new = _insert_into(dialect, model)
     keys = [column.name for column in model.primary_key]
-    told = {name: new.excluded[name] for name in columns}
-    return new.on_conflict_do_update(index_elements=keys, set_=told)
+    values = {name: new.excluded[name] for name in columns}
+    return new.on_conflict_do_update(index_elements=keys, set_=values)
 
 
 @cache
 def run_added(dialect: str) -> Insert:
-    """Return an INSERT of a run. If what it told of itself differs, the same word stays in whatever order."""
+    """Return an INSERT of a run. Of differing facts the least is retained, whatever the order."""
     new = _insert_into(dialect, RUNS)
     chosen = {}
     for name in ("engine", "kind", "dagster_run_id", "user_name", "started_millis"):
-        known, told = RUNS.c[name], new.excluded[name]
-        chosen[name] = case((known.is_(None), told), (told < known, told), else_=known)
+        recorded, reported = RUNS.c[name], new.excluded[name]
+        chosen[name] = case(
+            (recorded.is_(None), reported), (reported < recorded, reported), else_=recorded
+        )
     return new.on_conflict_do_update(index_elements=["run_id", "asset_key"], set_=chosen)

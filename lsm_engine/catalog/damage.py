@@ -1,4 +1,4 @@
-"""A damaged catalog file is moved aside, so that one made anew from the warehouse can take its place."""
+"""Moves a damaged catalog file aside, so that a rebuilt one can take its place."""
 
 import os
 from pathlib import Path
@@ -39,9 +39,9 @@ def set_damaged_file_aside(url: str) -> str | None:
 
 
 def _check_pages(connection: Connection) -> None:
-    found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-    if found != "ok":
-        raise CorruptFileError("the catalog's pages do not agree with each other", cause=found)
+    result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+    if result != "ok":
+        raise CorruptFileError("the catalog's pages do not agree with each other", cause=result)
     for table in METADATA.sorted_tables:
         connection.execute(select(table).limit(1)).all()
 

@@ -1,9 +1,9 @@
 """A connection to the catalog's database: SQLite by default, PostgreSQL by URL.
 
-SQLite runs in WAL mode: readers never wait, writers wait for each other. Waits for locks are bounded, of
-PostgreSQL as well, and so are waits for a server that does not answer. Every write takes the write
-lock at its start, so that it cannot find out halfway that it came too late; what is still refused is
-tried again, whole, until well after `busy_timeout_millis`. `write` and `read` therefore take a
+SQLite runs in WAL mode: readers never wait, writers wait for each other. Waits for locks are bounded, in
+PostgreSQL too, and so are waits for a server that does not answer. Every write takes the write
+lock at its start, so that it cannot fail halfway because of another writer; a refused transaction is
+retried as a whole until well after `busy_timeout_millis`. `write` and `read` therefore take a
 function that may run more than once.
 """
 
@@ -105,7 +105,7 @@ class Database:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it goes with this process."""
+        """Whether the database ends with this process."""
         return self.dialect == "sqlite" and self.path is None
 
     @property
@@ -128,31 +128,31 @@ class Database:
     def switch_to_wal(self) -> None:
         """Turn the write-ahead log on; it is part of the file from then on.
 
-        Where SQLite cannot have one (no shared memory), it goes on without.
+        SQLite goes on without one if it cannot have one (no shared memory).
         """
 
         def attempt() -> None:
-            with self._engine.connect() as plain:
-                connection = plain.execution_options(**{_BEGIN: ""})
+            with self._engine.connect() as pooled:
+                connection = pooled.execution_options(**{_BEGIN: ""})
                 if connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
                     connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
         self.patiently(attempt)
 
     def write_anew(self, tables: Iterable[str]) -> None:
-        """Write the database's files anew, without what was deleted or replaced in them.
+        """Rewrite the database's files without deleted and replaced bytes.
 
         SQLite: the whole file, and its write-ahead log is emptied. PostgreSQL: the tables named, once no
-        older transaction can see what was deleted. Raises StorageError where somebody keeps it.
+        older transaction can see what was deleted. Raises StorageError while another connection prevents that.
         """
 
         def attempt() -> None:
-            with self._engine.connect() as plain:
+            with self._engine.connect() as pooled:
                 if self.dialect == "postgresql":
-                    connection = plain.execution_options(isolation_level="AUTOCOMMIT")
+                    connection = pooled.execution_options(isolation_level="AUTOCOMMIT")
                     rewrite_tables(connection, tables, self.shown_url)
                     return
-                connection = plain.execution_options(**{_BEGIN: ""})
+                connection = pooled.execution_options(**{_BEGIN: ""})
                 connection.exec_driver_sql("VACUUM")
                 busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").first()
             if busy is not None and busy[0]:
@@ -168,31 +168,31 @@ class Database:
     def _run(self, work: Callable[[Connection], T], begin: str) -> T:
         def attempt() -> T:
             self._follow_file()
-            with self._engine.connect() as plain:
+            with self._engine.connect() as pooled:
                 options: dict[str, Any] = {_BEGIN: begin}
                 if self.dialect == "postgresql" and begin == _READ:
                     options["isolation_level"] = "REPEATABLE READ"  # else each statement sees anew
-                connection = plain.execution_options(**options)
+                connection = pooled.execution_options(**options)
                 with connection.begin():
                     return work(connection)
 
         return self.patiently(attempt)
 
     def _follow_file(self) -> None:
-        """Leave connections to a file that was replaced; SQLite would go on writing to the old one."""
+        """Drop connections to a file that was replaced: SQLite would write to the old one."""
         if self.path is None:
             return
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError as error:
             raise StorageError(
                 "the catalog's file is gone, or cannot be reached; 'lsm catalog rebuild' makes it anew "
                 "from the warehouse",
                 catalog=self.shown_url,
             ) from error
-        if self._file not in (None, (found.st_dev, found.st_ino)):
+        if self._file not in (None, (status.st_dev, status.st_ino)):
             self._engine.dispose()
-        self._file = (found.st_dev, found.st_ino)
+        self._file = (status.st_dev, status.st_ino)
 
     def patiently(self, attempt: Callable[[], T]) -> T:
         """Run `attempt` until the database is not busy; its failures become LsmErrors."""
@@ -215,12 +215,12 @@ class Database:
                     raise
             except UnicodeEncodeError as error:
                 raise unwritable_text(error) from error
-            # Those who wait for one lock do not all come back at once.
+            # Jitter: waiters for one lock do not all retry at the same time.
             _CLOCK.sleep_millis(round(longest * _IDS.fraction()))
             longest = min(2 * longest, _RETRY_MAX_MILLIS)
 
     def _is_being_made(self) -> bool:
-        """Whether an empty file is new: SQLite makes it before its first page, and it gets that soon."""
+        """Whether an empty file is new: SQLite creates it shortly before its first page."""
         for _ in range(_LOOKS_AT_EMPTY):
             _CLOCK.sleep_millis(_LOOK_MILLIS)
             if not self._is_emptied():

@@ -1,4 +1,4 @@
-"""Which files a compaction made of which, from its manifest entries alone."""
+"""Edges from the source files to the target files of a compaction, from its manifest entries alone."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -35,7 +35,7 @@ class FileEdge:
 
 @record
 class BucketCompaction:
-    """What one compaction took and gave in one bucket. Upgraded files are in neither tuple."""
+    """The files that a compaction read and wrote in one bucket. Upgraded files are in neither tuple."""
 
     partition: bytes
     bucket: int
@@ -51,27 +51,27 @@ class BucketCompaction:
 
 
 def bucket_compactions(entries: Iterable[ManifestEntry]) -> tuple[BucketCompaction, ...]:
-    """Sort the delta of a COMPACT snapshot by bucket, in order of (partition, bucket)."""
+    """Return the compactions of a COMPACT snapshot's delta, in order of (partition, bucket)."""
     deleted: dict[BucketIdentity, list[DataFileMeta]] = defaultdict(list)
     added: dict[BucketIdentity, list[DataFileMeta]] = defaultdict(list)
     for entry in entries:
         side = added if entry.kind is EntryKind.ADD else deleted
         side[(entry.partition, entry.bucket)].append(entry.file)
     return tuple(
-        _bucket_compaction(where, deleted.get(where, []), added.get(where, []))
-        for where in sorted(deleted.keys() | added.keys())
+        _bucket_compaction(bucket, deleted.get(bucket, []), added.get(bucket, []))
+        for bucket in sorted(deleted.keys() | added.keys())
     )
 
 
 def _bucket_compaction(
-    where: BucketIdentity, deleted: Sequence[DataFileMeta], added: Sequence[DataFileMeta]
+    identity: BucketIdentity, deleted: Sequence[DataFileMeta], added: Sequence[DataFileMeta]
 ) -> BucketCompaction:
     after_by_name = {file.file_name: file for file in added}
     before_by_name = {file.file_name: file for file in deleted}
     both = after_by_name.keys() & before_by_name.keys()
     return BucketCompaction(
-        partition=where[0],
-        bucket=where[1],
+        partition=identity[0],
+        bucket=identity[1],
         read=tuple(file for file in deleted if file.file_name not in both),
         written=tuple(file for file in added if file.file_name not in both),
         upgraded=tuple((before_by_name[name], after_by_name[name]) for name in sorted(both)),
@@ -81,11 +81,10 @@ def _bucket_compaction(
 def file_edges(
     compactions: Iterable[BucketCompaction], key_order: KeyOrder | None = None
 ) -> tuple[FileEdge, ...]:
-    """Return which file went into which.
+    """Return the edges from source files to target files.
 
-    A rewritten file goes into each output whose key range meets its own; without `key_order`, into
-    every output of its bucket. Nothing beyond the manifest entries is needed, so a rebuild finds
-    the same edges.
+    A rewritten file has an edge to each output whose key range overlaps its own; without `key_order`, to
+    every output of its bucket. The manifest entries suffice, so a rebuild returns the same edges.
     """
     edges: list[FileEdge] = []
     for bucket in compactions:

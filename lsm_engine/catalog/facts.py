@@ -1,7 +1,7 @@
-"""What the lineage records of a table: one commit, one tag, the files that were there before.
+"""Facts of the lineage: commits, tags, and the files of expired commits.
 
-Everything in a fact can be read again from the table's files, wall clocks included, so that
-recording it anew gives the same rows. Facts need no SQL.
+A fact can be read again from the table's files, wall clocks included, so recording it again gives
+the same rows. Facts need no SQL.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +51,7 @@ class TagFacts:
 
 @record
 class TagDeletion:
-    """A tag is gone."""
+    """A tag was deleted."""
 
     table: TableName
     tag_name: str
@@ -59,7 +59,7 @@ class TagDeletion:
 
 @record
 class ExpiryFacts:
-    """Snapshots that expired and, by name, the data files that went with them."""
+    """Snapshots that expired and, by name, the data files that were deleted with them."""
 
     table: TableName
     snapshot_ids: tuple[int, ...]
@@ -68,7 +68,7 @@ class ExpiryFacts:
 
 @record
 class RollbackFacts:
-    """Every snapshot after `to_snapshot_id` is gone. `at_millis`: when; None: right now."""
+    """Every snapshot after `to_snapshot_id` was rolled back. `at_millis`: when; None: now."""
 
     table: TableName
     to_snapshot_id: int
@@ -81,7 +81,7 @@ class CommitFacts:
 
     `entries` are those of the delta list, in order; `changelog_entries` those of the changelog
     list. `partitions` gives the path text ("dt=2013-01-01") of every partition in them. `expired`:
-    the snapshot's file is gone, and the facts come from a tag or changelog.
+    the snapshot's file is deleted, and the facts come from a tag or changelog.
     """
 
     table: TableName
@@ -100,7 +100,7 @@ class CommitFacts:
 
 @record
 class InheritedFiles:
-    """Files live in the base of the oldest snapshot that is still known; who added them is not.
+    """Files in the base of the oldest known snapshot. The snapshots that added them are unknown.
 
     Needed once per table, when its first snapshots have expired before they were recorded. May be
     recorded in pieces of any size. `entries` are folded: ADD entries only.
@@ -167,7 +167,7 @@ def partition_texts(
 
 @record
 class RemovalFacts:
-    """What one act of maintenance took from a table, and why. `removal_id`: the same for a replay."""
+    """A removal of maintenance and its reason. `removal_id`: the same for a replay."""
 
     table: TableName
     removal_id: str

@@ -1,8 +1,7 @@
-"""Recording lineage: after a commit, after maintenance, or all of it anew from a table's files.
+"""Recording of lineage, after a commit or maintenance, and its rebuild from a table's files.
 
-Every method may be called again with the same facts, late, out of order, and by several processes at
-once; the rows come out the same. The files are the truth: whoever cannot record goes on, and a
-rebuild adds what is missing. Failures are a LineageError, never anything else.
+Every method is idempotent: late, out of order and concurrent calls with the same facts give the same
+rows. The files are the truth: a caller that cannot record goes on, and a rebuild adds the missing rows. Failures are a LineageError, never anything else.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,14 +21,14 @@ from lsm_engine.catalog.models import EXPIRED, LIVE
 from lsm_engine.catalog.names import TableName
 
 FACTS_PER_TRANSACTION = 64
-# What recording may meet: the database, or facts that do not fit into it.
+# Errors of the database, and of facts that do not fit into it.
 _FAILURES = (LsmError, SQLAlchemyError, OSError, ValueError, TypeError, KeyError, OverflowError)
 
 
 @checks_all_arguments
 class Lineage(LineageTables):
-    """What was made from what, by which run. Questions are answered by `LineageQueries`,
-    `LineageOrigins` and `LineageTables`."""
+    """The lineage of a catalog: inputs, runs and files of commits. `LineageQueries`, `LineageOrigins` and
+    `LineageTables` have the queries."""
 
     def __init__(
         self,

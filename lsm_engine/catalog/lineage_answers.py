@@ -1,4 +1,4 @@
-"""What answers look like: which columns they have, in which order, and the larger answers."""
+"""Results of lineage queries: their columns, in order, and records of several tables."""
 
 import pyarrow as pa
 from sqlalchemy import ColumnElement, and_, or_
@@ -45,7 +45,7 @@ EDGE_COLUMNS = (
 
 @record
 class FileLife:
-    """One data file from its making to its end.
+    """The life of one data file.
 
     `stages`: one row per level it lay on, oldest first, `added_by` and `deleted_by` snapshots.
     `made_from`, `became`: edges of the compactions that wrote it and that read it. `pinned_by`:
@@ -60,7 +60,7 @@ class FileLife:
 
 @record
 class CompactionLineage:
-    """What a compaction did: `buckets` with counts, `edges` from file to file."""
+    """The lineage of a compaction: `buckets` with counts, `edges` from file to file."""
 
     buckets: pa.Table
     edges: pa.Table

@@ -1,8 +1,8 @@
-"""Lineage that waits, in files: journals of many facts, one line each.
+"""Journals of lineage facts that wait for the catalog, one fact per line.
 
-A journal is "<millis>-<count>-<id>.open" while a process appends to it, and ".jsonl" once anybody has
-closed it to read it (io/journal_file.py). A line is `<crc32> <millis> <kind> <fact as JSON>`; what a
-power cut left of a last line was never acknowledged. Earlier versions left one fact to a file,
+A journal is "<millis>-<count>-<id>.open" while a process appends to it, and ".jsonl" once a process has
+closed it to read it (io/journal_file.py). A line is `<crc32> <millis> <kind> <fact as JSON>`. A torn last
+line was never acknowledged. Earlier versions wrote one fact per file,
 "<millis>-<count>-<id>.<kind>.json".
 """
 
@@ -50,7 +50,7 @@ _count = itertools.count()
 
 @record
 class WaitingFact:
-    """Where one fact waits: bytes of a file of the outbox. Ordered by when it came in."""
+    """The place of a waiting fact: bytes of a file of the outbox. Ordered by time."""
 
     millis: int
     place: FileIO
@@ -62,20 +62,20 @@ class WaitingFact:
 
     def read(self) -> Fact:
         """Return the fact; CorruptFileError: it is damaged, or of a later version."""
-        of = _KINDS.get(self.kind)
-        if of is None:
+        kind = _KINDS.get(self.kind)
+        if kind is None:
             raise CorruptFileError(
                 "a later version keeps this kind of lineage, or it is damaged", file=self.name
             )
-        fact: Fact = decode_message(self.text(), of)
+        fact: Fact = decode_message(self.text(), kind)
         return fact
 
     def text(self) -> bytes:
-        """Return the fact as it lies in the file."""
+        """Return the stored text of the fact."""
         return self.place.read(self.name, self.offset, self.length)
 
     def set_aside(self) -> None:
-        """Copy a fact that never can be recorded into a file that nobody reads."""
+        """Copy a fact that can never be recorded into a file that is not read."""
         name = f"{self.name}.{self.offset}.{self.kind}{_REFUSED}"
         self.place.publish(name, self.text())
 
@@ -93,7 +93,7 @@ class Journal:
         """Facts by the name of their file, once closed, and their line's offset: some of the newest."""
 
     def append(self, fact: Fact, millis: int) -> None:
-        """Keep a fact; raises the LsmError of the last place where no place takes it."""
+        """Store a fact; raises the LsmError of the last place if no place takes it."""
         kind = _KIND_OF[type(fact)]
         text = b"%015d %b %b" % (millis, kind.encode(), encode_message(fact))
         line = b"%08x %b\n" % (checksum_of(text), text)
@@ -106,12 +106,12 @@ class Journal:
             self._size += len(line)
 
     def close(self) -> None:
-        """Begin another file with the next fact."""
+        """Close the file; the next fact starts another one."""
         with self._lock:
             self._let_go()
 
     def close_in_child(self) -> None:
-        """Let go of a file of the parent; its locks may be held for ever here."""
+        """Close a file of the parent process; its locks may be held for ever here."""
         self._let_go()
 
     def _appended(self, line: bytes) -> bool:
@@ -142,7 +142,7 @@ class Journal:
 
 
 class Waiting:
-    """What waits in the outbox. Looks into each closed file once; they do not change."""
+    """The waiting facts of an outbox. Each closed file is read once: it does not change."""
 
     def __init__(self, places: Sequence[FileIO], remembered: dict[str, dict[int, Fact]]) -> None:
         self._places = tuple(places)
@@ -150,16 +150,22 @@ class Waiting:
         self._known: dict[tuple[FileIO, str], list[WaitingFact]] = {}
 
     def facts(self) -> list[WaitingFact]:
-        """Close all journals; return what waits now, oldest first."""
-        known, self._known = self._known, {}
+        """Close all journals; return the waiting facts, oldest first."""
+        earlier, self._known = self._known, {}
         for place in self._places:
             for name in _names(place):
                 key = (place, name)
                 try:
-                    self._known[key] = known[key] if key in known else _found(place, name)
+                    self._known[key] = (
+                        earlier[key] if key in earlier else _facts_of_file(place, name)
+                    )
                 except NotFoundError:
-                    continue  # another process was faster
-        for name in [one for one in self._remembered if one not in {n for _, n in self._known}]:
+                    continue  # another process has recorded and deleted it
+        for name in [
+            file_name
+            for file_name in self._remembered
+            if file_name not in {n for _, n in self._known}
+        ]:
             self._remembered.pop(name, None)
         facts = itertools.chain.from_iterable(self._known.values())
         return sorted(facts, key=lambda fact: (fact.millis, fact.name, fact.offset))
@@ -169,9 +175,9 @@ class Waiting:
         own = self._remembered.get(waiting.name, {}).get(waiting.line)
         return waiting.read() if own is None else own
 
-    def delete_all_but(self, left: Sequence[WaitingFact]) -> None:
-        """Delete the files that have been looked into, but those of facts that are left."""
-        needed = {(fact.place, fact.name) for fact in left}
+    def delete_all_but(self, remaining: Sequence[WaitingFact]) -> None:
+        """Delete the files that were read, but for those of the `remaining` facts."""
+        needed = {(fact.place, fact.name) for fact in remaining}
         for place, name in [key for key in self._known if key not in needed]:
             del self._known[(place, name)]
             self._remembered.pop(name, None)
@@ -190,7 +196,7 @@ def _names(place: FileIO) -> list[str]:
         return []
 
 
-def _found(place: FileIO, name: str) -> list[WaitingFact]:
+def _facts_of_file(place: FileIO, name: str) -> list[WaitingFact]:
     data = place.read(name)
     if name.endswith(CLOSED):
         return list(_lines(place, name, data))
@@ -205,8 +211,8 @@ def _found(place: FileIO, name: str) -> list[WaitingFact]:
 
 
 def _lines(place: FileIO, name: str, data: bytes) -> Iterator[WaitingFact]:
-    at, millis = 0, 0
-    for line in data.split(b"\n")[:-1]:  # what follows the last newline was never acknowledged
+    offset, millis = 0, 0
+    for line in data.split(b"\n")[:-1]:  # bytes after the last newline were never acknowledged
         checksum, _, text = line.partition(b" ")
         before, kind = 0, _DAMAGED
         if checksum == b"%08x" % checksum_of(text):
@@ -216,9 +222,9 @@ def _lines(place: FileIO, name: str, data: bytes) -> Iterator[WaitingFact]:
             millis=millis,
             place=place,
             name=name,
-            line=at,
-            offset=at + before,
+            line=offset,
+            offset=offset + before,
             length=len(line) - before,
             kind=kind,
         )
-        at += len(line) + 1
+        offset += len(line) + 1

@@ -1,4 +1,4 @@
-"""Where did this come from, and what hangs on it: files back to their commits, columns, expiry."""
+"""Origins and dependents in the lineage: commits of files and rows, input columns, impact of expiry."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -38,7 +38,7 @@ _RANGES_LOOKED_AT = 16
 
 @record
 class Origin:
-    """What a file, tag or row was made of.
+    """The origin of a file, tag or row.
 
     `commits`: the commits whose rows are in it, each with its run, oldest first. `inputs`: what
     those commits read, through all tables of the catalog, nearest first (`lineage_walk.WALK_SCHEMA`).
@@ -52,7 +52,7 @@ class Origin:
 
 @record
 class ExpiryImpact:
-    """What would break if a snapshot expired.
+    """The consequences of a snapshot's expiry.
 
     `readers`: commits that read this state, or changes that include it, and could not be repeated
     from it. `tags`: names that keep its state readable. `files`: data files that only it holds and
@@ -81,20 +81,20 @@ class ExpiryImpact:
 
 
 class LineageOrigins(LineageQueries):
-    """Questions that follow files and columns."""
+    """Queries of the lineage that follow files and columns."""
 
     def origin_of_file(self, table: TableName, file_name: str) -> Origin:
-        """Return what a data file was made of: through compactions back to the commits that wrote.
+        """Return the origin of a data file: the commits that wrote its rows, through all compactions.
 
         Raises NotFoundError for a file that was never recorded.
         """
         number = self._number(table)
-        made = select(literal(file_name).label("file_name")).cte("made", recursive=True)
-        made = made.union(
+        ancestors = select(literal(file_name).label("file_name")).cte("made", recursive=True)
+        ancestors = ancestors.union(
             select(FILE_EDGES.c.source_name).where(
                 FILE_EDGES.c.table_id == number,
                 FILE_EDGES.c.kind == REWRITE,
-                FILE_EDGES.c.target_name == made.c.file_name,
+                FILE_EDGES.c.target_name == ancestors.c.file_name,
             )
         )
         rewritten = (
@@ -112,7 +112,7 @@ class LineageOrigins(LineageQueries):
                 func.min(FILES.c.level).label("level"), FILES.c.row_count, FILES.c.file_size,
                 func.min(FILES.c.added_by).label("added_by"), (~rewritten).label("written"),
             )
-            .join(made, made.c.file_name == FILES.c.file_name)
+            .join(ancestors, ancestors.c.file_name == FILES.c.file_name)
             .where(FILES.c.table_id == number, FILES.c.content == DATA)
             .group_by(
                 FILES.c.file_name, FILES.c.partition_path, FILES.c.bucket, FILES.c.row_count,
@@ -131,22 +131,22 @@ class LineageOrigins(LineageQueries):
         return self._origin(table, commits, files)
 
     def origin_of_tag(self, table: TableName, tag_name: str) -> Origin:
-        """Return what the snapshot of a tag was made of, deleted tags and expired snapshots too."""
+        """Return the origin of a tag's snapshot, for deleted tags and expired snapshots too."""
         number = self._number(table)
-        known = self._ask(
+        tags = self._ask(
             select(TAGS.c.snapshot_id).where(TAGS.c.table_id == number, TAGS.c.tag_name == tag_name)
         )
-        if not known.num_rows:
+        if not tags.num_rows:
             raise NotFoundError(
                 "no such tag in the lineage; look at the table's tags, or rebuild it",
                 kind=ErrorKind.NO_SUCH_TAG,
                 table=table.text,
                 tag=tag_name,
             )
-        return self.origin_of_snapshot(table, known.column(0)[0].as_py())
+        return self.origin_of_snapshot(table, tags.column(0)[0].as_py())
 
     def origin_of_snapshot(self, table: TableName, snapshot_id: int) -> Origin:
-        """Return every commit whose rows may be in a snapshot, and what those read."""
+        """Return every commit whose rows may be in a snapshot, and their inputs."""
         self._require_snapshot(table, snapshot_id)
         upto = SNAPSHOTS.c.snapshot_id <= snapshot_id
         return Origin(
@@ -156,13 +156,13 @@ class LineageOrigins(LineageQueries):
         )
 
     def origin_of_commits(self, table: TableName, snapshot_ids: Iterable[int]) -> Origin:
-        """Return some commits with their runs, and what they read."""
+        """Return commits with their runs and inputs."""
         return self._origin(table, set(snapshot_ids), _no_files())
 
     def writers_of(
         self, table: TableName, partition_path: str, bucket: int, sequence_numbers: Sequence[int]
     ) -> list[int | None]:
-        """Return the commit that brought each row, by its sequence number; None: unknown, or two.
+        """Return the commit that wrote each row, by its sequence number; None if unknown or ambiguous.
 
         `partition_path`: as the partition's directory is called, "" without partitions. Unlike the table's own snapshots, the lineage still knows commits that have expired.
         """
@@ -174,8 +174,8 @@ class LineageOrigins(LineageQueries):
     def _writer_of(
         self, table_id: int, partition_path: str, bucket: int, sequence_number: int
     ) -> int | None:
-        # Ranges of one bucket hardly overlap: those that begin last before the number will do.
-        near = (
+        # Ranges of one bucket hardly overlap, so the last ones that begin before the number suffice.
+        candidates = (
             select(FILES.c.added_by, FILES.c.max_sequence_number)
             .where(
                 FILES.c.table_id == table_id,
@@ -190,13 +190,13 @@ class LineageOrigins(LineageQueries):
         )
         writers = {
             row["added_by"]
-            for row in self._ask(near).to_pylist()
+            for row in self._ask(candidates).to_pylist()
             if row["max_sequence_number"] >= sequence_number and row["added_by"] is not None
         }
         return writers.pop() if len(writers) == 1 else None
 
     def impact_of_expiry(self, table: TableName, snapshot_id: int) -> ExpiryImpact:
-        """Return what would break if a snapshot expired; nothing is touched."""
+        """Return the consequences of a snapshot's expiry; nothing changes."""
         self._require_snapshot(table, snapshot_id)
         number = self._number(table)
         state = self._ask(
@@ -220,18 +220,12 @@ class LineageOrigins(LineageQueries):
 
     def _files_of_only(self, number: int, snapshot_id: int) -> pa.Table:
         """Return the files of one snapshot that no other live snapshot and no tag holds."""
-        here = SNAPSHOTS.c.snapshot_id
+        ids = SNAPSHOTS.c.snapshot_id
         live = [SNAPSHOTS.c.table_id == number, SNAPSHOTS.c.state == LIVE]
         around = self._ask(
             select(
-                select(func.max(here))
-                .where(*live, here < snapshot_id)
-                .scalar_subquery()
-                .label("a"),
-                select(func.min(here))
-                .where(*live, here > snapshot_id)
-                .scalar_subquery()
-                .label("z"),
+                select(func.max(ids)).where(*live, ids < snapshot_id).scalar_subquery().label("a"),
+                select(func.min(ids)).where(*live, ids > snapshot_id).scalar_subquery().label("z"),
             )
         ).to_pylist()[0]
         if around["z"] is None:
@@ -244,7 +238,7 @@ class LineageOrigins(LineageQueries):
             .correlate(FILES)
             .exists()
         )
-        # What its live neighbours do not hold: it came after the one and was gone by the other.
+        # Files that no live neighbour holds: added after the previous one, deleted by the next one.
         came = FILES.c.added_by <= snapshot_id
         if around["a"] is None:
             came = or_(FILES.c.added_by.is_(None), came)
@@ -269,22 +263,22 @@ class LineageOrigins(LineageQueries):
         Through all tables of the catalog, as commits declared it, nearest first: `depth`,
         `table_name`, `column_name`, `dataset`, `input_column`, and the first and last such commit.
         """
-        found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+        edges: dict[tuple[str, str, str, str], dict[str, Any]] = {}
         frontier = {(table.text, column)}
         for depth in range(1, _COLUMNS_DEEP + 1):
             following: set[tuple[str, str]] = set()
-            for name, wanted in sorted(frontier):
-                for row in self._column_rows(name, wanted, downstream=downstream):
+            for name, column_name in sorted(frontier):
+                for row in self._column_rows(name, column_name, downstream=downstream):
                     edge = (
                         row["table_name"], row["column_name"], row["dataset"], row["input_column"]
                     )  # fmt: skip
-                    if edge not in found:
-                        found[edge] = {"depth": depth, **row}
+                    if edge not in edges:
+                        edges[edge] = {"depth": depth, **row}
                         following.add(edge[:2] if downstream else edge[2:])
             frontier = following
             if not frontier:
                 break
-        return pa.Table.from_pylist(list(found.values()), schema=_COLUMN_EDGES)
+        return pa.Table.from_pylist(list(edges.values()), schema=_COLUMN_EDGES)
 
     def _column_rows(self, name: str, column: str, *, downstream: bool) -> list[dict[str, Any]]:
         rows = COLUMN_INPUTS.c
@@ -309,8 +303,8 @@ class LineageOrigins(LineageQueries):
             .group_by(shown, rows.column_name, rows.dataset, rows.input_column)
             .order_by(shown, rows.column_name, rows.dataset, rows.input_column)
         )  # fmt: skip
-        found: list[dict[str, Any]] = self._ask(statement).to_pylist()
-        return found
+        edges: list[dict[str, Any]] = self._ask(statement).to_pylist()
+        return edges
 
     def _origin(self, table: TableName, commits: set[int], files: pa.Table) -> Origin:
         ids = sorted(commits)
@@ -320,14 +314,14 @@ class LineageOrigins(LineageQueries):
             files=files,
         )
 
-    def _commits(self, table: TableName, which: ColumnElement[bool]) -> pa.Table:
+    def _commits(self, table: TableName, condition: ColumnElement[bool]) -> pa.Table:
         statement = (
             select(
                 SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.commit_kind, SNAPSHOTS.c.time_millis,
                 SNAPSHOTS.c.state, SNAPSHOTS.c.delta_record_count, *RUN_COLUMNS,
             )
             .outerjoin(RUNS, OF_RUN)
-            .where(SNAPSHOTS.c.table_id == self._number(table), which)
+            .where(SNAPSHOTS.c.table_id == self._number(table), condition)
             .order_by(SNAPSHOTS.c.snapshot_id)
         )  # fmt: skip
         return self._ask(statement)

@@ -1,12 +1,12 @@
-"""Lineage behind the commit: kept in a file at once, recorded by the catalog soon, many facts together.
+"""Write-behind of lineage: a commit stores facts in a file, and the catalog records them in batches.
 
 A commit must not wait for a catalog that is busy or locked, nor fail with one that is full, damaged or
-gone. So each fact is appended to a journal on disk (`lineage_journal`), in the directory
+missing. So each fact is appended to a journal on disk (`lineage_journal`), in the directory
 "<catalog>.lineage-outbox" beside the catalog's file or, where that cannot be written to, in the
-warehouse. A second later a thread records what waits, oldest first, and deletes the files; so does every
-question to the lineage, a rebuild, the closing of the catalog and the end of the process. Whoever finds
-journals records them, those of other processes and of killed ones, too. All recording may be repeated,
-so a file that two processes record, or that outlives its recording, does no harm.
+warehouse. A second later a thread records the waiting facts, oldest first, and deletes the files; so do
+queries of the lineage, a rebuild, the closing of the catalog and the end of the process. Each of them also
+records journals of other processes and of killed ones. Recording is idempotent, so a file that two
+processes record, or that remains after its recording, does no harm.
 """
 
 import atexit
@@ -29,12 +29,12 @@ from lsm_engine.io.file_io import FileIO
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 1.0
-"""How long facts gather before they are recorded together."""
+"""How long facts are batched before they are recorded."""
 _REST_SECONDS_MAX = 60.0
-"""The longest rest after attempts that failed one after the other; the first is LINGER_SECONDS."""
+"""The longest pause after successive failures; the first pause is LINGER_SECONDS."""
 _FACTS_PER_TRANSACTION = 256
 _LARGE = 1_000
-"""From so many files and manifests on, a commit is recorded by itself at once: as text it costs more."""
+"""A commit of so many files and manifests is recorded directly: its text would cost more."""
 _DRAIN_SECONDS = 10.0
 _EXIT_SECONDS = 2.0
 
@@ -42,7 +42,7 @@ _outboxes: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 
 
 class Outbox:
-    """Keeps facts and records them behind the commits. Threads may share one; a forked child begins anew.
+    """Stores facts and records them after the commits. Threads may share one; a forked child starts a new one.
 
     `hurried` waits briefly for the database, `background` longer, as nobody waits for it, `patient`
     longest. `is_near`: the database is a file on this machine, so that a commit may ask it. Without
@@ -83,9 +83,9 @@ class Outbox:
         return self._places
 
     def deliver(self, fact: Fact) -> None:
-        """Keep a fact, to be recorded soon; LineageError: it was neither kept nor recorded."""
+        """Store a fact, to be recorded soon; LineageError: it was neither stored nor recorded."""
         if isinstance(fact, RollbackFacts) and fact.at_millis is None:
-            # What is committed since stays.
+            # Snapshots committed after the rollback must be retained.
             fact = replace(fact, at_millis=SystemClock().now_millis())
         if not self._places:
             self._record_now(fact)
@@ -102,10 +102,10 @@ class Outbox:
             self._schedule()
 
     def drain(self, *, patiently: bool = False) -> None:
-        """Record all that waits, as far as the catalog takes it; what it does not take goes on waiting.
+        """Record the waiting facts. Facts that the catalog does not take remain.
 
-        While a catalog fails that another thread tries to record in, nobody waits for that thread, and
-        not long where nobody knows yet.
+        While the catalog fails, this does not wait for another thread that records; otherwise it waits for
+        a bounded time.
         """
         if not patiently:
             if not self._recording.acquire(timeout=0 if self._failures else _DRAIN_SECONDS):
@@ -117,7 +117,7 @@ class Outbox:
             log.warning("lineage goes on waiting: %s", _reason(error))
 
     def close(self) -> None:
-        """Record what this process has kept, as `drain` does, and let go of its file."""
+        """Record the facts of this process, as `drain` does, and close its file."""
         with self._scheduling:
             timer, self._timer = self._timer, None
         if timer is not None:
@@ -129,7 +129,7 @@ class Outbox:
     # ---- at once --------------------------------------------------------------------------------
 
     def _is_recorded(self, fact: Fact) -> bool:
-        """Record a fact after those that wait; whether the catalog took it."""
+        """Record a fact after the waiting ones, and return whether the catalog took it."""
         try:
             self._record_waiting(self._hurried)
             self._record_now(fact)
@@ -140,7 +140,7 @@ class Outbox:
         return True
 
     def _record_now(self, fact: Fact) -> None:
-        """Record one fact; a catalog that has just failed is not waited for again, but left to rest."""
+        """Record one fact, unless the catalog has failed a moment ago."""
         if SystemClock().now_millis() < self._rests_until_millis:
             raise LineageError(
                 "lineage was not recorded, as the catalog failed a moment ago; the table itself is in "
@@ -156,11 +156,11 @@ class Outbox:
         self._failures = 0
 
     def _has_failed(self) -> float:
-        """Count a failure; return the seconds to leave the catalog alone."""
-        rest = min(_REST_SECONDS_MAX, LINGER_SECONDS * 2.0 ** min(self._failures, 10))
+        """Count a failure; return the seconds to pause."""
+        pause_seconds = min(_REST_SECONDS_MAX, LINGER_SECONDS * 2.0 ** min(self._failures, 10))
         self._failures += 1
-        self._rests_until_millis = SystemClock().now_millis() + int(rest * 1000)
-        return rest
+        self._rests_until_millis = SystemClock().now_millis() + int(pause_seconds * 1000)
+        return pause_seconds
 
     # ---- behind the commit ----------------------------------------------------------------------
 
@@ -173,63 +173,63 @@ class Outbox:
                 self._timer.start()
 
     def _run(self) -> None:
-        """Record what waits. Until it is done no other run is scheduled: they would wait in a row."""
-        rest = LINGER_SECONDS
+        """Record the waiting facts. No other run is scheduled meanwhile: runs would only queue."""
+        pause_seconds = LINGER_SECONDS
         try:
             self._record_waiting(self._background)
         except LineageError as error:
-            rest = self._has_failed()
-            log.warning("lineage goes on waiting, for %.0f s: %s", rest, _reason(error))
-        except Exception:  # a thread of its own: nobody else would see it
+            pause_seconds = self._has_failed()
+            log.warning("lineage goes on waiting, for %.0f s: %s", pause_seconds, _reason(error))
+        except Exception:  # in a thread of its own the error would be lost
             log.exception("recording lineage failed")
         with self._scheduling:
             self._timer = None
             goes_on = self._has_more
         if goes_on:
-            self._schedule(rest)
+            self._schedule(pause_seconds)
 
     def _record_waiting(self, lineage: Lineage) -> None:
-        """Record what waits, oldest first; LineageError: the catalog did not take it."""
+        """Record the waiting facts, oldest first; LineageError: the catalog did not take them."""
         with self._recording:
-            self._has_more = False  # what is kept from now on is scheduled anew
+            self._has_more = False  # later facts are scheduled anew
             self._journal.close()
             done: set[WaitingFact] = set()
-            left = self._waiting.facts()
+            remaining = self._waiting.facts()
             try:
-                while left:
-                    left = self._record_some(lineage, done)
+                while remaining:
+                    remaining = self._record_some(lineage, done)
             except LineageError:
                 self._has_more = True
                 raise
             self._failures = 0
 
     def _record_some(self, lineage: Lineage, done: set[WaitingFact]) -> list[WaitingFact]:
-        """Record the oldest facts that wait; return the others.
+        """Record the oldest waiting facts; return the others.
 
-        They are listed under the write lock: what another process has recorded meanwhile is gone.
+        Facts are listed under the write lock, so facts that another process has recorded are no longer listed.
         """
-        some: list[WaitingFact] = []
-        left: list[WaitingFact] = []
+        batch: list[WaitingFact] = []
+        remaining: list[WaitingFact] = []
 
         def load() -> list[Fact]:
-            waiting = [one for one in self._waiting.facts() if one not in done]
-            some[:] = waiting[:_FACTS_PER_TRANSACTION]
-            left[:] = waiting[_FACTS_PER_TRANSACTION:]
-            return [fact for one in some if (fact := self._read(one)) is not None]
+            waiting = [entry for entry in self._waiting.facts() if entry not in done]
+            batch[:] = waiting[:_FACTS_PER_TRANSACTION]
+            remaining[:] = waiting[_FACTS_PER_TRANSACTION:]
+            return [fact for entry in batch if (fact := self._read(entry)) is not None]
 
         try:
             lineage.record_loaded(load)
         except LineageError as error:
             if not _is_about_the_fact(error):
                 raise
-            self._record_one_by_one(lineage, some)
-        done.update(some)
-        self._waiting.delete_all_but(left)
-        return left
+            self._record_one_by_one(lineage, batch)
+        done.update(batch)
+        self._waiting.delete_all_but(remaining)
+        return remaining
 
-    def _record_one_by_one(self, lineage: Lineage, some: Sequence[WaitingFact]) -> None:
-        for one in some:
-            fact = self._read(one)
+    def _record_one_by_one(self, lineage: Lineage, batch: Sequence[WaitingFact]) -> None:
+        for waiting in batch:
+            fact = self._read(waiting)
             if fact is None:
                 continue
             try:
@@ -237,13 +237,13 @@ class Outbox:
             except LineageError as error:
                 if not _is_about_the_fact(error):
                     raise
-                _set_aside(one, error)
+                _set_aside(waiting, error)
 
     def _read(self, waiting: WaitingFact) -> Fact | None:
         try:
             return self._waiting.read(waiting)
         except NotFoundError:
-            return None  # another process was faster
+            return None  # another process has recorded it
         except CorruptFileError as error:
             _set_aside(waiting, error)
             return None
@@ -251,12 +251,12 @@ class Outbox:
     # ---- processes ------------------------------------------------------------------------------
 
     def begin_in_child(self) -> None:
-        """After a fork: what the parent has kept is the parent's."""
+        """Start anew after a fork: the parent records its own facts."""
         self._journal.close_in_child()
         self._begin()
 
     def record_at_exit(self) -> None:
-        """Record what this process has kept, if that is quick; others find the files."""
+        """Record the facts of this process if that is quick; other processes find the files."""
         if self._has_more and not self._failures and self._recording.acquire(timeout=_EXIT_SECONDS):
             self._recording.release()
             self.drain()
@@ -284,7 +284,7 @@ def _is_large(fact: Fact) -> bool:
 
 
 def _is_about_the_fact(error: LineageError) -> bool:
-    """Whether the database is well and would never take this fact."""
+    """Whether the database works but would never take this fact."""
     cause = error.__cause__
     if not isinstance(cause, StorageError | CorruptFileError | OSError):
         return cause is not None
@@ -300,7 +300,7 @@ def _reason(error: LineageError) -> object:
 
 
 def _set_aside(waiting: WaitingFact, error: LsmError) -> None:
-    """Copy a fact that never can be recorded to where it can be looked at, so that the others go on."""
+    """Copy a fact that can never be recorded to a file of its own, so that the others are recorded."""
     reason = _reason(error) if isinstance(error, LineageError) else error
     log.error("lineage in %s of %s is set aside: %s", waiting.name, waiting.place, reason)
     try:

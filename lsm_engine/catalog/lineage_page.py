@@ -1,4 +1,4 @@
-"""The lineage as one page of HTML that needs nothing else: a graph to search, zoom and follow."""
+"""The lineage as one self-contained page of HTML: a graph to search, zoom and follow."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -84,10 +84,10 @@ def _table(
 
 
 def _grouped(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
+    groups: dict[int, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
-        found.setdefault(row["snapshot_id"], []).append(row)
-    return found
+        groups.setdefault(row["snapshot_id"], []).append(row)
+    return groups
 
 
 def _snapshot(
@@ -114,27 +114,27 @@ def _snapshot(
         "bytes": row["bytes_added"],
         "inputs": [
             {
-                "dataset": each["dataset"],
-                "snapshot": each["input_snapshot_id"],
-                "after": each["after_snapshot_id"],
-                "version": each["input_version"],
-                "role": each["role"],
+                "dataset": record["dataset"],
+                "snapshot": record["input_snapshot_id"],
+                "after": record["after_snapshot_id"],
+                "version": record["input_version"],
+                "role": record["role"],
             }
-            for each in inputs
+            for record in inputs
         ],
         "columns": [
-            [each["column_name"], each["dataset"], each["input_column"]] for each in columns
+            [record["column_name"], record["dataset"], record["input_column"]] for record in columns
         ],
         "manifests": [
             {
-                "kind": each["kind"],
-                "list": each["manifest_list"],
-                "file": each["file_name"],
-                "size": each["file_size"],
-                "added": each["added_file_count"],
-                "deleted": each["deleted_file_count"],
+                "kind": record["kind"],
+                "list": record["manifest_list"],
+                "file": record["file_name"],
+                "size": record["file_size"],
+                "added": record["added_file_count"],
+                "deleted": record["deleted_file_count"],
             }
-            for each in manifests
+            for record in manifests
         ],
     }
 
@@ -145,9 +145,9 @@ def _label(properties: str | None) -> str | None:
 
 
 def _files(rows: pa.Table) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, Any]] = {}
     for row in rows.to_pylist():
-        file = found.setdefault(
+        file = files.setdefault(
             row["file_name"],
             {
                 "name": row["file_name"],
@@ -163,6 +163,6 @@ def _files(rows: pa.Table) -> dict[str, dict[str, Any]]:
         file["stages"].append(
             {"level": row["level"], "added": row["added_by"], "deleted": row["deleted_by"]}
         )
-    for file in found.values():
+    for file in files.values():
         file["stages"].sort(key=lambda stage: (stage["added"] or 0, stage["level"]))
-    return found
+    return files

@@ -99,7 +99,7 @@ class LineageQueries:
         return self._ask(statement.order_by(*newest, SNAPSHOTS.c.table_id).limit(limit))
 
     def snapshots_of_run(self, run_id: str) -> pa.Table:
-        """Return what a run committed, by its own id or by its Dagster run id, oldest first."""
+        """Return the snapshots of a run, by its own id or by its Dagster run id, oldest first."""
         mine = or_(RUNS.c.run_id == run_id, RUNS.c.dagster_run_id == run_id)
         statement = self._history().where(TABLES.c.catalog_key == self._catalog_key, mine)
         return self._ask(statement.order_by(SNAPSHOTS.c.time_millis, SNAPSHOTS.c.snapshot_id))
@@ -107,14 +107,14 @@ class LineageQueries:
     def runs_of_snapshot(
         self, table: TableName, snapshot_id: int, *, history: bool = False
     ) -> pa.Table:
-        """Return the run that made a snapshot; with `history`, all whose rows may be in it.
+        """Return the run of a snapshot; with `history`, the runs of all commits up to it.
 
         A run without a recorded start began with its first snapshot; all end with their last.
         """
-        here = SNAPSHOTS.c.snapshot_id
-        made = here <= snapshot_id if history else here == snapshot_id
+        ids = SNAPSHOTS.c.snapshot_id
+        versions = ids <= snapshot_id if history else ids == snapshot_id
         of_table = SNAPSHOTS.c.table_id == self._number(table)
-        busy = select(SNAPSHOTS.c.run_id).where(OF_RUN, of_table, made).correlate(RUNS)
+        busy = select(SNAPSHOTS.c.run_id).where(OF_RUN, of_table, versions).correlate(RUNS)
         first, last = (
             select(bound(SNAPSHOTS.c.time_millis)).where(OF_RUN).correlate(RUNS).scalar_subquery()
             for bound in (func.min, func.max)
@@ -168,7 +168,7 @@ class LineageQueries:
         history: bool = False,
         depth_max: int = DEPTH_MAX,
     ) -> pa.Table:
-        """Return what a snapshot was made from, through all tables of the catalog, nearest first.
+        """Return the inputs of a snapshot, through all tables of the catalog, nearest first.
 
         Without `history` the inputs of that very commit are followed, and of each commit whose
         state or changes it read. With it, everything that is in the snapshot: the inputs of every
@@ -186,7 +186,7 @@ class LineageQueries:
         history: bool = False,
         depth_max: int = DEPTH_MAX,
     ) -> pa.Table:
-        """Return what was made from a snapshot, nearest first.
+        """Return the commits that were computed from a snapshot, nearest first.
 
         Without `history`: commits that read that very state, or changes that include it. With it:
         all that read any state which holds this commit's rows.
@@ -228,25 +228,25 @@ class LineageQueries:
             conditions.append(FILES.c.partition_path == partition_path)
         if bucket is not None:
             conditions.append(FILES.c.bucket == bucket)
-        # Two questions, each with an index of its own; an OR of them would have none.
-        gone_since = and_(FILES.c.deleted_by > snapshot_id, FILES.c.content == DATA)
+        # Two queries, each with an index of its own; an OR of both would use none.
+        deleted_since = and_(FILES.c.deleted_by > snapshot_id, FILES.c.content == DATA)
         columns = select(*FILE_COLUMNS).where(*conditions).order_by(*FILE_ORDER).limit(limit)
         self._require_snapshot(table, snapshot_id)
-        live, gone = self._ask_all(columns.where(STILL_LIVE), columns.where(gone_since))
-        if not gone.num_rows:
+        live, deleted = self._ask_all(columns.where(STILL_LIVE), columns.where(deleted_since))
+        if not deleted.num_rows:
             return live
         order = [(column.name, "ascending") for column in FILE_ORDER]
-        return pa.concat_tables([live, gone]).sort_by(order)[:limit]
+        return pa.concat_tables([live, deleted]).sort_by(order)[:limit]
 
     def life_of_file(self, table: TableName, file_name: str) -> FileLife:
-        """Return how a data file came to be, where it lay, what it became, and what pins it."""
+        """Return the life of a data file: its levels, its sources, its successors, and tags that retain it."""
         number = self._number(table)
         mine = and_(FILES.c.table_id == number, FILES.c.file_name == file_name)
         stages = self._ask(select(*FILE_COLUMNS).where(mine).order_by(FILES.c.level))
         if not stages.num_rows:
             raise no_such_file(table, file_name)
-        # Sorted here: for the order alone SQLite would walk through all edges of the table.
-        made, became = (
+        # Sorted by Arrow: for the order SQLite would scan all edges of the table.
+        sources, became = (
             self._ask(
                 select(*EDGE_COLUMNS).where(FILE_EDGES.c.table_id == number, side == file_name)
             ).sort_by([(name, "ascending") for name in ("snapshot_id", *order)])
@@ -263,13 +263,13 @@ class LineageQueries:
         )
         return FileLife(
             stages=stages,
-            made_from=made,
+            made_from=sources,
             became=became,
             pinned_by=self._ask(pinned),
         )
 
     def compaction(self, table: TableName, snapshot_id: int) -> CompactionLineage:
-        """Return what the compaction of a COMPACT snapshot read and wrote."""
+        """Return the inputs and outputs of a COMPACT snapshot's compaction."""
         number, rows = self._number(table), COMPACTIONS.c
         buckets = (
             select(
@@ -311,14 +311,14 @@ class LineageQueries:
     # ---- how ------------------------------------------------------------------------------------
 
     def removals(self, table: TableName, *, limit: int | None = None) -> pa.Table:
-        """What maintenance took from a table, and why, newest first.
+        """Return the removals of maintenance from a table and their reasons, newest first.
 
         Columns: `removal_id`, `kind`, `reason`, `at_millis`, `snapshot_ids` ("3,4"), `tags` (a name
         to a line), `file_count`, `freed_bytes`. A rebuild of the catalog does not bring it back.
         """
         columns = [column for column in REMOVALS.c if column.name != "table_id"]
-        found = select(*columns).where(REMOVALS.c.table_id == self._number(table))
-        newest = found.order_by(REMOVALS.c.at_millis.desc(), REMOVALS.c.removal_id)
+        removals = select(*columns).where(REMOVALS.c.table_id == self._number(table))
+        newest = removals.order_by(REMOVALS.c.at_millis.desc(), REMOVALS.c.removal_id)
         return self._ask(newest.limit(limit))
 
     def _history(self) -> Select[Any]:
@@ -353,10 +353,10 @@ class LineageQueries:
         return self._ask(statement)
 
     def _require_snapshot(self, table: TableName, snapshot_id: int) -> None:
-        known = select(SNAPSHOTS.c.snapshot_id).where(
+        snapshots = select(SNAPSHOTS.c.snapshot_id).where(
             SNAPSHOTS.c.table_id == self._number(table), SNAPSHOTS.c.snapshot_id == snapshot_id
         )
-        if not self._ask(known).num_rows:
+        if not self._ask(snapshots).num_rows:
             raise NotFoundError(
                 "no such snapshot in the lineage; look at the table's snapshots, or rebuild it",
                 kind=ErrorKind.NO_SUCH_SNAPSHOT,
@@ -366,7 +366,7 @@ class LineageQueries:
 
     def _number(self, table: TableName) -> int:
         """Return the number of a table; that of no table if nothing was recorded for it."""
-        found = select(TABLES.c.table_id).where(
+        statement = select(TABLES.c.table_id).where(
             TABLES.c.catalog_key == self._catalog_key,
             TABLES.c.database_name == table.database,
             TABLES.c.table_name == table.table,
@@ -374,7 +374,7 @@ class LineageQueries:
         )
 
         def work(connection: Connection) -> int:
-            number = connection.scalar(found)
+            number = connection.scalar(statement)
             return _NO_TABLE if number is None else int(number)
 
         return self._read(work)

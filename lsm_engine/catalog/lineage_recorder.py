@@ -75,7 +75,7 @@ class Recorder:
         self._catalog_key = catalog_key
 
     def table_id(self, connection: Connection, table: TableName) -> int:
-        """Return the number of a table, given now if it has none."""
+        """Return the number of a table; a new table gets one."""
         identity = {
             "catalog_key": self._catalog_key,
             "database_name": table.database,
@@ -89,19 +89,19 @@ class Recorder:
         return int(number)
 
     def facts(self, connection: Connection, facts: Iterable[Fact | InheritedFiles]) -> None:
-        """Write what facts of any tables say, in their order; commits in a row together."""
+        """Write facts of any tables, in their order; successive commits are written together."""
         of_tables: dict[TableName, list[Fact | InheritedFiles]] = {}
         for fact in facts:
             of_tables.setdefault(fact.table, []).append(fact)
         for table, of_table in of_tables.items():
             table_id = self.table_id(connection, table)
-            for commits, other in _runs(of_table):
+            for commits, other_fact in _runs(of_table):
                 if commits:
                     self._commits(connection, table_id, commits)
-                if other is not None:
-                    self._other(connection, table_id, other)
+                if other_fact is not None:
+                    self._record_other(connection, table_id, other_fact)
 
-    def _other(self, connection: Connection, table_id: int, fact: _Other) -> None:
+    def _record_other(self, connection: Connection, table_id: int, fact: _Other) -> None:
         match fact:
             case InheritedFiles():
                 self._inherited(connection, table_id, fact)
@@ -138,25 +138,32 @@ class Recorder:
         self._add(connection, MANIFESTS, manifests)
         self._add(connection, INPUTS, inputs)
         self._add(connection, COLUMN_INPUTS, columns)
-        self._add(connection, COMPACTIONS, _each(compaction_rows, table_id, commits))
+        self._add(connection, COMPACTIONS, _rows_of_commits(compaction_rows, table_id, commits))
         edges = (edge_rows(table_id, facts.snapshot, facts.edges) for facts in commits)
         self._add(connection, FILE_EDGES, chain.from_iterable(edges))
         # A deletion may be recorded before the addition: either makes the row, the addition fills it.
-        self._put(connection, FILES, _each(added_file_rows, table_id, commits), FROM_ADDITIONS)
-        self._put(connection, FILES, _each(deleted_file_rows, table_id, commits), ("deleted_by",))
+        self._upsert(
+            connection, FILES, _rows_of_commits(added_file_rows, table_id, commits), FROM_ADDITIONS
+        )
+        self._upsert(
+            connection,
+            FILES,
+            _rows_of_commits(deleted_file_rows, table_id, commits),
+            ("deleted_by",),
+        )
         for facts in commits:
             for tag in facts.tags:
                 self.tag(connection, table_id, tag)
 
     def _inherited(self, connection: Connection, table_id: int, files: InheritedFiles) -> None:
-        """Write files that nobody known has added."""
+        """Write files whose adding snapshot is unknown."""
         rows = (file_row(table_id, entry, files.partitions, DATA) for entry in files.entries)
         self._add(connection, FILES, rows)
 
     def tag(self, connection: Connection, table_id: int, tag: Tag) -> None:
         """Write a tag, in place of an older one of the same name."""
         replaced = ("snapshot_id", "created", "retained_millis", "deleted")
-        self._put(connection, TAGS, [tag_row(table_id, tag)], replaced)
+        self._upsert(connection, TAGS, [tag_row(table_id, tag)], replaced)
 
     def _tag_deletion(self, connection: Connection, table_id: int, fact: TagDeletion) -> None:
         rows = and_(TAGS.c.table_id == table_id, TAGS.c.tag_name == fact.tag_name)
@@ -165,16 +172,16 @@ class Recorder:
     def _expiry(self, connection: Connection, table_id: int, fact: ExpiryFacts) -> None:
         """Mark snapshots as expired and files as removed."""
         self._set_state(connection, table_id, sorted(fact.snapshot_ids), EXPIRED)
-        for some in pieces(sorted(fact.removed_files), IDS_PER_STATEMENT):
-            rows = and_(FILES.c.table_id == table_id, FILES.c.file_name.in_(some))
+        for batch in pieces(sorted(fact.removed_files), IDS_PER_STATEMENT):
+            rows = and_(FILES.c.table_id == table_id, FILES.c.file_name.in_(batch))
             connection.execute(update(FILES).where(rows).values(removed=True))
 
     def _rollback(self, connection: Connection, table_id: int, fact: RollbackFacts) -> None:
-        """Forget the snapshots after that one; of a later time than the rollback's they stay."""
-        gone = SNAPSHOTS.c.snapshot_id > fact.to_snapshot_id
+        """Forget the snapshots after that one, but for later ones than the rollback."""
+        condition = SNAPSHOTS.c.snapshot_id > fact.to_snapshot_id
         if fact.at_millis is not None:
-            gone = and_(gone, SNAPSHOTS.c.time_millis <= fact.at_millis)
-        self._forget(connection, table_id, gone)
+            condition = and_(condition, SNAPSHOTS.c.time_millis <= fact.at_millis)
+        self._forget(connection, table_id, condition)
 
     def _removal(self, connection: Connection, table_id: int, fact: RemovalFacts) -> None:
         row = {
@@ -198,23 +205,23 @@ class Recorder:
         tags: Sequence[Tag],
         before: Mapping[int, str],
     ) -> None:
-        """After a rebuild: states of snapshots and tags as the files have them.
+        """Set the states of snapshots and tags from the table's files, after a rebuild.
 
-        Snapshots newer than all in `states` may have been committed meanwhile: left alone, unless they
+        Snapshots newer than all in `states` may have been committed meanwhile and are retained, unless they
         were recorded `before` the files were read. Then they were rolled back, and are forgotten.
         """
         newest = max(states, default=0)
         taken_back = [name for number, name in before.items() if number > newest]
-        for some in pieces(taken_back, IDS_PER_STATEMENT):
-            self._forget(connection, table_id, SNAPSHOTS.c.delta_manifest_list.in_(some))
-        known = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.state).where(
+        for batch in pieces(taken_back, IDS_PER_STATEMENT):
+            self._forget(connection, table_id, SNAPSHOTS.c.delta_manifest_list.in_(batch))
+        recorded = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.state).where(
             SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id <= newest
         )
-        changed: dict[str, list[int]] = {LIVE: [], EXPIRED: []}
-        for snapshot_id, state in connection.execute(known):
+        changes: dict[str, list[int]] = {LIVE: [], EXPIRED: []}
+        for snapshot_id, state in connection.execute(recorded):
             if states.get(snapshot_id, EXPIRED) != state:
-                changed[states.get(snapshot_id, EXPIRED)].append(snapshot_id)
-        for state, ids in changed.items():
+                changes[states.get(snapshot_id, EXPIRED)].append(snapshot_id)
+        for state, ids in changes.items():
             self._set_state(connection, table_id, ids, state)
         connection.execute(update(TAGS).where(TAGS.c.table_id == table_id).values(deleted=True))
         for tag in tags:
@@ -223,8 +230,8 @@ class Recorder:
     def _set_state(
         self, connection: Connection, table_id: int, ids: Sequence[int], state: str
     ) -> None:
-        for some in pieces(ids, IDS_PER_STATEMENT):
-            rows = and_(SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id.in_(some))
+        for batch in pieces(ids, IDS_PER_STATEMENT):
+            rows = and_(SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id.in_(batch))
             connection.execute(update(SNAPSHOTS).where(rows).values(state=state))
 
     def clear(self, connection: Connection, table_id: int) -> None:
@@ -233,32 +240,34 @@ class Recorder:
             connection.execute(delete(model).where(model.c.table_id == table_id))
         self._drop_idle_runs(connection)
 
-    def _forget(self, connection: Connection, table_id: int, gone: ColumnElement[bool]) -> None:
-        """Forget the snapshots that `gone` holds for, and what they did to files."""
-        ids = select(SNAPSHOTS.c.snapshot_id).where(SNAPSHOTS.c.table_id == table_id, gone)
-        for some in pieces(connection.scalars(ids).all(), IDS_PER_STATEMENT):
+    def _forget(
+        self, connection: Connection, table_id: int, condition: ColumnElement[bool]
+    ) -> None:
+        """Forget the snapshots that meet `condition`, and their changes of files."""
+        ids = select(SNAPSHOTS.c.snapshot_id).where(SNAPSHOTS.c.table_id == table_id, condition)
+        for batch in pieces(connection.scalars(ids).all(), IDS_PER_STATEMENT):
             for model in (*OF_A_SNAPSHOT, TAGS, SNAPSHOTS):
-                rows = and_(model.c.table_id == table_id, model.c.snapshot_id.in_(some))
+                rows = and_(model.c.table_id == table_id, model.c.snapshot_id.in_(batch))
                 connection.execute(delete(model).where(rows))
             files = FILES.c.table_id == table_id
-            connection.execute(delete(FILES).where(files, FILES.c.added_by.in_(some)))
+            connection.execute(delete(FILES).where(files, FILES.c.added_by.in_(batch)))
             connection.execute(
-                update(FILES).where(files, FILES.c.deleted_by.in_(some)).values(deleted_by=None)
+                update(FILES).where(files, FILES.c.deleted_by.in_(batch)).values(deleted_by=None)
             )
         self._drop_idle_runs(connection)
 
     def _forget_others(
         self, connection: Connection, table_id: int, commits: Sequence[CommitFacts]
     ) -> None:
-        """Forget snapshots that have the ids of new ones, and not their content: they were rolled back."""
+        """Forget snapshots whose id a new snapshot with another content has: they were rolled back."""
         recorded: dict[int, str] = {}
-        for some in pieces([facts.snapshot.id for facts in commits], IDS_PER_STATEMENT):
-            which = {"table_id": table_id, "snapshot_ids": some}
-            found = connection.execute(RECORDED_DELTAS, which)
-            recorded.update((number, name) for number, name in found)
+        for batch in pieces([facts.snapshot.id for facts in commits], IDS_PER_STATEMENT):
+            parameters = {"table_id": table_id, "snapshot_ids": batch}
+            rows = connection.execute(RECORDED_DELTAS, parameters)
+            recorded.update((number, name) for number, name in rows)
         for snapshot in (facts.snapshot for facts in commits):
-            known = recorded.get(snapshot.id)
-            if known is None or known == snapshot.delta_manifest_list:
+            recorded_list = recorded.get(snapshot.id)
+            if recorded_list is None or recorded_list == snapshot.delta_manifest_list:
                 continue
             # Successors of the new one may be recorded already; they are not older than it.
             older = and_(
@@ -274,24 +283,24 @@ class Recorder:
         connection.execute(delete(RUNS).where(~busy.exists()))
 
     def _add(self, connection: Connection, model: Table, rows: Iterable[Row]) -> None:
-        """Insert rows; those that are there are kept."""
+        """Insert rows; existing rows are retained."""
         statement = added(self._database.dialect, model)
-        for some in pieces(rows, ROWS_PER_STATEMENT):
-            connection.execute(statement, some)
+        for batch in pieces(rows, ROWS_PER_STATEMENT):
+            connection.execute(statement, batch)
 
-    def _put(
+    def _upsert(
         self, connection: Connection, model: Table, rows: Iterable[Row], replaced: tuple[str, ...]
     ) -> None:
-        """Insert rows; of those that are there, replace the columns named."""
+        """Insert rows; of existing rows, replace the columns `replaced`."""
         statement = replacing(self._database.dialect, model, replaced)
-        for some in pieces(rows, ROWS_PER_STATEMENT):
-            connection.execute(statement, some)
+        for batch in pieces(rows, ROWS_PER_STATEMENT):
+            connection.execute(statement, batch)
 
 
 def _runs(
     facts: Iterable[Fact | InheritedFiles],
 ) -> Iterator[tuple[list[CommitFacts], _Other | None]]:
-    """Cut facts of a table after all that are no commits, and between commits of falling ids."""
+    """Split facts of a table after each that is no commit, and between commits of falling ids."""
     commits: list[CommitFacts] = []
     for fact in facts:
         if not isinstance(fact, CommitFacts):
@@ -305,14 +314,14 @@ def _runs(
     yield commits, None
 
 
-def _each(
+def _rows_of_commits(
     rows: Callable[[int, CommitFacts], Iterable[Row]], table_id: int, commits: Iterable[CommitFacts]
 ) -> Iterator[Row]:
     return chain.from_iterable(rows(table_id, facts) for facts in commits)
 
 
 def pieces(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Cut into lists of at most `size` items."""
+    """Yield lists of at most `size` items."""
     source = iter(items)
     while piece := list(islice(source, size)):
         yield piece

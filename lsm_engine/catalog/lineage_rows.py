@@ -1,4 +1,4 @@
-"""Facts, turned into rows. Pure: the same facts give the same rows."""
+"""Rows of lineage facts. Pure functions: the same facts give the same rows."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ _AS_THEY_ARE = (
 
 
 def run_row(facts: CommitFacts) -> Row:
-    """The run of a snapshot, as its properties record it."""
+    """Return the row of a snapshot's run, from its properties."""
     run = facts.run
     return {
         "run_id": run.run_id,
@@ -38,7 +38,7 @@ def run_row(facts: CommitFacts) -> Row:
 
 
 def snapshot_row(table_id: int, facts: CommitFacts) -> Row:
-    """The snapshot with all of its members, and what it added and deleted in sum."""
+    """Return the row of a snapshot, with the sums of its added and deleted files."""
     snapshot = facts.snapshot
     added = [entry.file for entry in facts.entries if entry.kind is EntryKind.ADD]
     deleted = [entry.file for entry in facts.entries if entry.kind is EntryKind.DELETE]
@@ -62,7 +62,7 @@ def snapshot_row(table_id: int, facts: CommitFacts) -> Row:
 def manifest_list_rows(
     table_id: int, snapshot: Snapshot, lists: Iterable[ManifestListFacts]
 ) -> tuple[list[Row], list[Row]]:
-    """The lists of a snapshot, and the manifests in them."""
+    """Return the rows of a snapshot's manifest lists, and of their manifests."""
     list_rows: list[Row] = []
     manifest_rows: list[Row] = []
     for listed in lists:
@@ -73,31 +73,33 @@ def manifest_list_rows(
                 "file_name": listed.file_name,
                 "file_size": listed.file_size,
                 "manifest_count": len(listed.manifests),
-                "added_file_count": sum(one.added_file_count for one in listed.manifests),
-                "deleted_file_count": sum(one.deleted_file_count for one in listed.manifests),
+                "added_file_count": sum(manifest.added_file_count for manifest in listed.manifests),
+                "deleted_file_count": sum(
+                    manifest.deleted_file_count for manifest in listed.manifests
+                ),
             }
         )
         manifest_rows += [
             {
                 **of_list,
                 "position": position,
-                "file_name": one.file_name,
-                "file_size": one.file_size,
-                "added_file_count": one.added_file_count,
-                "deleted_file_count": one.deleted_file_count,
-                "schema_id": one.schema_id,
-                "min_bucket": one.min_bucket,
-                "max_bucket": one.max_bucket,
-                "min_level": one.min_level,
-                "max_level": one.max_level,
+                "file_name": manifest.file_name,
+                "file_size": manifest.file_size,
+                "added_file_count": manifest.added_file_count,
+                "deleted_file_count": manifest.deleted_file_count,
+                "schema_id": manifest.schema_id,
+                "min_bucket": manifest.min_bucket,
+                "max_bucket": manifest.max_bucket,
+                "min_level": manifest.min_level,
+                "max_level": manifest.max_level,
             }
-            for position, one in enumerate(listed.manifests)
+            for position, manifest in enumerate(listed.manifests)
         ]
     return list_rows, manifest_rows
 
 
 def added_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
-    """Files that a snapshot added, those of its change feed included."""
+    """Yield rows of the files that a snapshot added, changelog files included."""
     for content, entries in ((DATA, facts.entries), (CHANGELOG, facts.changelog_entries)):
         for entry in entries:
             if entry.kind is EntryKind.ADD:
@@ -106,7 +108,7 @@ def added_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
 
 
 def deleted_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
-    """Files that a snapshot deleted; another snapshot records who added them."""
+    """Yield rows of the files that a snapshot deleted, without the snapshot that added them."""
     for entry in facts.entries:
         if entry.kind is EntryKind.DELETE:
             row = file_row(table_id, entry, facts.partitions, DATA)
@@ -116,7 +118,7 @@ def deleted_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
 def file_row(
     table_id: int, entry: ManifestEntry, partitions: Mapping[bytes, str], content: str
 ) -> Row:
-    """One file, neither added nor deleted by anybody known."""
+    """Return the row of a file whose adding and deleting snapshots are unknown."""
     file = entry.file
     return {
         "table_id": table_id,
@@ -146,35 +148,35 @@ def file_row(
 
 
 def compaction_rows(table_id: int, facts: CommitFacts) -> list[Row]:
-    """What a compaction read and wrote, one row per bucket."""
+    """Return the rows of a compaction, one per bucket."""
     return [
         {
             "table_id": table_id,
             "snapshot_id": facts.snapshot.id,
-            "bucket": one.bucket,
-            "partition": one.partition,
-            "partition_path": facts.partitions[one.partition],
-            "output_level": one.output_level,
-            "files_upgraded": len(one.upgraded),
-            **_sums(one),
+            "bucket": compaction.bucket,
+            "partition": compaction.partition,
+            "partition_path": facts.partitions[compaction.partition],
+            "output_level": compaction.output_level,
+            "files_upgraded": len(compaction.upgraded),
+            **_sums(compaction),
         }
-        for one in facts.compactions
+        for compaction in facts.compactions
     ]
 
 
-def _sums(one: BucketCompaction) -> Row:
+def _sums(compaction: BucketCompaction) -> Row:
     return {
-        "files_read": len(one.read),
-        "files_written": len(one.written),
-        "rows_read": sum(file.row_count for file in one.read),
-        "rows_written": sum(file.row_count for file in one.written),
-        "bytes_read": sum(file.file_size for file in one.read),
-        "bytes_written": sum(file.file_size for file in one.written),
+        "files_read": len(compaction.read),
+        "files_written": len(compaction.written),
+        "rows_read": sum(file.row_count for file in compaction.read),
+        "rows_written": sum(file.row_count for file in compaction.written),
+        "bytes_read": sum(file.file_size for file in compaction.read),
+        "bytes_written": sum(file.file_size for file in compaction.written),
     }
 
 
 def edge_rows(table_id: int, snapshot: Snapshot, edges: Iterable[FileEdge]) -> list[Row]:
-    """Which file went into which."""
+    """Return the rows of edges between files."""
     return [
         {
             "table_id": table_id,
@@ -192,7 +194,7 @@ def edge_rows(table_id: int, snapshot: Snapshot, edges: Iterable[FileEdge]) -> l
 
 
 def input_rows(table_id: int, facts: CommitFacts) -> tuple[list[Row], list[Row]]:
-    """What a snapshot was made from: datasets, and columns where they were recorded."""
+    """Return the rows of a snapshot's inputs: datasets, and columns if they are recorded."""
     of_snapshot = {"table_id": table_id, "snapshot_id": facts.snapshot.id}
     datasets: list[Row] = []
     columns: list[Row] = []
@@ -208,14 +210,14 @@ def input_rows(table_id: int, facts: CommitFacts) -> tuple[list[Row], list[Row]]
             }
         )
         columns += [
-            {**of_input, "column_name": made, "input_column": source}
-            for made, source in dict.fromkeys(item.columns)
+            {**of_input, "column_name": output, "input_column": source}
+            for output, source in dict.fromkeys(item.columns)
         ]
     return datasets, columns
 
 
 def tag_row(table_id: int, tag: Tag) -> Row:
-    """A tag that exists."""
+    """Return the row of a tag."""
     return {
         "table_id": table_id,
         "tag_name": tag.name,

@@ -1,4 +1,4 @@
-"""All that is recorded of a table, newest first, for exports and pictures."""
+"""The whole recorded lineage of a table, newest first, for exports and graphs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,10 +31,10 @@ NO_END = 1 << 62
 
 
 class LineageTables(LineageOrigins):
-    """Whole tables of the lineage. `since`: only what snapshots from this id on did."""
+    """The lineage of whole tables. `since`: only snapshots from this id on."""
 
     def tables(self, *, branches_of: TableName | None = None) -> list[TableName]:
-        """Return the tables, and their branches, that anything was recorded of.
+        """Return the recorded tables and their branches.
 
         `branches_of`: of this table alone, main and all its branches.
         """
@@ -69,19 +69,19 @@ class LineageTables(LineageOrigins):
         from 0 on. One query a table or branch, bounded by the ids from there on.
         """
         recorded = TABLES.c
-        named = select(
+        tables = select(
             recorded.database_name, recorded.table_name, recorded.branch, recorded.table_id
         ).where(recorded.catalog_key == self._catalog_key)
-        wanted = {replace(name, branch=MAIN_BRANCH) for name in since}
+        mains = {replace(name, branch=MAIN_BRANCH) for name in since}
 
         def work(connection: Connection) -> dict[TableName, dict[int, str]]:
-            found = {}
-            for database, table, branch, number in connection.execute(named):
+            result = {}
+            for database, table, branch, number in connection.execute(tables):
                 name = TableName(database=database, table=table, branch=branch)
                 is_branch = branch != MAIN_BRANCH
-                if name in since or (is_branch and replace(name, branch=MAIN_BRANCH) in wanted):
-                    found[name] = live_deltas(connection, number, since.get(name, 0))
-            return found
+                if name in since or (is_branch and replace(name, branch=MAIN_BRANCH) in mains):
+                    result[name] = live_deltas(connection, number, since.get(name, 0))
+            return result
 
         return self._read(work)
 
@@ -100,7 +100,7 @@ class LineageTables(LineageOrigins):
     def column_inputs_of_table(
         self, table: TableName, *, since: int = 0, upto: int = NO_END
     ) -> pa.Table:
-        """Return the columns that each commit of a table records as computed from which others."""
+        """Return the input columns of each column, as commits of a table record them."""
         rows = COLUMN_INPUTS.c
         return self._ask(
             select(rows.snapshot_id, rows.column_name, rows.dataset, rows.input_column)
@@ -165,24 +165,24 @@ class LineageTables(LineageOrigins):
         return self._ask(statement.order_by(oldest_first))
 
     def newest_about(self, table: TableName, text: str) -> int | None:
-        """Return the newest snapshot, however old, whose run, asset, tag or file has a text; None if none has."""
-        number, like = self._number(table), f"%{_plain(text)}%"
+        """Return the newest snapshot whose run, asset, tag or file contains a text; None without one."""
+        number, like = self._number(table), f"%{_escaped(text)}%"
         ids = SNAPSHOTS.c.snapshot_id
         runs = [RUNS.c.run_id, RUNS.c.dagster_run_id, RUNS.c.asset_key]
         of_run = or_(*(column.like(like, escape="\\") for column in runs))
-        named = select(TAGS.c.snapshot_id).where(
+        tagged = select(TAGS.c.snapshot_id).where(
             TAGS.c.table_id == number, TAGS.c.tag_name.like(like, escape="\\")
         )
         files = select(FILES.c.added_by).where(
             FILES.c.table_id == number, FILES.c.file_name.like(like, escape="\\")
         )
-        found = self._ask(
+        rows_of_newest = self._ask(
             select(func.max(ids).label("newest"))
             .select_from(SNAPSHOTS)
             .join(RUNS, OF_RUN, isouter=True)
-            .where(SNAPSHOTS.c.table_id == number, or_(of_run, ids.in_(named), ids.in_(files)))
+            .where(SNAPSHOTS.c.table_id == number, or_(of_run, ids.in_(tagged), ids.in_(files)))
         ).to_pylist()
-        newest: int | None = found[0]["newest"]
+        newest: int | None = rows_of_newest[0]["newest"]
         return newest
 
     def commits_of_table(
@@ -194,9 +194,9 @@ class LineageTables(LineageOrigins):
         hides_level_0: bool = False,
         with_keys: bool = False,
     ) -> pa.Table:
-        """Return the commits between two snapshots, oldest first, and the partitions that each changed.
+        """Return the commits between two snapshots, oldest first, and their changed partitions.
 
-        Expired ones included, as long as they were recorded. One row per commit and partition (as it is
+        Expired commits are included if they were recorded. One row per commit and partition (as it is
         stored, and its path); null where a commit changed no data file, and for compactions, which
         change no rows. `with_keys`: one per least and greatest key of a file, `min_key` and `max_key`.
         `hides_level_0`, of the table: a commit changes what is read by what it does above level 0, a
@@ -206,11 +206,11 @@ class LineageTables(LineageOrigins):
         rows, files = SNAPSHOTS.c, FILES.c
         added, deleted = files.added_by == rows.snapshot_id, files.deleted_by == rows.snapshot_id
         compacts = rows.commit_kind == CommitKind.COMPACT.value
-        seen = and_(not_(compacts), or_(added, deleted))
+        visible = and_(not_(compacts), or_(added, deleted))
         if hides_level_0:
             written = and_(not_(compacts), or_(and_(added, files.level > 0), deleted))
-            seen = or_(written, and_(compacts, deleted, files.level == 0))
-        changed = and_(files.table_id == rows.table_id, files.content == DATA, seen)
+            visible = or_(written, and_(compacts, deleted, files.level == 0))
+        condition = and_(files.table_id == rows.table_id, files.content == DATA, visible)
         keys = (files.min_key, files.max_key) if with_keys else ()
         return self._ask(
             select(
@@ -218,7 +218,7 @@ class LineageTables(LineageOrigins):
                 files.partition, files.partition_path, RUNS.c.dagster_run_id, *keys,
             )
             .select_from(SNAPSHOTS)
-            .join(FILES, changed, isouter=True)
+            .join(FILES, condition, isouter=True)
             .join(RUNS, OF_RUN, isouter=True)
             .where(
                 rows.table_id == self._number(table),
@@ -232,16 +232,16 @@ class LineageTables(LineageOrigins):
     def edges_of_table(
         self, table: TableName, *, since: int = 0, upto: int = NO_END, limit: int = 20_000
     ) -> pa.Table:
-        """Return which files compactions turned into which, the newest first."""
-        here = FILE_EDGES.c.snapshot_id.between(since, upto)
+        """Return the edges from source files to target files of compactions, the newest first."""
+        in_range = FILE_EDGES.c.snapshot_id.between(since, upto)
         return self._ask(
             select(*EDGE_COLUMNS)
-            .where(FILE_EDGES.c.table_id == self._number(table), here)
+            .where(FILE_EDGES.c.table_id == self._number(table), in_range)
             .order_by(FILE_EDGES.c.snapshot_id.desc(), FILE_EDGES.c.target_name)
             .limit(limit)
         )
 
 
-def _plain(text: str) -> str:
-    """Return a text for LIKE that stands for itself."""
+def _escaped(text: str) -> str:
+    """Return a text with the wildcards of LIKE escaped."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,8 +1,8 @@
-"""Following inputs from snapshot to snapshot, up to the sources or down to what was built.
+"""Walks over inputs from snapshot to snapshot, upstream to the sources or downstream to the results.
 
-A snapshot is one commit; the state that it names was made by all commits up to it. A walk follows
-either the commits alone (what did this very commit read), or, with `history`, everything that is in
-a state. Commits are followed as ranges (after, upto], so that a long history is one query.
+A snapshot is one commit; its state is the result of all commits up to it. A walk follows either single
+commits (the inputs of that commit), or, with `history`, all commits of a state. Commits are followed as
+ranges (after, upto], so that a long history is one query.
 """
 
 from collections import defaultdict
@@ -37,19 +37,19 @@ WALK_SCHEMA = pa.schema(
 
 
 class Covered:
-    """Ranges already walked, per dataset: nothing is walked twice, circles end."""
+    """Visited ranges per dataset: no range is visited twice, and cycles end."""
 
     def __init__(self) -> None:
         self._ranges: dict[str, list[Range]] = defaultdict(list)
 
     def add(self, dataset: str, new: Range) -> list[Range]:
-        """Return the parts of `new` not covered before, and cover them."""
+        """Return the parts of `new` that are not covered yet, and cover them."""
         parts = [new] if new[0] < new[1] else []
         for after, upto in self._ranges[dataset]:
             parts = [
                 part
-                for left, right in parts
-                for part in ((left, min(right, after)), (max(left, upto), right))
+                for start, end in parts
+                for part in ((start, min(end, after)), (max(start, upto), end))
                 if part[0] < part[1]
             ]
         self._ranges[dataset] = _joined([*self._ranges[dataset], *parts])
@@ -77,14 +77,14 @@ class Walk:
         self._numbers = {name: number for number, name in self._names.items()}
 
     def upstream(self, start: TableName, snapshot_id: int, depth_max: int) -> pa.Table:
-        """Return what the snapshot was made from, nearest first."""
+        """Return the inputs of the snapshot, nearest first."""
         frontier = {start.text: self._covered.add(start.text, self._contents(snapshot_id, None))}
         return self._collect(frontier, depth_max, self._inputs_of, self._above)
 
     def upstream_of_all(
         self, start: TableName, snapshot_ids: Sequence[int], depth_max: int = DEPTH_MAX
     ) -> pa.Table:
-        """Return what several commits of a table were made from, nearest first."""
+        """Return the inputs of several commits of a table, nearest first."""
         ranges = [part for number in snapshot_ids for part in self._commit(start, number)]
         frontier = {start.text: ranges} if ranges else {}
         return self._collect(frontier, depth_max, self._inputs_of, self._above)
@@ -93,31 +93,31 @@ class Walk:
         return self._covered.add(start.text, (snapshot_id - 1, snapshot_id))
 
     def downstream(self, start: TableName, snapshot_id: int, depth_max: int) -> pa.Table:
-        """Return what was made from the snapshot, nearest first."""
+        """Return the commits that were computed from the snapshot, nearest first."""
         only = (snapshot_id - 1, snapshot_id)
         frontier = {start.text: self._covered.add(start.text, only)}
         return self._collect(frontier, depth_max, self._readers_of, self._below)
 
     def _collect(self, frontier: Any, depth_max: int, ask: Any, follow: Any) -> pa.Table:
-        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        edges: dict[tuple[Any, ...], dict[str, Any]] = {}
         for depth in range(1, depth_max + 1):
             following: dict[str, list[Range]] = defaultdict(list)
             for dataset, ranges in sorted(frontier.items()):
                 for row in ask(dataset, _joined(ranges)):
                     key = (row["table_id"], row["snapshot_id"], row["position"])
                     name = self._names.get(row["table_id"])
-                    if key in found or name is None:
+                    if key in edges or name is None:
                         continue
-                    found[key] = {**row, "depth": depth, "table_name": name}
+                    edges[key] = {**row, "depth": depth, "table_name": name}
                     for next_dataset, part in follow(name, row):
                         following[next_dataset].append(part)
             if not following:
                 break
             frontier = following
-        return pa.Table.from_pylist(list(found.values()), schema=WALK_SCHEMA)
+        return pa.Table.from_pylist(list(edges.values()), schema=WALK_SCHEMA)
 
     def _contents(self, snapshot_id: int, after: int | None) -> Range:
-        """The commits that a read of `snapshot_id` stands for."""
+        """Return the range of commits that a read of `snapshot_id` covers."""
         if after is not None:
             return (after, snapshot_id)
         return (0 if self._history else snapshot_id - 1, snapshot_id)
@@ -126,12 +126,12 @@ class Walk:
         number = self._numbers.get(dataset)
         if number is None:
             return []
-        made = INPUTS.c.snapshot_id
+        output_id = INPUTS.c.snapshot_id
         return [
             row
             for after, upto in ranges
             for row in self._rows(
-                _edges().where(INPUTS.c.table_id == number, made > after, made <= upto)
+                _edges().where(INPUTS.c.table_id == number, output_id > after, output_id <= upto)
             )
         ]
 
@@ -155,8 +155,8 @@ class Walk:
         ]
 
     def _below(self, name: str, row: Mapping[str, Any]) -> list[tuple[str, Range]]:
-        made = (row["snapshot_id"] - 1, row["snapshot_id"])
-        return [(name, part) for part in self._covered.add(name, made)]
+        commit = (row["snapshot_id"] - 1, row["snapshot_id"])
+        return [(name, part) for part in self._covered.add(name, commit)]
 
     def _rows(self, statement: Select[Any]) -> list[Mapping[str, Any]]:
         return [dict(row) for row in self._connection.execute(statement).mappings()]
@@ -174,10 +174,10 @@ def _edges() -> Select[Any]:
 
 
 def _table_names(connection: Connection, catalog_key: str) -> dict[int, str]:
-    found = select(TABLES).where(TABLES.c.catalog_key == catalog_key)
+    statement = select(TABLES).where(TABLES.c.catalog_key == catalog_key)
     return {
         row["table_id"]: TableName(
             database=row["database_name"], table=row["table_name"], branch=row["branch"]
         ).text
-        for row in connection.execute(found).mappings()
+        for row in connection.execute(statement).mappings()
     }

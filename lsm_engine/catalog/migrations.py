@@ -1,7 +1,7 @@
 """The catalog's own schema, version by version, forward only.
 
-A new database gets all tables at once; an older one walks the steps that it lacks. A database that
-is neither empty, nor Paimon's, nor ours is refused before a byte of it changes.
+A new database gets all tables in one step; an older one runs the missing steps. A database that is
+neither empty, nor Paimon's, nor this catalog's is refused before a byte of it changes.
 """
 
 import os
@@ -54,11 +54,11 @@ def _create_everything(connection: Connection) -> None:
 
 
 def _index_files_by_bucket(connection: Connection) -> None:
-    (index,) = (each for each in FILES.indexes if each.name == "lsm_files_bucket")
+    (index,) = (candidate for candidate in FILES.indexes if candidate.name == "lsm_files_bucket")
     index.create(connection, checkfirst=True)
 
 
-def _tell_removals(connection: Connection) -> None:
+def _create_removals(connection: Connection) -> None:
     REMOVALS.create(connection, checkfirst=True)
 
 
@@ -67,7 +67,7 @@ MIGRATIONS = (
         version=1, description="Paimon's tables, lineage and views", apply=_create_everything
     ),
     Migration(version=2, description="files found by their bucket", apply=_index_files_by_bucket),
-    Migration(version=3, description="what maintenance took, and why", apply=_tell_removals),
+    Migration(version=3, description="what maintenance took, and why", apply=_create_removals),
 )
 
 
@@ -120,20 +120,20 @@ def _version(connection: Connection) -> int | None:
     """Return the version of the catalog in the database; None if there is none yet."""
     if not inspect(connection).has_table(VERSIONS.name):
         return None
-    found: int | None = connection.scalar(select(func.max(VERSIONS.c.version)))
-    return found
+    version: int | None = connection.scalar(select(func.max(VERSIONS.c.version)))
+    return version
 
 
 def _names(connection: Connection) -> set[str]:
     return set(inspect(connection).get_table_names())
 
 
-def _refuse_foreign(names: set[str], where: str) -> None:
+def _refuse_foreign(names: set[str], catalog: str) -> None:
     ours = {table.name for table in METADATA.sorted_tables} | set(VIEW_NAMES)
     if names and PAIMON_TABLES.name not in names:
         raise InvalidInputError(
             "this database belongs to something else; give the catalog one of its own",
-            catalog=where,
+            catalog=catalog,
             tables=sorted(names - ours)[:_NAMES_SHOWN_MAX],
         )
 
@@ -142,7 +142,7 @@ def _refuse_foreign(names: set[str], where: str) -> None:
 
 
 def _prepare_file(database: Database, path: Path) -> None:
-    """Create the file, readable by its owner alone, or look into the one that is there."""
+    """Create the file, readable by its owner alone, or check the existing one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -190,9 +190,9 @@ def _header(path: Path) -> bytes:
 
 
 def _names_without_touching(path: Path) -> set[str]:
-    """Return the tables of a SQLite file, nothing beside it created.
+    """Return the tables of a SQLite file without creating other files.
 
-    Without a log beside it the file is complete, and SQLite may open it as immutable.
+    Without a log the file is complete, and SQLite may open it as immutable.
     """
     has_log = any(Path(f"{path}{suffix}").exists() for suffix in ("-wal", "-journal"))
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"
@@ -208,11 +208,11 @@ def _names_without_touching(path: Path) -> set[str]:
 
 
 def _restrict(path: Path) -> None:
-    """Take away what others may do with the file, once: a later deliberate change is kept."""
+    """Remove permissions of other users, once: a later deliberate change is retained."""
     for suffix in ("", "-wal", "-shm"):
-        beside = Path(f"{path}{suffix}")
+        file = Path(f"{path}{suffix}")
         try:
-            if beside.stat().st_mode & 0o077 and beside.stat().st_uid == os.geteuid():
-                beside.chmod(OWNER_ONLY)
-        except FileNotFoundError:
+            if file.stat().st_mode & 0o077 and file.stat().st_uid == os.geteuid():
+                file.chmod(OWNER_ONLY)
+        except FileNotFoundError:  # SQLite has not created this log
             continue

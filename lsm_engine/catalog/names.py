@@ -87,13 +87,13 @@ def check_table_name(name: str) -> None:
     _check(name, "table", NAME_BYTES_MAX)
 
 
-def _check(name: str, what: str, bytes_max: int) -> None:
+def _check(name: str, noun: str, bytes_max: int) -> None:
     wrong = _what_is_wrong(name, bytes_max)
     if wrong:
         raise InvalidInputError(
-            f"a {what} name may not {wrong}; choose another",
+            f"a {noun} name may not {wrong}; choose another",
             kind=ErrorKind.INVALID_NAME,
-            **{what: name},
+            **{noun: name},
         )
 
 
@@ -113,7 +113,7 @@ def _what_is_wrong(name: str, bytes_max: int) -> str | None:
     return f"be longer than {bytes_max} bytes ({size})" if size > bytes_max else None
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return "; did you mean 'x'?" for the nearest of `known`, else `otherwise`."""
-    near = nearest(name, known)
-    return f"; did you mean {near!r}?" if near else otherwise
+def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Return "; did you mean 'x'?" for the nearest of `names`, else `otherwise`."""
+    suggestion = nearest(name, names)
+    return f"; did you mean {suggestion!r}?" if suggestion else otherwise

@@ -1,6 +1,6 @@
-"""The lineage as OpenLineage run events, one per commit, for the tools that read that format.
+"""Export of the lineage as OpenLineage run events, one per commit.
 
-Identifiers follow from what was recorded, so that an event emitted twice names the same run.
+Identifiers follow from the recorded facts: an event emitted twice names the same run.
 """
 
 import hashlib
@@ -42,15 +42,15 @@ def run_events(
         inputs = _by_snapshot(lineage.inputs_of_table(name))
         columns = _by_snapshot(lineage.column_inputs_of_table(name))
         for commit in reversed(lineage.snapshots(name).to_pylist()):
-            made = commit["snapshot_id"]
-            yield _event(name, commit, inputs[made], columns[made], namespace)
+            snapshot_id = commit["snapshot_id"]
+            yield _event(name, commit, inputs[snapshot_id], columns[snapshot_id], namespace)
 
 
 def _by_snapshot(rows: pa.Table) -> dict[int, list[Event]]:
-    found: dict[int, list[Event]] = defaultdict(list)
+    groups: dict[int, list[Event]] = defaultdict(list)
     for row in rows.to_pylist():
-        found[row["snapshot_id"]].append(row)
-    return found
+        groups[row["snapshot_id"]].append(row)
+    return groups
 
 
 def _event(
@@ -60,11 +60,11 @@ def _event(
     columns: list[Event],
     namespace: str,
 ) -> Event:
-    made = commit["snapshot_id"]
+    snapshot_id = commit["snapshot_id"]
     output: Event = {
         "namespace": namespace,
         "name": name.text,
-        "facets": {"version": _facet("version", datasetVersion=str(made))},
+        "facets": {"version": _facet("version", datasetVersion=str(snapshot_id))},
         "outputFacets": {"outputStatistics": _statistics(commit)},
     }
     if columns:
@@ -75,7 +75,7 @@ def _event(
         "producer": PRODUCER,
         "schemaURL": _EVENT,
         "run": {
-            "runId": _uuid(f"{name.text}/{made}/{commit['time_millis']}/{commit['run_id']}"),
+            "runId": _uuid(f"{name.text}/{snapshot_id}/{commit['time_millis']}/{commit['run_id']}"),
             "facets": {"parent": _parent(commit, namespace)},
         },
         "job": {"namespace": namespace, "name": _job(name, commit), "facets": {}},
@@ -108,16 +108,16 @@ def _statistics(commit: Mapping[str, Any]) -> Event:
         "size": commit["bytes_added"],
         "fileCount": commit["files_added"],
     }
-    # A commit may take more rows away than it brings; the format counts what was written.
-    kept = {key: count for key, count in counts.items() if count is not None and count >= 0}
-    return _facet("outputStatistics", **kept)
+    # A commit may delete more rows than it adds; the format has no negative counts.
+    statistics = {key: count for key, count in counts.items() if count is not None and count >= 0}
+    return _facet("outputStatistics", **statistics)
 
 
 def _column_lineage(columns: list[Event], namespace: str) -> Event:
     fields: dict[str, Any] = {}
     for row in columns:
-        made = fields.setdefault(row["column_name"], {"inputFields": []})
-        made["inputFields"].append(
+        field = fields.setdefault(row["column_name"], {"inputFields": []})
+        field["inputFields"].append(
             {"namespace": namespace, "name": row["dataset"], "field": row["input_column"]}
         )
     return _facet("columnLineage", fields=fields)
@@ -139,6 +139,6 @@ def _time(millis: int) -> str:
 
 
 def _uuid(text: str) -> str:
-    """Return a UUID (version 8: made as its maker likes) that a text always gets."""
+    """Return the UUID of a text (version 8: of the producer's own making)."""
     digits = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"

@@ -1,4 +1,4 @@
-"""Rows of Paimon's catalog tables: asking, adding, naming the near miss. One catalog key at a time."""
+"""Rows of Paimon's catalog tables, for one catalog key: queries, inserts, and errors with the nearest name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ def catalog_keys(connection: Connection) -> list[str]:
 
 @record
 class PaimonRows:
-    """What one catalog key sees of the shared tables. Every method works inside a transaction."""
+    """The rows of one catalog key in the shared tables. Every method works inside a transaction."""
 
     catalog_key: str
 
@@ -59,19 +59,19 @@ class PaimonRows:
 
     def table_names(self, connection: Connection, database: str) -> list[str]:
         """Return the names of a database's tables, sorted."""
-        found = select(PAIMON_TABLES.c.table_name)
-        return sorted(connection.scalars(found.where(*self.of_database(PAIMON_TABLES, database))))
+        names = select(PAIMON_TABLES.c.table_name)
+        return sorted(connection.scalars(names.where(*self.of_database(PAIMON_TABLES, database))))
 
     def has_table(self, connection: Connection, name: TableName) -> bool:
         """Whether a table of this name exists."""
-        found = select(PAIMON_TABLES.c.table_name).where(*self.of_table(PAIMON_TABLES, name))
-        return connection.execute(found).first() is not None
+        statement = select(PAIMON_TABLES.c.table_name).where(*self.of_table(PAIMON_TABLES, name))
+        return connection.execute(statement).first() is not None
 
     def require_database(self, connection: Connection, name: str) -> None:
         """Raise NotFoundError, with the nearest name, unless the database exists."""
         if not self.has_database(connection, name):
-            known = self.database_names(connection)
-            hint = did_you_mean(name, known, "; create it first, or list the databases")
+            names = self.database_names(connection)
+            hint = did_you_mean(name, names, "; create it first, or list the databases")
             raise NotFoundError(
                 f"no such database{hint}", kind=ErrorKind.NO_SUCH_DATABASE, database=name
             )
@@ -81,17 +81,17 @@ class PaimonRows:
         if self.has_table(connection, name):
             return
         self.require_database(connection, name.database)
-        known = (
+        names = (
             f"{name.database}.{table}" for table in self.table_names(connection, name.database)
         )
-        hint = did_you_mean(name.text, known, "; create it first, or list the tables")
+        hint = did_you_mean(name.text, names, "; create it first, or list the tables")
         raise NotFoundError(f"no such table{hint}", kind=ErrorKind.NO_SUCH_TABLE, table=name.text)
 
     def database_properties(self, connection: Connection, name: str) -> dict[str, str]:
         """Return the properties of a database, without the mark that it exists."""
-        found = self._properties(connection, PAIMON_DATABASE_PROPERTIES, name)
-        found.pop(EXISTS_PROPERTY, None)
-        return found
+        properties = self._properties(connection, PAIMON_DATABASE_PROPERTIES, name)
+        properties.pop(EXISTS_PROPERTY, None)
+        return properties
 
     def table_properties(self, connection: Connection, name: TableName) -> dict[str, str]:
         """Return the copy of a table's options."""
@@ -99,10 +99,10 @@ class PaimonRows:
         return self._properties(connection, model, name.database, model.c.table_name == name.table)
 
     def _properties(
-        self, connection: Connection, model: Table, database: str, *more: ColumnElement[bool]
+        self, connection: Connection, model: Table, database: str, *conditions: ColumnElement[bool]
     ) -> dict[str, str]:
         columns = select(model.c.property_key, model.c.property_value)
-        rows = connection.execute(columns.where(*self.of_database(model, database), *more))
+        rows = connection.execute(columns.where(*self.of_database(model, database), *conditions))
         return {
             key: value for key, value in sorted(tuple(row) for row in rows) if value is not None
         }
@@ -114,8 +114,8 @@ class PaimonRows:
     ) -> None:
         """Add a database as other clients do: a mark that it exists, its location, the rest."""
         stored = {EXISTS_PROPERTY: "true", LOCATION_PROPERTY: location, **properties}
-        where = {"catalog_key": self.catalog_key, "database_name": name}
-        connection.execute(insert(PAIMON_DATABASE_PROPERTIES), _property_rows(where, stored))
+        location_row = {"catalog_key": self.catalog_key, "database_name": name}
+        connection.execute(insert(PAIMON_DATABASE_PROPERTIES), _property_rows(location_row, stored))
 
     def insert_table(self, connection: Connection, name: TableName) -> None:
         """Add a table's name."""
@@ -132,11 +132,11 @@ class PaimonRows:
     # ---- conditions -----------------------------------------------------------------------------
 
     def of_database(self, model: Table, name: str) -> tuple[ColumnElement[bool], ...]:
-        """Rows of `model` that belong to a database."""
+        """Return the condition for rows of `model` of a database."""
         return (model.c.catalog_key == self.catalog_key, model.c.database_name == name)
 
     def of_table(self, model: Table, name: TableName) -> tuple[ColumnElement[bool], ...]:
-        """Rows of `model` that belong to a table, all of its branches."""
+        """Return the condition for rows of `model` of a table, with all branches."""
         return (*self.of_database(model, name.database), model.c.table_name == name.table)
 
     def _identity(self, name: TableName) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def check_properties(properties: Mapping[str, str]) -> None:
 def copied_options(
     options: Mapping[str, str], primary_key: tuple[str, ...], partitioned_by: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return what is copied from a schema, for people who look with SQL.
+    """Return the options of a schema to copy, for queries in SQL.
 
-    What does not fit is left out: half a value would be a lie, and the schema file has it whole.
+    Values that do not fit are left out: half a value would be wrong, and the schema file has them.
     """
     copied = dict(options)
     if primary_key:
@@ -178,7 +178,10 @@ def copied_options(
     }
 
 
-def _property_rows(where: Mapping[str, Any], properties: Mapping[str, str]) -> list[dict[str, Any]]:
+def _property_rows(
+    subject: Mapping[str, Any], properties: Mapping[str, str]
+) -> list[dict[str, Any]]:
     return [
-        {**where, "property_key": key, "property_value": value} for key, value in properties.items()
+        {**subject, "property_key": key, "property_value": value}
+        for key, value in properties.items()
     ]

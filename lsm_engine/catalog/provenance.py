@@ -1,7 +1,6 @@
-"""Who made a snapshot, and from what: carried in the snapshot's own `properties`.
+"""The run and the inputs of a snapshot, in the snapshot's own `properties`.
 
-The keys below are the whole truth about a commit's origin, so that lineage can be rebuilt from the
-files. Other clients ignore them. All values are text.
+The keys below hold the complete origin of a commit, so that lineage can be rebuilt from the files. Other clients ignore them. All values are text.
 
     lsm.run.id              the run, unique per act: required for the others to count
     lsm.run.engine          what ran it: "local", "spark", ...
@@ -133,17 +132,17 @@ def encode_inputs(inputs: Iterable[Input]) -> str:
 def inputs_of(snapshot: Snapshot) -> tuple[Input, ...]:
     """Return the inputs that `snapshot` declares, as written; what cannot be read is left out.
 
-    Anybody may write these properties, so nonsense in them must not keep the rest from being known.
+    Any client may write these properties, so invalid ones must not hide the valid ones.
     """
     text = (snapshot.properties or {}).get(INPUTS)
     if not text:
         return ()
     try:
         listed = json.loads(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # no JSON: another client wrote it
         return ()
-    found = (_input(item) for item in listed) if isinstance(listed, list) else ()
-    return tuple(dict.fromkeys(item for item in found if item is not None))
+    inputs = (_input(item) for item in listed) if isinstance(listed, list) else ()
+    return tuple(dict.fromkeys(item for item in inputs if item is not None))
 
 
 def _input(item: Any) -> Input | None:

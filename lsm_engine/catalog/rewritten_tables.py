@@ -85,11 +85,11 @@ def mark_tables(connection: Connection, tables: Iterable[str]) -> None:
 
 
 def count_marked(connection: Connection, tables: Iterable[str]) -> int:
-    """Return how many of some tables have not been written anew since rows were deleted from them.
+    """Return the number of tables that were not rewritten since rows were deleted from them.
 
     None of SQLite, whose file is searched as bytes.
     """
     if connection.dialect.name != "postgresql":
         return 0
-    found = connection.scalar(_MARKED, {"tables": list(tables), "mark": _MARK})
-    return int(found or 0)
+    marked = connection.scalar(_MARKED, {"tables": list(tables), "mark": _MARK})
+    return int(marked or 0)

@@ -1,8 +1,8 @@
-"""Names of databases and tables, kept where other Paimon clients find them too.
+"""The catalog of databases and tables, in the tables that other Paimon clients share.
 
 A table's directory follows from its name: `<warehouse>/<database>.db/<table>`; its schema lives in
-that directory. Here are the names, the properties of databases, and a copy of each table's options
-for people who look with SQL. Directories are made, moved and deleted by the caller.
+that directory. The catalog holds the names, the properties of databases, and a copy of each table's options
+for queries in SQL. The caller creates, moves and deletes directories.
 """
 
 import os
@@ -135,20 +135,20 @@ class SqlCatalog:
 
     # ---- forgotten keys -------------------------------------------------------------------------
 
-    def rows_with_keys(self, name: TableName, held: HeldKeys) -> int:
-        """Return how many rows about a table, on all its branches, hold a key or a gone partition."""
+    def rows_with_keys(self, name: TableName, forgotten: HeldKeys) -> int:
+        """Return the number of rows of a table, on all its branches, that hold a key or an emptied partition."""
         of_table = self._rows.of_table(TABLES, name)
         self.outbox.drain()
-        return self.database.read(lambda connection: count_rows(connection, of_table, held))
+        return self.database.read(lambda connection: count_rows(connection, of_table, forgotten))
 
-    def forget_keys(self, name: TableName, held: HeldKeys) -> None:
-        """Take keys out of the rows about a table, and out of the bytes of the database's files.
+    def forget_keys(self, name: TableName, forgotten: HeldKeys) -> None:
+        """Remove keys from the rows of a table, and from the bytes of the database's files.
 
-        Raises StorageError, the rows changed but not the files, where others keep the database busy.
+        Raises StorageError, with the rows changed but not the files, if the database is busy.
         """
         of_table = self._rows.of_table(TABLES, name)
         self.outbox.drain(patiently=True)
-        self.database.write(lambda connection: forget_rows(connection, of_table, held))
+        self.database.write(lambda connection: forget_rows(connection, of_table, forgotten))
         self.database.write_anew(HOLDING)
 
     def files_with_texts(self, texts: Iterable[bytes]) -> tuple[tuple[str, bytes], ...]:
@@ -170,15 +170,15 @@ class SqlCatalog:
     ) -> DatabaseInfo:
         """Create a database; AlreadyExistsError unless `ignore_existing`."""
         check_database_name(name)
-        given = dict(properties or {})
-        check_properties(given)
+        options = dict(properties or {})
+        check_properties(options)
 
         def work(connection: Connection) -> DatabaseInfo:
             if self._rows.has_database(connection, name):
                 if not ignore_existing:
                     raise AlreadyExistsError("this database exists; choose another name", name=name)
             else:
-                self._insert_database(connection, name, given)
+                self._insert_database(connection, name, options)
             return self._database_info(connection, name)
 
         return self.database.write(work)
@@ -282,7 +282,7 @@ class SqlCatalog:
     ) -> None:
         """Copy a table's options anew after its schema changed; StorageError if others keep the lock.
 
-        Nobody waits long for a copy: the schema file decides.
+        The wait is short: the schema file decides.
         """
         copied = copied_options(options, primary_key, partitioned_by)
 
@@ -305,7 +305,7 @@ class SqlCatalog:
                 raise AlreadyExistsError(
                     "this table exists; choose another name", table=target.text
                 )
-            # Rows that outlived a table dropped by another client must not stand in the way.
+            # Rows of a table that another client has dropped must not block the name.
             connection.execute(delete(TABLES).where(*self._rows.of_table(TABLES, target)))
             for model in (PAIMON_TABLES, PAIMON_TABLE_PROPERTIES, TABLES):
                 renamed = update(model).where(*self._rows.of_table(model, source))
@@ -320,14 +320,14 @@ class SqlCatalog:
     def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
         """Forget a table and its lineage; False if it was not there. No file is touched.
 
-        Of several who drop it at once, one gets True.
+        One of several concurrent drops gets True.
         """
 
         def work(connection: Connection) -> bool:
-            taken = connection.execute(
+            deleted = connection.execute(
                 delete(PAIMON_TABLES).where(*self._rows.of_table(PAIMON_TABLES, name))
             )
-            if not taken.rowcount:
+            if not deleted.rowcount:
                 if not ignore_missing:
                     self._rows.require_table(connection, name)
                 return False
@@ -367,26 +367,28 @@ def _only_key(connection: Connection) -> str:
 
 
 def _recorded(database: Database, catalog_key: str) -> str | None:
-    """Return the directory that databases are in by their property `location`; None if they differ."""
+    """Return the warehouse by the `location` properties of databases; None if they differ."""
     rows = PaimonRows(catalog_key=catalog_key)
 
     def work(connection: Connection) -> set[str]:
         names = rows.database_names(connection)
-        held = {name: rows.database_properties(connection, name) for name in names}
-        places = ((name, one.get(LOCATION_PROPERTY, "")) for name, one in held.items())
+        locations = {name: rows.database_properties(connection, name) for name in names}
+        places = (
+            (name, location.get(LOCATION_PROPERTY, "")) for name, location in locations.items()
+        )
         ends = ((f"/{name}{DATABASE_SUFFIX}", place) for name, place in places)
         return {place.removesuffix(end) for end, place in ends if place.endswith(end)}
 
-    found = database.read(work)
-    return _FILE_SCHEME.sub("", found.pop()) if len(found) == 1 else None
+    warehouses = database.read(work)
+    return _FILE_SCHEME.sub("", warehouses.pop()) if len(warehouses) == 1 else None
 
 
 def _outbox_places(database: Database, warehouse: str, catalog_key: str) -> list[FileIO]:
-    """Return where lineage may wait: beside the catalog's file, and in a warehouse on disk."""
+    """Return the directories of the outbox: next to the catalog's file, and in a warehouse on disk."""
     if database.is_in_memory:
         return []
-    near = [] if database.path is None else [database.path]
+    beside_file = [] if database.path is None else [database.path]
     if scheme_of(warehouse) is None:
-        near.append(f"{warehouse}/{os.path.basename(database.url.database or 'catalog')}")
+        beside_file.append(f"{warehouse}/{os.path.basename(database.url.database or 'catalog')}")
     suffix = f".{quote(catalog_key, safe='')}.lineage-outbox"
-    return [open_directory(f"{path}{suffix}") for path in dict.fromkeys(near)]
+    return [open_directory(f"{path}{suffix}") for path in dict.fromkeys(beside_file)]

@@ -224,7 +224,7 @@ def _azure(
 def _gcs(
     location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
 ) -> tuple[Any, str]:
-    found = options.settings(GCS)
+    settings = options.settings(GCS)
     endpoint = settings.get("endpoint", "")
     if endpoint:
         _check_endpoint(endpoint, "gs.endpoint")

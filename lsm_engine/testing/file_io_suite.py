@@ -204,16 +204,16 @@ class FileIOSuite:
                 try:
                     if storage.publish("d/name", content):
                         lives.append(content)
-                    there = storage.read("d/name")
+                    content_read = storage.read("d/name")
                 except NotFoundError:
                     continue
-                if storage.delete_if_unchanged("d/name", expected=there):
-                    deaths.append(there)
+                if storage.delete_if_unchanged("d/name", expected=content_read):
+                    deaths.append(content_read)
 
         _at_once(act, 3)
         assert sorted(set(deaths)) == sorted(deaths)
-        left = [storage.read("d/name")] if storage.exists("d/name") else []
-        assert sorted(deaths + left) == sorted(lives)
+        remaining = [storage.read("d/name")] if storage.exists("d/name") else []
+        assert sorted(deaths + remaining) == sorted(lives)
 
     def test_output_in_pieces(self, storage: FileIO) -> None:
         output = storage.open_output("d/file")
@@ -243,9 +243,9 @@ class FileIOSuite:
         output.close()
         with storage.open_input("f.parquet") as source:
             assert pq.ParquetFile(source).read() == table
-        plain = BytesIO()
-        pq.write_table(table, plain)
-        assert storage.read("f.parquet") == plain.getvalue()
+        expected = BytesIO()
+        pq.write_table(table, expected)
+        assert storage.read("f.parquet") == expected.getvalue()
 
     def test_delete_takes_one_file(self, storage: FileIO) -> None:
         storage.write_new("a/b", b"1")
@@ -258,14 +258,14 @@ class FileIOSuite:
         storage.write_new("t/x", b"123")
         storage.write_new("t/y/z", b"1")
         storage.write_new("tt/x", b"1")
-        found = storage.list("t")
-        assert [(each.path, each.name, each.is_directory) for each in found] == [
+        statuses = storage.list("t")
+        assert [(status.path, status.name, status.is_directory) for status in statuses] == [
             ("t/x", "x", False),
             ("t/y", "y", True),
         ]
-        assert found[0].size == 3
-        assert storage.status("t/x") == found[0]
-        assert [each.path for each in storage.list("")] == ["t", "tt"]
+        assert statuses[0].size == 3
+        assert storage.status("t/x") == statuses[0]
+        assert [status.path for status in storage.list("")] == ["t", "tt"]
 
     def test_exists_is_about_files(self, storage: FileIO) -> None:
         storage.write_new("a/b", b"")
@@ -275,20 +275,20 @@ class FileIOSuite:
     @pytest.mark.parametrize("name", ["a b", "p=%2F#~+", "ünïcödé", "x" * 200, ".hidden", "a=b,c"])
     def test_names_come_back_as_they_were(self, storage: FileIO, name: str) -> None:
         assert storage.publish(f"d/{name}/{name}", b"1")
-        assert [each.path for each in storage.list("d")] == [f"d/{name}"]
-        assert [each.path for each in storage.list_files("")] == [f"d/{name}/{name}"]
+        assert [status.path for status in storage.list("d")] == [f"d/{name}"]
+        assert [status.path for status in storage.list_files("")] == [f"d/{name}/{name}"]
         assert storage.read(f"d/{name}/{name}") == b"1"
         storage.delete_many([f"d/{name}/{name}"])
         assert not storage.exists(f"d/{name}/{name}")
 
     def test_read_many_in_the_order_asked(self, storage: FileIO) -> None:
         storage.write_many({f"m/{number}": b"%03d" % number for number in range(50)})
-        asked = ["m/7", "m/none", *(f"m/{number}" for number in range(49, 0, -1))]
-        found = list(storage.read_many(asked))
-        assert [path for path, _ in found] == asked
-        assert found[0][1] == b"007"
-        assert found[1][1] is None
-        assert [data for _, data in found[2:]] == [b"%03d" % at for at in range(49, 0, -1)]
+        paths = ["m/7", "m/none", *(f"m/{number}" for number in range(49, 0, -1))]
+        contents = list(storage.read_many(paths))
+        assert [path for path, _ in contents] == paths
+        assert contents[0][1] == b"007"
+        assert contents[1][1] is None
+        assert [data for _, data in contents[2:]] == [b"%03d" % i for i in range(49, 0, -1)]
         assert list(storage.read_many(["m/7"], 2)) == [("m/7", b"00")]
         assert list(storage.read_many([])) == []
 
@@ -297,15 +297,17 @@ class FileIOSuite:
         storage.write_new("r", data)
         ranges = [(0, 4), (100, 50), (1_000_000, 10), (7, 0), (512, 256)]
         for size in (None, len(data)):
-            found = storage.read_ranges("r", ranges, size=size)
-            assert [bytes(piece) for piece in found] == [data[at : at + n] for at, n in ranges]
+            pieces = storage.read_ranges("r", ranges, size=size)
+            assert [bytes(piece) for piece in pieces] == [
+                data[offset : offset + n] for offset, n in ranges
+            ]
         with pytest.raises(NotFoundError):
             storage.read_ranges("none", ranges)
 
     def test_write_many_leaves_nothing_after_an_error(self, storage: FileIO) -> None:
         with pytest.raises(UnsafePathError):
             storage.write_many({"m/1": b"1", "m/../2": b"2", "m/3": b"3"})
-        assert not [each.path for each in storage.list("") if not each.is_directory]
+        assert not [status.path for status in storage.list("") if not status.is_directory]
         assert storage.list("m") == []
 
     def test_delete_many_is_idempotent(self, storage: FileIO) -> None:
@@ -313,16 +315,18 @@ class FileIOSuite:
         storage.delete_many([f"m/{number}" for number in range(10, 25)])
         storage.delete_many([f"m/{number}" for number in range(10, 25)])
         storage.delete_many([])
-        assert sorted(each.path for each in storage.list("m")) == sorted(
+        assert sorted(status.path for status in storage.list("m")) == sorted(
             f"m/{number}" for number in range(10)
         )
 
     def test_list_files_of_all_directories_below(self, storage: FileIO) -> None:
         paths = ["t/a", "t/b/c", "t/b/d/e", "t/f/g"]
         storage.write_many(dict.fromkeys([*paths, "tt/x"], b"12"))
-        assert sorted(each.path for each in storage.list_files("t")) == paths
-        assert sorted(each.path for each in storage.list_files("")) == [*paths, "tt/x"]
-        assert all(each.size == 2 and not each.is_directory for each in storage.list_files("t"))
+        assert sorted(status.path for status in storage.list_files("t")) == paths
+        assert sorted(status.path for status in storage.list_files("")) == [*paths, "tt/x"]
+        assert all(
+            status.size == 2 and not status.is_directory for status in storage.list_files("t")
+        )
         assert list(storage.list_files("none")) == []
 
     def test_files_are_stamped_by_the_storages_clock(self, storage: FileIO) -> None:
@@ -330,12 +334,12 @@ class FileIOSuite:
         storage.write_new("a", b"1")
         stamp = storage.status("a").modified_millis
         assert before - 1000 <= stamp <= storage.now_millis() + 1000
-        assert [each.path for each in storage.list("")] == ["a"]
+        assert [status.path for status in storage.list("")] == ["a"]
 
     @pytest.mark.parametrize("knows_size", [False, True])
     @pytest.mark.parametrize("size", [0, 10, 3_000_000])
     def test_input_is_seekable(self, storage: FileIO, size: int, knows_size: bool) -> None:  # noqa: FBT001
-        data = bytes(at % 251 for at in range(size))
+        data = bytes(i % 251 for i in range(size))
         storage.write_new("a", data)
         with storage.open_input("a", size=size if knows_size else None) as source:
             assert source.read(5) == data[:5]
@@ -350,13 +354,13 @@ class FileIOSuite:
 
     def test_a_large_output_in_pieces(self, storage: FileIO) -> None:
         piece = bytes(range(256)) * 8192
-        kept, given_up = storage.open_output("d/kept"), storage.open_output("d/given-up")
+        finished, given_up = storage.open_output("d/kept"), storage.open_output("d/given-up")
         for _ in range(13):
-            kept.write(piece)
+            finished.write(piece)
             given_up.write(piece)
         given_up.abort()
-        kept.close()
-        assert [each.name for each in storage.list("d")] == ["kept"]
+        finished.close()
+        assert [status.name for status in storage.list("d")] == ["kept"]
         assert storage.status("d/kept").size == 13 * len(piece)
         assert storage.read("d/kept", 12 * len(piece)) == piece
 

@@ -63,16 +63,16 @@ class MemoryFileIO(OneByOne):
         with self._lock:
             if directory in self._files:
                 raise StorageError("a file is where a directory should be", path=directory)
-            found = [
+            statuses = [
                 _file(path, len(data), modified)
                 for path, (data, modified) in self._files.items()
                 if _is_child(path, prefix)
             ] + [
-                _directory(path, made)
-                for path, made in self._directories.items()
+                _directory(path, modified_millis)
+                for path, modified_millis in self._directories.items()
                 if _is_child(path, prefix)
             ]
-        return sorted(found, key=lambda status: status.path)
+        return sorted(statuses, key=lambda status: status.path)
 
     # Writing.
 
@@ -219,5 +219,5 @@ def _file(path: str, size: int, modified: int) -> FileStatus:
     return FileStatus(path=path, size=size, modified_millis=modified, is_directory=False)
 
 
-def _directory(path: str, made: int) -> FileStatus:
-    return FileStatus(path=path, size=0, modified_millis=made, is_directory=True)
+def _directory(path: str, modified: int) -> FileStatus:
+    return FileStatus(path=path, size=0, modified_millis=modified, is_directory=True)

@@ -125,5 +125,8 @@ def test_a_lost_reply_of_the_lock_is_looked_up(disk, clock):
 
 def test_a_lock_that_holds_something_else_is_an_error(disk, clock):
     disk.write_new("tag/.tag-t.lock", b"[]")
-    with pytest.raises(StorageError, match="delete it"), locks_of(disk, clock).hold_lock("tag/tag-t"):
+    with (
+        pytest.raises(StorageError, match="delete it"),
+        locks_of(disk, clock).hold_lock("tag/tag-t"),
+    ):
         pass
