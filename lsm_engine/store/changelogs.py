@@ -1,7 +1,7 @@
 """Changelogs that outlive their snapshots: copies of snapshot files under changelog/ (format section 11).
 
-A snapshot's changelog is written before the snapshot goes, so that a reader who crosses from changelogs
-to snapshots finds every id in one place or in both.
+A snapshot's changelog is written before the snapshot is deleted, so a reader that moves from changelogs
+to snapshots finds every id in one of them or in both.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ class ChangelogStore:
 
     def ids(self) -> list[int]:
         """Return every id there is, oldest first, from a listing that was asked twice."""
-        found = (
+        numbers = (
             numbered(status.name, CHANGELOG_PREFIX)
             for status in stable_listing(self._file_io, self._paths.changelog_directory)
             if not status.is_directory
         )
-        return sorted(number for number in found if number is not None)
+        return sorted(number for number in numbers if number is not None)
 
     def earliest_id(self) -> int | None:
         """Return the oldest id; None without changelogs. The hint is checked before it is believed."""
@@ -58,7 +58,7 @@ class ChangelogStore:
         return max(self.ids(), default=None)
 
     def exists(self, snapshot_id: int) -> bool:
-        """Whether the changelog of this snapshot is kept here."""
+        """Whether the changelog of this snapshot exists."""
         return snapshot_id > 0 and self._file_io.exists(self._paths.changelog_file(snapshot_id))
 
     def find(self, snapshot_id: int) -> Snapshot | None:
@@ -75,22 +75,22 @@ class ChangelogStore:
 
     def all(self) -> list[Snapshot]:
         """Return every changelog, oldest first."""
-        return [found for found in map(self.find, self.ids()) if found is not None]
+        return [changelog for changelog in map(self.find, self.ids()) if changelog is not None]
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Keep the changelog of a snapshot that is about to expire; False if it is kept already.
+        """Write the changelog of a snapshot that is about to expire; False if it exists already.
 
         One of another snapshot of the same id, left by a rollback that died, is replaced.
         """
         path = self._paths.changelog_file(snapshot.id)
         data = encode_snapshot(snapshot)
-        made = published(self._file_io, path, data)
-        if not made:
-            there = self.find(snapshot.id)
-            if there is None or there.delta_manifest_list != snapshot.delta_manifest_list:
+        is_written = published(self._file_io, path, data)
+        if not is_written:
+            stored = self.find(snapshot.id)
+            if stored is None or stored.delta_manifest_list != snapshot.delta_manifest_list:
                 self._file_io.replace(path, data)
-                made = True
-        return made
+                is_written = True
+        return is_written
 
     def give_back(self, changelog: Snapshot, require: Callable[[], None]) -> None:
         """Create a changelog's file again, or replace that which is there; `require` is called before each change."""

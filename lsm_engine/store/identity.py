@@ -1,4 +1,4 @@
-"""Whether a directory still holds the table that was opened: it may be dropped, and made again, meanwhile."""
+"""The identity of an opened table: its directory may be dropped and created again meanwhile."""
 
 from collections.abc import Callable
 
@@ -17,46 +17,48 @@ class TableIdentity:
     snapshot of another client, which keeps no checksums of schemas.
     """
 
-    def __init__(self, schemas: SchemaStore, table: str, known: Callable[[], TableSchema]) -> None:
-        """`known` returns the schema by which the table was opened."""
+    def __init__(
+        self, schemas: SchemaStore, table: str, opened_schema: Callable[[], TableSchema]
+    ) -> None:
+        """`opened_schema` returns the schema by which the table was opened."""
         self._schemas = schemas
         self._table = table or None
-        self._known = known
+        self._known = opened_schema
         self._seen: set[tuple[int, ...]] = set()
 
     def require(self, snapshot: Snapshot | None) -> None:
         """Raise NotFoundError if the newest snapshot, or none, is what is found of another table, or of none."""
-        sign: tuple[int, ...] | None = None
+        mark: tuple[int, ...] | None = None
         if snapshot is not None:
-            known = self._known()
-            expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{known.id}")
-            if expected is None or known.checksum is None:
+            schema = self._known()
+            expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{schema.id}")
+            if expected is None or schema.checksum is None:
                 newer = snapshot.checksum_of(f"{SCHEMA_PREFIX}{snapshot.schema_id}")
                 if newer is None:
-                    sign = (snapshot.id, snapshot.time_millis, snapshot.schema_id)
+                    mark = (snapshot.id, snapshot.time_millis, snapshot.schema_id)
                 else:
-                    sign = (snapshot.schema_id, newer)
-                if sign in self._seen:
+                    mark = (snapshot.schema_id, newer)
+                if mark in self._seen:
                     return
-            elif expected == known.checksum:
+            elif expected == schema.checksum:
                 return
         if self.is_dropped():
             raise self.dropped()
-        if sign is not None:
-            self._seen.add(sign)
+        if mark is not None:
+            self._seen.add(mark)
 
     def is_dropped(self) -> bool:
         """Whether the directory holds another table by now, or none."""
-        known = self._known()
+        schema = self._known()
         try:
-            there = self._schemas.load(known.id)
+            stored = self._schemas.load(schema.id)
         except NotFoundError:
             return True
-        if there.time_millis != known.time_millis:
+        if stored.time_millis != schema.time_millis:
             return True
-        checksums = (there.checksum, known.checksum)
+        checksums = (stored.checksum, schema.checksum)
         # The same schema in other bytes is what another client makes of a file that it copies or restores.
-        return None not in checksums and checksums[0] != checksums[1] and there != known
+        return None not in checksums and checksums[0] != checksums[1] and stored != schema
 
     def dropped(self) -> NotFoundError:
         """Return the error for a table that was dropped."""

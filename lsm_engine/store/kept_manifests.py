@@ -1,4 +1,4 @@
-"""What a process keeps of manifests and lists that it has read, each kind up to so many bytes."""
+"""Cache of decoded manifests and lists of a process, with a limit in bytes for each kind."""
 
 import threading
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ FACT_BYTES = 64 << 20
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _EXACT_FROM_BYTES = 1 << 15
 _BYTES_PER_ARRAY = 1_400
-"""What an Arrow array takes besides its values, measured: for a few entries it is nearly all."""
+"""The measured overhead of an Arrow array: for a few entries it is nearly all of the memory."""
 
 
 class KeptManifests:
     """Entries of manifests, as tables, and lists and facts about entries, by name. Any thread may use it.
 
-    Entries and the rest have room of their own: the entries of one large manifest would drive out what is
-    known of a hundred others. On a far store all handles of a process share what they keep.
+    Entries and facts have limits of their own: the entries of one large manifest would evict the facts of
+    a hundred others. On a remote store all handles of a process share one cache.
     """
 
     def __init__(self, file_io: FileIO, cache_bytes: int) -> None:
@@ -38,37 +38,37 @@ class KeptManifests:
             self._lock = threading.Lock()
 
     def find(self, name: str) -> Any | None:
-        """Return what is kept under a name, or None."""
+        """Return the cached value of a name, or None."""
         return self.find_all([name])[0]
 
     def find_all(self, names: Iterable[str]) -> list[Any | None]:
-        """Return what is kept under each name, None where nothing is."""
+        """Return the cached value of each name, or None."""
         keys = [(self._file_io, name) for name in names] if self._is_far else names
         with self._lock:
-            entries, others = self._entries, self._others
-            return [others[key] if key in others else entries.get(key) for key in keys]
+            entries, facts = self._entries, self._others
+            return [facts[key] if key in facts else entries.get(key) for key in keys]
 
     def holds(self, name: str) -> bool:
-        """Whether something is kept under a name."""
+        """Whether a name has a cached value."""
         key = self._key(name)
         with self._lock:
             return key in self._others or key in self._entries
 
-    def keep(self, name: str, found: T) -> T:
-        """Keep something, unless it is larger than all that may be kept, and return it."""
-        cache = self._entries if isinstance(found, pa.Table) else self._others
+    def keep(self, name: str, value: T) -> T:
+        """Cache a value, unless it is larger than the cache, and return it."""
+        cache = self._entries if isinstance(value, pa.Table) else self._others
         with self._lock, suppress(ValueError):
-            cache[self._key(name)] = found
-        return found
+            cache[self._key(name)] = value
+        return value
 
     def forget(self, name: str) -> None:
-        """Keep nothing under a name."""
+        """Drop the cached value of a name."""
         with self._lock:
             for cache in (self._entries, self._others):
                 cache.pop(self._key(name), None)
 
     def forget_all(self) -> None:
-        """Keep nothing of this store."""
+        """Drop all cached values of this store."""
         with self._lock:
             for cache in (self._entries, self._others):
                 for key in [key for key in cache if not self._is_far or key[0] == self._file_io]:
@@ -79,23 +79,23 @@ class KeptManifests:
 
 
 def forget_shared() -> None:
-    """Keep nothing of any far store: as in a process that has read nothing yet."""
+    """Clear the shared cache of remote stores, as in a new process."""
     with _shared_lock:
         _shared_entries.clear()
         _shared_others.clear()
 
 
-def _size_of(kept: Any) -> int:
-    if isinstance(kept, pa.Table):
+def _size_of(value: Any) -> int:
+    if isinstance(value, pa.Table):
         # Tables of entries have as many chunks in each column.
-        arrays = kept.num_columns * kept.column(0).num_chunks if kept.num_columns else 0
-        size = int(kept.get_total_buffer_size())
+        arrays = value.num_columns * value.column(0).num_chunks if value.num_columns else 0
+        size = int(value.get_total_buffer_size())
         # Of manifests decoded together each is a slice of the same buffers, and counts its part.
         if size > _EXACT_FROM_BYTES:
-            size = int(kept.nbytes)
+            size = int(value.nbytes)
         return size + _BYTES_PER_ARRAY * arrays
-    stated = getattr(kept, "kept_bytes", None)
-    return _BYTES_PER_RECORD * max(len(kept), 1) if stated is None else int(stated)
+    stated = getattr(value, "kept_bytes", None)
+    return _BYTES_PER_RECORD * max(len(value), 1) if stated is None else int(stated)
 
 
 _shared_entries: LRUCache[Any, Any] = LRUCache(CACHE_BYTES, getsizeof=_size_of)

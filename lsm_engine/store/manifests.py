@@ -1,4 +1,4 @@
-"""Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
+"""Manifests and manifest lists. Files never change, so decoded contents are cached without invalidation."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +41,7 @@ from lsm_engine.store.mapped_manifests import ENTRIES_FROM, MappedManifests
 T = TypeVar("T")
 Put = Callable[[str, bytes], None]
 BYTES_MAX = 256 << 20
-"""What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
+"""The maximum size of a manifest, a manifest list or an index manifest, for readers and writers."""
 _AHEAD = 32
 _TOGETHER = 64  # manifests of at most so many bytes are decoded at once
 SMALL_BYTES = 16 << 10
@@ -60,7 +60,7 @@ class WrittenFile:
 class ManifestStore:
     """One table's manifests, manifest lists and index manifests (ManifestFile, ManifestList, …).
 
-    Keeps what it read, by file name, as KeptManifests has it. Names hold a UUID: none is used twice.
+    Caches decoded contents by file name (KeptManifests). Names hold a UUID: none is used twice.
     Every read raises UnsupportedError, naming `table`, for what codec/manifest_gate refuses.
     """
 
@@ -91,7 +91,7 @@ class ManifestStore:
     ) -> pa.Table:
         """Return a manifest's entries as columns, in order (codec/manifest.py names them).
 
-        `columns`: only these are decoded and returned; such an answer is not kept.
+        `columns`: only these are decoded and returned; such a result is not cached.
         """
         needed = None if columns is None else {*columns, *GATE_COLUMNS}
         decode = partial(decode_manifest, columns=needed, expected_count=_count(manifest))
@@ -99,55 +99,60 @@ class ManifestStore:
         if columns is None or needed is None:
             return self._kept_or(name, decode, refuse, checksum, keeps=keeps)
         mapped = self._mapped_of(manifest)
-        found = None if mapped is None else mapped.find(manifest, needed)
-        if found is None:
-            found = self._kept_or(name, decode, refuse, checksum, keeps=False)
+        entries = None if mapped is None else mapped.find(manifest, needed)
+        if entries is None:
+            entries = self._kept_or(name, decode, refuse, checksum, keeps=False)
             if mapped is not None:
-                mapped.offer(manifest, needed, found)
+                mapped.offer(manifest, needed, entries)
         else:
-            refuse(found, file_name=self._paths.manifest(name), table=self._table)
-        return found.select([name for name in found.column_names if name in columns])
+            refuse(entries, file_name=self._paths.manifest(name), table=self._table)
+        return entries.select([name for name in entries.column_names if name in columns])
 
     def _mapped_of(self, manifest: ManifestFileMeta) -> MappedManifests | None:
-        """Return where columns of a manifest may be stored: it is large, and not kept in memory."""
+        """Return the store of decoded columns for a large manifest that is not cached in memory."""
         is_large = _count(manifest) >= ENTRIES_FROM and not self._kept.holds(manifest.file_name)
         return self._mapped if is_large else None
 
     def ahead(
         self,
         metas: Iterable[ManifestFileMeta],
-        of: Callable[[pa.Table], object] | None = None,
+        function: Callable[[pa.Table], object] | None = None,
         columns: Collection[str] | None = None,
     ) -> Iterator[ManifestFileMeta]:
-        """Yield manifests in order; of a far store the next ones are being fetched meanwhile.
+        """Yield manifests in order, and prefetch the next ones of a remote store.
 
-        Small ones are decoded together, and kept. `of`, `columns`: only a fact of each will be asked for, or
+        Small ones are decoded in batches, and cached. `function`, `columns`: only a fact of each will be asked for, or
         these columns. What is fetched ahead is at most 64 MB, or one file.
         """
         if not self._file_io.facts.is_far:
             for batch in _batches(metas):
-                yield from self._decoded(batch, of)
+                yield from self._decoded(batch, function)
             return
         waiting: list[ManifestFileMeta] = []
         ready: list[ManifestFileMeta] = []
         try:
             for meta in metas:
-                if self._is_wanted(meta, of) and not self._is_mapped(meta, columns):
+                if self._is_wanted(meta, function) and not self._is_mapped(meta, columns):
                     self._file_io.prefetch(self._paths.manifest(meta.file_name))
                 waiting.append(meta)
-                if len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
+                if (
+                    len(waiting) > _AHEAD
+                    or sum(pending.file_size for pending in waiting) > CACHE_BYTES
+                ):
                     half = (len(waiting) + 1) // 2
                     ready, waiting = waiting[:half], waiting[half:]
-                    yield from self._decoded(ready, of)
+                    yield from self._decoded(ready, function)
             ready, waiting = waiting, []
-            yield from self._decoded(ready, of)
-        finally:  # left, if somebody has stopped half way
+            yield from self._decoded(ready, function)
+        finally:  # the caller may have stopped halfway
             self._file_io.forget_prefetched(
                 self._paths.manifest(meta.file_name) for meta in (*ready, *waiting)
             )
 
-    def _is_wanted(self, meta: ManifestFileMeta, of: Callable[[pa.Table], object] | None) -> bool:
-        name = meta.file_name if of is None else _fact_name(meta, of)
+    def _is_wanted(
+        self, meta: ManifestFileMeta, function: Callable[[pa.Table], object] | None
+    ) -> bool:
+        name = meta.file_name if function is None else _fact_name(meta, function)
         return not (self._kept.holds(name) or self._kept.holds(meta.file_name))
 
     def _is_mapped(self, meta: ManifestFileMeta, columns: Collection[str] | None) -> bool:
@@ -155,13 +160,17 @@ class ManifestStore:
         return mapped is not None and mapped.holds(meta, {*(columns or ()), *GATE_COLUMNS})
 
     def _decoded(
-        self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object] | None
+        self, metas: Sequence[ManifestFileMeta], function: Callable[[pa.Table], object] | None
     ) -> Sequence[ManifestFileMeta]:
-        """Return manifests once the small ones that are wanted are decoded, in one go, and kept.
+        """Decode the needed small manifests in one batch, cache them, and return all manifests.
 
-        Whatever is wrong with one is left to `read`.
+        `read` reports the errors of a damaged one.
         """
-        small = [one for one in metas if one.file_size <= SMALL_BYTES and self._is_wanted(one, of)]
+        small = [
+            manifest
+            for manifest in metas
+            if manifest.file_size <= SMALL_BYTES and self._is_wanted(manifest, function)
+        ]
         if len(small) < 2:
             return metas
         with suppress(LsmError):
@@ -176,7 +185,7 @@ class ManifestStore:
         return metas
 
     def expect(self, names: Iterable[str]) -> None:
-        """Have manifests and lists fetched beside, where the store is far: they are going to be read."""
+        """Prefetch manifests and lists of a remote store that will be read."""
         for name in names:
             if self._file_io.facts.is_far and not self._kept.holds(name):
                 self._file_io.prefetch(self._paths.manifest(name))
@@ -188,38 +197,38 @@ class ManifestStore:
     def fact(
         self,
         manifest: ManifestFileMeta,
-        of: Callable[[pa.Table], T],
+        function: Callable[[pa.Table], T],
         columns: Collection[str] | None = None,
     ) -> T:
-        """Return a pure function's value for a manifest's entries, and keep it.
+        """Return a pure function's value for a manifest's entries, and cache it.
 
-        `columns`: those that it looks at. Of a large manifest no others are decoded, and none are kept.
+        `columns`: the columns that it reads. Only these of a large manifest are decoded, and none are cached.
         """
-        name = _fact_name(manifest, of)
-        known: T | None = self._kept.find(name)
-        if known is not None:
-            return known
-        wanted = columns if _count(manifest) > _KEPT_ENTRIES else None
-        return self._kept.keep(name, of(self.read(manifest, wanted)))
+        name = _fact_name(manifest, function)
+        value: T | None = self._kept.find(name)
+        if value is not None:
+            return value
+        needed = columns if _count(manifest) > _KEPT_ENTRIES else None
+        return self._kept.keep(name, function(self.read(manifest, needed)))
 
     def facts(
         self,
         metas: Sequence[ManifestFileMeta],
-        of: Callable[[pa.Table], T],
+        function: Callable[[pa.Table], T],
         columns: Collection[str] | None = None,
     ) -> Sequence[T]:
         """Return `fact` of each manifest; manifests without one are read as `ahead` does."""
-        known: list[Any] = self._kept.find_all(_fact_name(meta, of) for meta in metas)
-        if None not in known:
-            return known
-        return [self.fact(meta, of, columns) for meta in self.ahead(metas, of, columns)]
+        values: list[Any] = self._kept.find_all(_fact_name(meta, function) for meta in metas)
+        if None not in values:
+            return values
+        return [self.fact(meta, function, columns) for meta in self.ahead(metas, function, columns)]
 
     def are_known(
-        self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object]
+        self, metas: Sequence[ManifestFileMeta], function: Callable[[pa.Table], object]
     ) -> list[bool]:
-        """Return of which manifests the value of a function is kept."""
-        known = self._kept.find_all(_fact_name(meta, of) for meta in metas)
-        return [one is not None for one in known]
+        """Return for each manifest whether the value of a function is cached."""
+        values = self._kept.find_all(_fact_name(meta, function) for meta in metas)
+        return [value is not None for value in values]
 
     def read_list(
         self,
@@ -242,13 +251,13 @@ class ManifestStore:
         return list(self._kept_or(name, decode, refuse, checksum, content=content))
 
     def take_list(self, name: str, metas: list[ManifestFileMeta]) -> None:
-        """Keep a manifest list that was decoded elsewhere, unless it is one that is refused."""
+        """Cache a manifest list that was decoded elsewhere, unless the table refuses it."""
         with suppress(LsmError):
             self._refuse_list(metas, file_name=name, table=self._table)
             self._kept.keep(name, metas)
 
     def read_index(self, name: str, checksum: int | None = None) -> list[IndexManifestEntry]:
-        """Return the index files that an index manifest names: all there are, not a change."""
+        """Return all index files that an index manifest names."""
         return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
 
     def write(
@@ -256,7 +265,7 @@ class ManifestStore:
     ) -> WrittenFile:
         """Write a manifest. `codec` as in option manifest.compression.
 
-        A small one is kept as if it had been read: the next commit will ask for it. `put` takes the
+        A small one is cached: the next commit will read it. `put` takes the
         file, by its path, to be written later with others; the same of lists and index manifests.
         """
         data = encode_manifest(entries, codec=codec_named(codec))
@@ -266,7 +275,7 @@ class ManifestStore:
         return written
 
     def write_encoded(self, name: str, data: bytes, *, put: Put | None = None) -> WrittenFile:
-        """Write a manifest as it is, such as one of copied entries."""
+        """Write an encoded manifest, such as one of copied entries."""
         return self._write(name, data, decode_manifest, put)
 
     def write_list(
@@ -291,24 +300,24 @@ class ManifestStore:
         codec: str,
         put: Put | None = None,
     ) -> WrittenFile:
-        """Write an index manifest. What it holds is kept."""
+        """Write an index manifest. Its decoded contents are cached."""
         data = encode_index_manifest(entries, codec=codec_named(codec))
         written = self._write(name, data, decode_index_manifest, put)
         self._kept.keep(name, list(entries))
         return written
 
     def delete(self, name: str) -> bool:
-        """Delete a manifest or list that nothing refers to any more; False if it was not there."""
+        """Delete a manifest or list without references; False if it does not exist."""
         self.forget(name)
         return self._file_io.delete(self._paths.manifest(name))
 
     def forget_all(self) -> None:
-        """Keep nothing, and believe nothing on local disk: files are to be looked at as they are now."""
+        """Clear the caches in memory, and ignore the one on disk: the next reads see the current files."""
         self._kept.forget_all()
         self._mapped = None
 
     def forget(self, name: str) -> None:
-        """Keep nothing of a file that is about to go."""
+        """Drop a file that will be deleted from the cache."""
         self._kept.forget(name)
 
     def refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
@@ -349,16 +358,16 @@ class ManifestStore:
         keeps: bool = True,
         content: Callable[[str, int | None], bytes] | None = None,
     ) -> T:
-        kept: T | None = self._kept.find(name)
-        if kept is not None:
-            return kept
+        cached: T | None = self._kept.find(name)
+        if cached is not None:
+            return cached
         path = self._paths.manifest(name)
-        found = decode((content or self.content)(name, checksum), file_name=path)
-        refuse(found, file_name=path, table=self._table)
-        return self._kept.keep(name, found) if keeps else found
+        decoded = decode((content or self.content)(name, checksum), file_name=path)
+        refuse(decoded, file_name=path, table=self._table)
+        return self._kept.keep(name, decoded) if keeps else decoded
 
     def content(self, name: str, checksum: int | None) -> bytes:
-        """Return the content of a metadata file, its size and checksum looked at."""
+        """Return the content of a metadata file, with size and checksum verified."""
         path = self._paths.manifest(name)
         data = self._file_io.read(path, length=BYTES_MAX + 1)
         if not data:
@@ -385,8 +394,8 @@ def _batches(metas: Iterable[ManifestFileMeta]) -> Iterator[list[ManifestFileMet
     yield batch
 
 
-def _fact_name(manifest: ManifestFileMeta, of: Callable[[pa.Table], object]) -> str:
-    return f"{manifest.file_name} {of.__module__}.{of.__qualname__}"
+def _fact_name(manifest: ManifestFileMeta, function: Callable[[pa.Table], object]) -> str:
+    return f"{manifest.file_name} {function.__module__}.{function.__qualname__}"
 
 
 def _count(manifest: ManifestFileMeta) -> int:

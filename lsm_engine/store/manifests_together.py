@@ -1,6 +1,6 @@
-"""Manifest lists and manifests of many tables: read one by one, decoded together.
+"""Batched decoding of manifest lists and manifests of many tables.
 
-What a small file costs is mostly work per column, and looking at one costs as much as at a thousand.
+The cost of a small file is mostly work per column, which one batch pays once for all files.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,67 +23,67 @@ from lsm_engine.store.manifests import SMALL_BYTES, ManifestStore
 K = TypeVar("K")
 
 _TOGETHER = 256
-"""Files decoded by one call: of so many the loop is interpreted, and the compiler is not loaded for it."""
+"""Files decoded by one call: the loop over so few is interpreted, without loading the compiler."""
 
 
-def keep_lists(wanted: Iterable[tuple[ManifestStore, str, int | None]]) -> None:
-    """Read manifest lists, decoded in one go, and have their stores keep them: (store, name, checksum) of each.
+def keep_lists(lists: Iterable[tuple[ManifestStore, str, int | None]]) -> None:
+    """Read manifest lists, given by (store, name, checksum), and cache them in their stores.
 
-    Whatever is wrong with one is left to `ManifestStore.read_list`.
+    `ManifestStore.read_list` reports the errors of a damaged one.
     """
-    found = [
+    contents = [
         ((store, name), data)
-        for store, name, checksum in wanted
+        for store, name, checksum in lists
         if (data := _content(store, name, checksum)) is not None
     ]
-    for some, opened in _alike(found):
+    for keys, containers in _alike(contents):
         with suppress(LsmError):
-            for (store, name), metas in zip(some, decode_manifest_lists(opened), strict=True):
+            for (store, name), metas in zip(keys, decode_manifest_lists(containers), strict=True):
                 store.take_list(name, metas)
 
 
 def joined_entries(
-    wanted: Sequence[tuple[ManifestStore, ManifestFileMeta]], columns: Collection[str]
+    manifests: Sequence[tuple[ManifestStore, ManifestFileMeta]], columns: Collection[str]
 ) -> Iterator[tuple[pa.Table, Longs, Sequence[int]]]:
-    """Yield entries of manifests, for each the place of its manifest in `wanted`, and the places of all.
+    """Yield batches: entries, for each the position of its manifest in `manifests`, and all positions.
 
-    Manifests that are large, or that something is wrong with, are in none: `ManifestStore.read` them.
+    Large and damaged manifests are in no batch: read them by `ManifestStore.read`.
     """
     for tracks_rows in (False, True):
-        found = [
+        contents = [
             (place, data)
-            for place, (store, meta) in enumerate(wanted)
+            for place, (store, meta) in enumerate(manifests)
             if store.tracks_rows is tracks_rows
             and meta.file_size <= SMALL_BYTES
             and (data := _content(store, meta.file_name, meta.checksum)) is not None
         ]
-        for places, opened in _alike(found):
+        for places, containers in _alike(contents):
             with suppress(LsmError):
-                yield from _joined(wanted, places, opened, columns)
+                yield from _joined(manifests, places, containers, columns)
 
 
 def _joined(
-    wanted: Sequence[tuple[ManifestStore, ManifestFileMeta]],
+    manifests: Sequence[tuple[ManifestStore, ManifestFileMeta]],
     places: Sequence[int],
-    opened: Sequence[Container],
+    containers: Sequence[Container],
     columns: Collection[str],
 ) -> Iterator[tuple[pa.Table, Longs, Sequence[int]]]:
-    joined = joined_manifests(opened, {*columns, *GATE_COLUMNS})
+    joined = joined_manifests(containers, {*columns, *GATE_COLUMNS})
     if joined is None:
         return
     entries, counts = joined
-    wanted[places[0]][0].refuse_entries(entries, file_name="", table="")
-    metas = [wanted[place][1] for place in places]
-    whole = [
+    manifests[places[0]][0].refuse_entries(entries, file_name="", table="")
+    metas = [manifests[place][1] for place in places]
+    are_complete = [
         count == meta.added_file_count + meta.deleted_file_count
         for count, meta in zip(counts, metas, strict=True)
     ]
-    kept = np.repeat(whole, counts)
-    asked = [name for name in entries.column_names if name in columns]
+    mask = np.repeat(are_complete, counts)
+    names = [name for name in entries.column_names if name in columns]
     yield (
-        entries.select(asked).filter(pa.array(kept)),
-        np.repeat(np.array(places, np.int64), counts)[kept],
-        list(compress(places, whole)),
+        entries.select(names).filter(pa.array(mask)),
+        np.repeat(np.array(places, np.int64), counts)[mask],
+        list(compress(places, are_complete)),
     )
 
 
@@ -93,16 +93,16 @@ def _content(store: ManifestStore, name: str, checksum: int | None) -> bytes | N
     return None
 
 
-def _alike(found: Iterable[tuple[K, bytes]]) -> Iterator[tuple[list[K], list[Container]]]:
-    """Yield files of one schema together, not too many; what is no Avro file is left out."""
+def _alike(files: Iterable[tuple[K, bytes]]) -> Iterator[tuple[list[K], list[Container]]]:
+    """Yield batches of files of one schema; files that are not Avro are left out."""
     grouped: dict[int, tuple[list[K], list[Container]]] = {}
-    for key, data in found:
+    for key, data in files:
         with suppress(LsmError):
             container = read_container(data, file_name="")
             # Texts that are equal are decoded into the same object.
-            keys, opened = grouped.setdefault(id(container.schema), ([], []))
+            keys, containers = grouped.setdefault(id(container.schema), ([], []))
             keys.append(key)
-            opened.append(container)
-    for keys, opened in grouped.values():
-        for at in range(0, len(keys), _TOGETHER):
-            yield keys[at : at + _TOGETHER], opened[at : at + _TOGETHER]
+            containers.append(container)
+    for keys, containers in grouped.values():
+        for start in range(0, len(keys), _TOGETHER):
+            yield keys[start : start + _TOGETHER], containers[start : start + _TOGETHER]

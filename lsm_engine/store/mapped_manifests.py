@@ -1,4 +1,4 @@
-"""Large manifests, decoded, as mapped Arrow files on local disk: what a process that plans a large table begins with."""
+"""Disk cache of decoded large manifests, as mapped Arrow files, for the first scan plan of a process."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ class MappedManifests:
     """Columns of manifests of one table, in a directory that all processes of a user share.
 
     A manifest is stored when the same columns of it are asked for a second time, by any process: one that is
-    read once costs no more. Of a far store it is stored at once, as it would be fetched again. Entries go by
+    read once costs no more. A manifest of a remote store is stored on the first read, as it would be fetched again. Entries go by
     the manifest's path, size and checksum; a file of a name never changes.
     """
 
@@ -29,8 +29,8 @@ class MappedManifests:
 
     def find(self, meta: ManifestFileMeta, columns: Collection[str]) -> pa.Table | None:
         """Return columns of a manifest as they were decoded, if they are stored."""
-        found = self._cache.find(self._key(meta, columns))
-        return None if found is None else widened(pa.ipc.open_file(found).read_all(), columns)
+        stored = self._cache.find(self._key(meta, columns))
+        return None if stored is None else widened(pa.ipc.open_file(stored).read_all(), columns)
 
     def holds(self, meta: ManifestFileMeta, columns: Collection[str]) -> bool:
         """Whether these columns of a manifest are stored."""

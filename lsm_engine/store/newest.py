@@ -47,7 +47,7 @@ class _Known:
 
 
 def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
-    """Have LATEST fetched beside: the newest snapshot of a far table will be asked for soon.
+    """Prefetch LATEST of a remote table: the newest snapshot will be read soon.
 
     It is advice, and checked when it is used: it may be older than the question.
     """
@@ -58,11 +58,11 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
 
 
 def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
-    """Return hints and snapshot files that are likely there: by what this process knows of a far table, or LATEST."""
+    """Return hints and snapshot files that are likely to exist, by the known newest snapshot or LATEST."""
     with _lock:
-        found = _known.get((file_io, paths.snapshot_directory))
+        known_newest = _known.get((file_io, paths.snapshot_directory))
     latest = paths.snapshot_hint(LATEST)
-    newest = hinted_id(file_io, latest) if found is None else found.snapshot.id
+    newest = hinted_id(file_io, latest) if known_newest is None else known_newest.snapshot.id
     if newest is None:
         return []
     ids = range(max(newest - _LIKELY, 0) + 1, newest + 1)
@@ -70,17 +70,17 @@ def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
 
 
 def newest_lately(file_io: FileIO, paths: TablePaths) -> Snapshot | None:
-    """Return what was the newest snapshot a second ago, as far as this process knows: it is to be looked at again."""
+    """Return the newest snapshot of a second ago, if this process knows it. The caller has to verify it."""
     with _lock:
-        found = _known.get((file_io, paths.snapshot_directory))
-    is_fresh = found and _clock.monotonic_millis() - found.at_millis < _FRESH_MILLIS
-    return found.snapshot if found and is_fresh else None
+        known_newest = _known.get((file_io, paths.snapshot_directory))
+    is_fresh = known_newest and _clock.monotonic_millis() - known_newest.at_millis < _FRESH_MILLIS
+    return known_newest.snapshot if known_newest and is_fresh else None
 
 
 class NewestSnapshot:
-    """What this process knows of the newest snapshot of one table or branch, all handles together.
+    """The newest known snapshot of one table or branch, shared by all handles of the process.
 
-    On a store that is near nothing is kept.
+    Nothing is remembered on a local store.
     """
 
     def __init__(
@@ -97,40 +97,42 @@ class NewestSnapshot:
             return
         with _lock:
             if rollback_target(snapshot) is None:
-                at = _clock.monotonic_millis() if at_millis is None else at_millis
-                _known[self._key] = _Known(snapshot=snapshot, at_millis=at)
+                seen_millis = _clock.monotonic_millis() if at_millis is None else at_millis
+                _known[self._key] = _Known(snapshot=snapshot, at_millis=seen_millis)
             else:
                 _known.pop(self._key, None)
 
     def forget(self) -> None:
-        """Keep nothing: snapshots go."""
+        """Forget the snapshot: snapshots are being deleted."""
         if self._file_io.facts.is_far:
             with _lock:
                 _known.pop(self._key, None)
 
     def of_writer(self) -> Snapshot | None:
-        """Return what a writer may build on, who finds out after the create whether it is the newest.
+        """Return a base for a writer, which learns after its create whether the base was the newest.
 
-        What was the newest a second ago is not looked for again.
+        The newest snapshot of a second ago is not verified again.
         """
         with _lock:
-            found = _known.get(self._key)
-        if found is None:
+            known_newest = _known.get(self._key)
+        if known_newest is None:
             return None
         now = _clock.monotonic_millis()
-        if now - found.at_millis < _FRESH_MILLIS:
-            return found.snapshot
-        if self._find(found.snapshot.id + 1) is not None:
+        if now - known_newest.at_millis < _FRESH_MILLIS:
+            return known_newest.snapshot
+        if self._find(known_newest.snapshot.id + 1) is not None:
             return None
-        self.remember(found.snapshot, now)
-        return found.snapshot
+        self.remember(known_newest.snapshot, now)
+        return known_newest.snapshot
 
     def look(self) -> Snapshot | None:
-        """Return the newest if it is what is known, or was made on that; None: look in order."""
+        """Return the newest if it is the known one or a successor; None: the caller searches."""
         with _lock:
-            known = _known.get(self._key)
+            known_newest = _known.get(self._key)
         return (
-            None if known is None else self._look(known.snapshot, known.snapshot, known.at_millis)
+            None
+            if known_newest is None
+            else self._look(known_newest.snapshot, known_newest.snapshot, known_newest.at_millis)
         )
 
     def _look(
@@ -141,9 +143,9 @@ class NewestSnapshot:
             if newest is None:
                 break
             began = _clock.monotonic_millis()
-            newer, there = self._successor_and(proof.id, newest.id + 1, since_millis)
+            newer, below = self._successor_and(proof.id, newest.id + 1, since_millis)
             if newer is None:
-                if not same_state(there, proof):
+                if not same_state(below, proof):
                     return None
                 self.remember(newest, began)
                 return newest
@@ -153,18 +155,18 @@ class NewestSnapshot:
     def _successor_and(
         self, proof: int, successor: int, since_millis: int | None
     ) -> tuple[Snapshot | None, Snapshot | None]:
-        """Return a successor, and where there is none the snapshot below, as it is after that."""
-        newer = there = None
-        at_once = _is_young(since_millis)
-        if at_once:
-            newer, there = together(
+        """Return a successor; without one also the snapshot below, read after that."""
+        newer = below = None
+        is_concurrent = _is_young(since_millis)
+        if is_concurrent:
+            newer, below = together(
                 self._file_io, lambda: self._find(successor), lambda: self._find(proof)
             )
         else:
             newer = self._find(successor)
-        if newer is None and not (at_once and _is_young(since_millis)):
-            there = self._find(proof)
-        return newer, there
+        if newer is None and not (is_concurrent and _is_young(since_millis)):
+            below = self._find(proof)
+        return newer, below
 
     def look_from(
         self, hint: int, state: str | None, earliest: Callable[[], int | None]
@@ -176,23 +178,23 @@ class NewestSnapshot:
         """
         began = _clock.monotonic_millis()
         proof = hint - 1 if state is None else hint
-        wanted = [hint, hint + 1, *({proof} - {hint})]
-        asked = (partial(self._find, number) for number in wanted)
-        found = dict(zip(wanted, together(self._file_io, *asked), strict=True))
+        ids = [hint, hint + 1, *({proof} - {hint})]
+        reads = (partial(self._find, number) for number in ids)
+        snapshots = dict(zip(ids, together(self._file_io, *reads), strict=True))
         if _clock.monotonic_millis() - began > _ROUND_MILLIS:
-            found[proof] = self._find(proof)
-        there, newer = found[hint], found[hint + 1]
-        if there is None or rollback_target(there) is not None:
+            snapshots[proof] = self._find(proof)
+        hinted, newer = snapshots[hint], snapshots[hint + 1]
+        if hinted is None or rollback_target(hinted) is not None:
             return None
-        if there.delta_manifest_list != state:
-            below = found[proof] if state is None else self._find(hint - 1)
-            is_above = below is not None and is_built_on(there, below)
-            if not is_above and not _is_oldest(there, earliest()):
+        if hinted.delta_manifest_list != state:
+            below = snapshots[proof] if state is None else self._find(hint - 1)
+            is_above = below is not None and is_built_on(hinted, below)
+            if not is_above and not _is_oldest(hinted, earliest()):
                 return None
         if newer is not None:
-            return self._look(self._climbed(newer, there), there, None)
-        self.remember(there, began)
-        return there
+            return self._look(self._climbed(newer, hinted), hinted, None)
+        self.remember(hinted, began)
+        return hinted
 
     @staticmethod
     def _climbed(newer: Snapshot, older: Snapshot) -> Snapshot | None:
@@ -200,11 +202,11 @@ class NewestSnapshot:
         return newer if may_be else None
 
 
-def _is_oldest(found: Snapshot, earliest: int | None) -> bool:
+def _is_oldest(snapshot: Snapshot, earliest: int | None) -> bool:
     """Whether a snapshot counts though its base has expired; EARLIEST was read after it."""
-    if earliest is None or earliest > found.id:
+    if earliest is None or earliest > snapshot.id:
         return False
-    return earliest == found.id or named_base(found) is None
+    return earliest == snapshot.id or named_base(snapshot) is None
 
 
 def _is_young(since_millis: int | None) -> bool:

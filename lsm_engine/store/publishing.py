@@ -22,7 +22,7 @@ def published(file_io: FileIO, path: str, data: bytes) -> bool:
             if file_io.exists(path):
                 return file_io.read(path) == data
         except LsmError:
-            pass  # who cannot be asked leaves it unknown
+            pass  # without an answer the outcome stays unknown
         raise
 
 
@@ -64,7 +64,7 @@ def _changed(
     except CommitUnknownError:
         content = look()
         if content == before:
-            # Not carried out, or not yet: once the second request is answered the first one changes nothing.
+            # Not applied, or not yet. Once the second request is answered the first can no longer apply.
             with suppress(CommitUnknownError):
                 change()
             content = look()

@@ -1,4 +1,4 @@
-"""The history of a table's schema: one file per version, made once and never changed."""
+"""The schema history of a table: one immutable file per version."""
 
 from dataclasses import replace
 
@@ -23,18 +23,18 @@ class SchemaStore:
         self._paths = paths
 
     def ids(self) -> list[int]:
-        """Return the ids there are, oldest first."""
-        found = (
+        """Return the existing ids, oldest first."""
+        numbers = (
             numbered(status.name, SCHEMA_PREFIX)
             for status in self._file_io.list(self._paths.schema_directory)
             if not status.is_directory
         )
-        return sorted(number for number in found if number is not None)
+        return sorted(number for number in numbers if number is not None)
 
     def latest(self) -> TableSchema | None:
         """Return the schema in force, the one with the highest id; None if this is no table."""
         first = self._paths.schema_file(_FIRST_ID)
-        if self._file_io.facts.is_far:  # most tables have no other: it comes with the listing
+        if self._file_io.facts.is_far:  # most tables have no other: fetch it with the listing
             self._file_io.prefetch(first)
         newest = max(self.ids(), default=None)
         if newest != _FIRST_ID:
@@ -45,7 +45,7 @@ class SchemaStore:
             while self._file_io.exists(self._paths.schema_file(newest + 1)):
                 newest += 1  # a listing may be older than a change that just landed
         schema_file = self._read(newest)
-        while schema_file is None and newest > _FIRST_ID:  # not made yet, by whoever makes a branch
+        while schema_file is None and newest > _FIRST_ID:  # a branch is being created
             newest -= 1
             schema_file = self._read(newest)
         return None if schema_file is None else schema_file[0]
@@ -83,12 +83,12 @@ class SchemaStore:
         if document is None:
             return None
         data = document
-        found = decode_schema(data, file_name=path)
-        if found.id != schema_id:
+        schema = decode_schema(data, file_name=path)
+        if schema.id != schema_id:
             raise CorruptFileError(
-                "a schema file holds another schema; restore it", file=path, id=found.id
+                "a schema file holds another schema; restore it", file=path, id=schema.id
             )
-        return found, data
+        return schema, data
 
     def all(self) -> list[TableSchema]:
         """Return every version, oldest first."""

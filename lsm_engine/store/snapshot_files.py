@@ -50,33 +50,35 @@ def hinted(file_io: FileIO, path: str) -> tuple[int | None, str]:
 
 def ids_of(listed: list[FileStatus]) -> list[int]:
     """Return the ids of the snapshot files of a listing, in ascending order."""
-    found = (numbered(one.name, SNAPSHOT_PREFIX) for one in listed if not one.is_directory)
-    return sorted(number for number in found if number is not None)
+    numbers = (
+        numbered(status.name, SNAPSHOT_PREFIX) for status in listed if not status.is_directory
+    )
+    return sorted(number for number in numbers if number is not None)
 
 
 def are_of_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
     """Whether two listings have the same ids in between: above, commits add; below, expiry takes."""
-    one, other = ids_of(before), ids_of(now)
-    if not one or not other:
-        return not one and not other
-    low, high = max(one[0], other[0]), min(one[-1], other[-1])
-    return low <= high and _between(one, low, high) == _between(other, low, high)
+    earlier, later = ids_of(before), ids_of(now)
+    if not earlier or not later:
+        return not earlier and not later
+    low, high = max(earlier[0], later[0]), min(earlier[-1], later[-1])
+    return low <= high and _between(earlier, low, high) == _between(later, low, high)
 
 
 def _between(ids: list[int], low: int, high: int) -> list[int]:
     return [number for number in ids if low <= number <= high]
 
 
-def require_base(found: Snapshot, below: Snapshot | None, path: str) -> None:
+def require_base(snapshot: Snapshot, below: Snapshot | None, path: str) -> None:
     """Raise CorruptFileError if a snapshot was made on another than the one below it.
 
     Nobody may build on it then: the file below is lost, one of the two is another branch's, or LATEST, of a commit
     that was rolled back, names for a moment one that never counted. `path` is that of the file below.
     """
-    if named_base(found) is not None and (below is None or not follows(found, below)):
+    if named_base(snapshot) is not None and (below is None or not follows(snapshot, below)):
         raise CorruptFileError(
-            f"the snapshot is missing that snapshot {found.id} was made on; try again, as a rollback or an expiry "
+            f"the snapshot is missing that snapshot {snapshot.id} was made on; try again, as a rollback or an expiry "
             "may be under way; if it is lost, restore the file, or roll back to one below",
             file=path,
-            snapshot_id=found.id,
+            snapshot_id=snapshot.id,
         )

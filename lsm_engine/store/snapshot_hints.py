@@ -80,10 +80,10 @@ class SnapshotHints:
         return snapshot_id > 0 and self._file_io.exists(self._paths.snapshot_file(snapshot_id))
 
     def _stable_ids(self) -> list[int]:
-        found = ids_of(
+        ids = ids_of(
             stable_listing(self._file_io, self._paths.snapshot_directory, are_of_one_history)
         )
-        if not found:
+        if not ids:
             hints = (self._hint(LATEST), self._hint(EARLIEST))
             if any(hint is not None and self.exists(hint) for hint in hints):
                 raise StorageError(
@@ -91,13 +91,13 @@ class SnapshotHints:
                     directory=self._paths.snapshot_directory,
                 )
             return []
-        while self.exists(found[-1] + 1):
-            found.append(found[-1] + 1)
-        while self.exists(found[0] - 1):
-            found.insert(0, found[0] - 1)
-        if found[-1] - found[0] < len(found) + GAPS_LOOKED_UP:
-            found = list(range(found[0], found[-1] + 1))
-        return found
+        while self.exists(ids[-1] + 1):
+            ids.append(ids[-1] + 1)
+        while self.exists(ids[0] - 1):
+            ids.insert(0, ids[0] - 1)
+        if ids[-1] - ids[0] < len(ids) + GAPS_LOOKED_UP:
+            ids = list(range(ids[0], ids[-1] + 1))
+        return ids
 
     def forget_latest(self) -> None:
         """Take LATEST away: everybody lists then."""
@@ -149,10 +149,10 @@ class SnapshotHints:
         path = self._paths.snapshot_hint(hint)
         if not expected:
             self._file_io.forget_prefetched([path])
-        found, note = hinted(self._file_io, path)
+        snapshot_id, note = hinted(self._file_io, path)
         if reads_state and self._expect is not None:
             self._expect(noted_files(note))
-        return found, noted_state(note)
+        return snapshot_id, noted_state(note)
 
 
 def _refuses_notes(error: LsmError) -> bool:

@@ -1,4 +1,4 @@
-"""Files of snapshots that go: oldest first, each unless its id is another's by now."""
+"""Deletion of snapshot files: oldest first, each unless another snapshot has its id by now."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,15 +20,15 @@ def delete_states(
 ) -> None:
     """Delete the files of snapshots one after the other, each after a look.
 
-    From afar the look for the next one goes with a deletion: a round lies between a look and its deletion.
-    `files` deletes what only these snapshots name, in one round, with the first look; if it raises, nothing
-    more is deleted.
+    On a remote store the look at the next file runs concurrently with a deletion: one round trip lies between
+    a look and its deletion. `files` deletes the files that only these snapshots name, concurrently with the
+    first look; if it raises, no more files are deleted.
     """
-    looks = [partial(store.find_now, one.id) for one in snapshots]
+    looks = [partial(store.find_now, snapshot.id) for snapshot in snapshots]
     first: list[Callable[[], Any]] = [*([] if files is None else [files]), *looks[:1]]
-    there = together(file_io, *first)[-1] if first else None
-    for at, one in enumerate(snapshots):
-        acts: list[Callable[[], Snapshot | None]] = [*looks[at + 1 : at + 2]]
-        if same_state(there, one):
-            acts.insert(0, partial(store.delete_there, one.id))
-        there = together(file_io, *acts)[-1] if acts else None
+    current = together(file_io, *first)[-1] if first else None
+    for i, snapshot in enumerate(snapshots):
+        acts: list[Callable[[], Snapshot | None]] = [*looks[i + 1 : i + 2]]
+        if same_state(current, snapshot):
+            acts.insert(0, partial(store.delete_there, snapshot.id))
+        current = together(file_io, *acts)[-1] if acts else None

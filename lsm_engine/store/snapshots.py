@@ -109,8 +109,12 @@ class SnapshotStore(SnapshotHints):
                 counted = listed
         span = range(counted[0], counted[-1] + 1)
         if len(counted) < len(span) <= len(counted) + GAPS_LOOKED_UP:  # missed by the listing?
-            known = set(counted)
-            counted = [at for at in span if at in known or self.exists(at)]
+            counted_ids = set(counted)
+            counted = [
+                snapshot_id
+                for snapshot_id in span
+                if snapshot_id in counted_ids or self.exists(snapshot_id)
+            ]
         return newest_run(self._below_top(counted))
 
     def is_rolled_back_below(
@@ -155,8 +159,8 @@ class SnapshotStore(SnapshotHints):
                 newest = self._newest.look_from(hint, state, self.earliest_hint)
                 if newest is not None:
                     return newest
-            found = None if hint is None else self.find(hint)
-            newest = None if found is None else self._climbed(found)
+            hinted = None if hint is None else self.find(hint)
+            newest = None if hinted is None else self._climbed(hinted)
             newest = self._beside(newest) if newest and self._is_on_line(newest) else None
             if newest is not None:
                 return newest
@@ -179,36 +183,38 @@ class SnapshotStore(SnapshotHints):
 
     def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
         """Return the newest, or from afar what was it a moment ago, if `is_own`: publishing finds out."""
-        known = self._newest.of_writer() if self._file_io.facts.is_far else None
-        if known is not None and is_own(known):
-            return known
+        remembered = self._newest.of_writer() if self._file_io.facts.is_far else None
+        if remembered is not None and is_own(remembered):
+            return remembered
         newest = self._latest(reads_state=True)
         if newest is not None:
             self.require_table(newest)
         return newest
 
-    def _climbed(self, found: Snapshot) -> Snapshot | None:
+    def _climbed(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest of those that were made on a snapshot; None where a listing must look."""
         for _ in range(_CLIMBED):
-            newer = self.find(found.id + 1)
-            if newer is None or not follows(newer, found):
-                return found
-            if not self.exists(found.id):
+            newer = self.find(snapshot.id + 1)
+            if newer is None or not follows(newer, snapshot):
+                return snapshot
+            if not self.exists(snapshot.id):
                 return None
-            found = newer
+            snapshot = newer
         return None
 
-    def _is_on_line(self, found: Snapshot) -> bool:
+    def _is_on_line(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot counts by its base, or by EARLIEST where the base has expired.
 
         With the base there no id above it has been free since that was made.
         """
-        names_base = named_base(found) is not None
-        below = self.find(found.id - 1) if names_base else None
-        if below is not None and is_built_on(found, below):
+        names_base = named_base(snapshot) is not None
+        below = self.find(snapshot.id - 1) if names_base else None
+        if below is not None and is_built_on(snapshot, below):
             return True
         earliest = self.earliest_hint()  # read last: has expiry passed what was found?
-        return earliest == found.id or bool(earliest and earliest < found.id and not names_base)
+        return earliest == snapshot.id or bool(
+            earliest and earliest < snapshot.id and not names_base
+        )
 
     def _beside(self, newest: Snapshot) -> Snapshot | None:
         """Return the newest snapshot of a table whose top is this one: beside a seal another one.
@@ -220,11 +226,11 @@ class SnapshotStore(SnapshotHints):
         if target is None:
             return newest
         first = self.find(target + 1)
-        found = self.find(target)  # after `first`
-        if found is None or not leads_to(newest, found):
+        target_snapshot = self.find(target)  # after `first`
+        if target_snapshot is None or not leads_to(newest, target_snapshot):
             return self.find(newest.id - 1)
-        if first is None or takes_first(newest, first) or not follows(first, found):
-            return found
+        if first is None or takes_first(newest, first) or not follows(first, target_snapshot):
+            return target_snapshot
         return self._climbed(first)
 
     def rollback_under_way(self) -> int | None:
@@ -269,24 +275,24 @@ class SnapshotStore(SnapshotHints):
 
     def find_live(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot that counts, or None; raises CorruptFileError."""
-        found = self.find(snapshot_id)
-        if found is None:
+        snapshot = self.find(snapshot_id)
+        if snapshot is None:
             return None
         is_passed = snapshot_id < (self.earliest_hint() or 0)  # read after the file
-        if not is_passed and self._is_on_line(found):
-            return found
+        if not is_passed and self._is_on_line(snapshot):
+            return snapshot
         if snapshot_id not in self.ids():
             return None
         if not is_passed and (below := self.find(snapshot_id - 1)) is not None:
-            require_base(found, below, self._paths.snapshot_file(below.id))
-        return found
+            require_base(snapshot, below, self._paths.snapshot_file(below.id))
+        return snapshot
 
     def load(self, snapshot_id: int) -> Snapshot:
         """Return a snapshot. ExpiredError: retention took it. NotFoundError: it never was."""
-        found = self.find_live(snapshot_id)
-        if found is not None:
-            self.require_table(found)
-            return found
+        snapshot = self.find_live(snapshot_id)
+        if snapshot is not None:
+            self.require_table(snapshot)
+            return snapshot
         earliest = self.earliest_id()
         if earliest is not None and 0 < snapshot_id < earliest:
             text = f"snapshot {snapshot_id} has expired; the oldest is {earliest}, or read a tag"
@@ -299,9 +305,11 @@ class SnapshotStore(SnapshotHints):
 
     def all(self) -> list[Snapshot]:
         """Return every snapshot that counts, oldest first, but those that expire meanwhile."""
-        found = linked_run([one for one in map(self.find, self.ids()) if one is not None])
-        self.require_table(found[-1] if found else None)
-        return found
+        snapshots = linked_run(
+            [snapshot for snapshot in map(self.find, self.ids()) if snapshot is not None]
+        )
+        self.require_table(snapshots[-1] if snapshots else None)
+        return snapshots
 
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
@@ -311,9 +319,9 @@ class SnapshotStore(SnapshotHints):
         then looked up one by one. StorageError: a hint names a snapshot that is there and the listing is empty.
         CorruptFileError: as `latest`.
         """
-        kept = self.stable_listing_with_ghosts()[0]
-        self.require_reached(max((one.id for one in kept), default=0), self._hint(LATEST))
-        return kept
+        live = self.stable_listing_with_ghosts()[0]
+        self.require_reached(max((snapshot.id for snapshot in live), default=0), self._hint(LATEST))
+        return live
 
     def stable_listing_with_ghosts(
         self, find: Callable[[int], Snapshot | None] | None = None
@@ -322,10 +330,14 @@ class SnapshotStore(SnapshotHints):
 
         Both oldest first. `find` reads one in place of this store's, which raises for damaged ones.
         """
-        found = [one for one in map(find or self.find, self._stable_ids()) if one is not None]
-        kept = without_ghosts(found, earliest=self.earliest_hint(), latest=self._hint(LATEST))
-        known = {one.id for one in kept}
-        return kept, [one for one in found if one.id not in known]
+        snapshots = [
+            snapshot
+            for snapshot in map(find or self.find, self._stable_ids())
+            if snapshot is not None
+        ]
+        live = without_ghosts(snapshots, earliest=self.earliest_hint(), latest=self._hint(LATEST))
+        live_ids = {snapshot.id for snapshot in live}
+        return live, [snapshot for snapshot in snapshots if snapshot.id not in live_ids]
 
     def newest_first(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Return snapshots backwards from the newest, at most `limit`, until there is none below."""
@@ -345,8 +357,8 @@ class SnapshotStore(SnapshotHints):
         """Return the snapshot under another one, None if it has expired."""
         if named_base(snapshot) is None:
             return self.find_live(snapshot.id - 1)
-        found = self.find(snapshot.id - 1)
-        return found if found is not None and follows(snapshot, found) else None
+        below = self.find(snapshot.id - 1)
+        return below if below is not None and follows(snapshot, below) else None
 
     # Making and taking them.
 

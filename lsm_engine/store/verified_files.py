@@ -1,6 +1,6 @@
-"""Which data files a deep verification has found sound, so that the next one may pass over them.
+"""The record of data files that a deep verification found sound, so that the next one skips them.
 
-Kept beside the table's other documents and used by nothing else: without it, files are read again.
+Only verification uses it: without the record, files are read again.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from lsm_engine.io.paths import TablePaths
 
 _FILES = "files"
 FILE_COUNT_MAX = 200_000
-"""So many fit into a document that is read back."""
+"""The maximum of files in a document that is still read."""
 
 
 class VerifiedFileStore:
@@ -28,14 +28,14 @@ class VerifiedFileStore:
             data = self._file_io.read(self._path, length=READ_MAX)
         except NotFoundError:
             return {}
-        found = parse_object(data, file_name=self._path).text_map(_FILES)
-        if found is None:
+        fingerprints = parse_object(data, file_name=self._path).text_map(_FILES)
+        if fingerprints is None:
             raise CorruptFileError(
                 "this is no record of verified files; delete it, or repair records", file=self._path
             )
-        return found
+        return fingerprints
 
     def replace(self, fingerprints: Mapping[str, str]) -> None:
         """Write the record anew; of very many files the last `FILE_COUNT_MAX`."""
-        kept = dict(list(fingerprints.items())[-FILE_COUNT_MAX:])
-        self._file_io.replace(self._path, object_text({_FILES: kept}))
+        newest = dict(list(fingerprints.items())[-FILE_COUNT_MAX:])
+        self._file_io.replace(self._path, object_text({_FILES: newest}))
