@@ -75,7 +75,7 @@ class Packer:
         self._routing = PartitionRouting(staging) if assigned else routing_of(staging)
         self._schema = parcel_schema(schema)
         self._owners = owners
-        self._merge = LocalMerge.of(schema)
+        self._merge = LocalMerge.for_schema(schema)
         asked = schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE]
         self._gathered_max = _GATHERED_BYTES if self._merge is None or asked is None else asked
         self._next = source << _SOURCE_BITS

@@ -76,14 +76,14 @@ def change_range(
     if upto_millis is not None:
         end = id_at(session, upto_millis)
     begins_at = _before_oldest(session) if start is None else start
-    found = ChangeRange(after=begins_at, upto=latest if end is None else end)
-    if found.after > found.upto and start is not None:
+    covered = ChangeRange(after=begins_at, upto=latest if end is None else end)
+    if covered.after > covered.upto and start is not None:
         raise InvalidInputError(
             "the changes asked for end before they begin; swap the two",
-            after=found.after,
-            upto=found.upto,
+            after=covered.after,
+            upto=covered.upto,
         )
-    return found
+    return covered
 
 
 def _before_oldest(session: TableSession) -> int:
@@ -109,14 +109,14 @@ def _require_nothing_hidden(session: TableSession, first: Snapshot) -> None:
     below, newest = session.snapshots.find(first.id - 1), session.snapshots.latest()
     if below is None or newest is None or not follows(first, below):
         return
-    kept = kept_of_passed(
+    retained = kept_of_passed(
         (below, first) if newest.id <= first.id else (below, first, newest),
         (below,),
         retention_of(session.options),
         now_millis=session.clock.now_millis(),
         consumer_next_ids=(),
     )
-    if kept is not None and session.snapshots.exists(below.id):
+    if retained is not None and session.snapshots.exists(below.id):
         raise CorruptFileError(
             f"EARLIEST is {first.id}, and snapshot {below.id} is there, which retention keeps: an expiry is "
             f"under way, or EARLIEST is damaged; see lsm verify, or start after {below.id}",
@@ -141,29 +141,29 @@ def id_at(session: TableSession, millis: int) -> int:
     The one before the oldest if all are later. Times never decrease with the id.
     """
     low, high = oldest_change_id(session) or 1, session.snapshots.latest_id() or 0
-    found = low - 1
+    latest_id = low - 1
     while low <= high:
         middle = (low + high) // 2
         snapshot = find_change(session, middle)
         # What expires under the search is older than all that are left.
         if snapshot is None or snapshot.time_millis <= millis:
-            found, low = middle, middle + 1
+            latest_id, low = middle, middle + 1
         else:
             high = middle - 1
-    return found
+    return latest_id
 
 
 def find_change(session: TableSession, snapshot_id: int) -> Snapshot | None:
     """Return a snapshot, or the changelog that outlived it; None if neither is there."""
-    found = session.snapshots.find_live(snapshot_id)
-    return session.changelogs.find(snapshot_id) if found is None else found
+    snapshot = session.snapshots.find_live(snapshot_id)
+    return session.changelogs.find(snapshot_id) if snapshot is None else snapshot
 
 
 def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
     """Return a snapshot or its changelog. ExpiredError: retention took both. NotFoundError: none yet."""
-    found = find_change(session, snapshot_id)
-    if found is not None:
-        return found
+    snapshot = find_change(session, snapshot_id)
+    if snapshot is not None:
+        return snapshot
     oldest = oldest_change_id(session)
     if oldest is not None and snapshot_id < oldest:
         raise ExpiredError(
@@ -243,8 +243,8 @@ def _tagged(session: TableSession, name: str) -> Snapshot:
 
 def _require_there(session: TableSession, snapshot: Snapshot) -> None:
     """Raise NotFoundError where a rollback took a snapshot, and its id was used again."""
-    found = session.snapshots.find(snapshot.id)
-    if found is not None and not same_state(found, snapshot):
+    stored = session.snapshots.find(snapshot.id)
+    if stored is not None and not same_state(stored, snapshot):
         raise NotFoundError(
             f"snapshot {snapshot.id} was rolled back, and the one there now is another commit; read "
             "the whole state anew",

@@ -131,7 +131,7 @@ class Changes:
             pushed, _ = split_conjuncts(self.predicate, schema.names)
         if pushed is not None:
             keyed, _ = split_conjuncts(pushed, schema.primary_keys)
-        rows = ReadRows.of(names or schema.names[:1], self.predicate, keyed)
+        rows = ReadRows.from_filter(names or schema.names[:1], self.predicate, keyed)
         return ChangedRows(names=tuple(self.schema.names), rows=rows.pruned_by(pushed))
 
     def splits(self) -> Iterator[tuple[BucketContext, ChangeSplit]]:
@@ -182,7 +182,7 @@ class Changes:
             after = state_at(self._session, self._request.upto, self.range.upto)
             points = ((self._request.after, before), (self._request.upto, after))
             own = [state for point, state in points if not isinstance(point, str)]
-            yield from self._kept(between(self._session, before, after, untagged=own))
+            yield from self._in_partitions(between(self._session, before, after, untagged=own))
             return
         for snapshot in changes_in(self._session, self.range):
             splits = splits_of(
@@ -190,17 +190,17 @@ class Changes:
             )
             if self._written is not None and snapshot.id <= self._written.changelog_id:
                 splits = _without_write(self._session, self._written, snapshot, splits)
-            yield from self._kept(splits)
+            yield from self._in_partitions(splits)
 
-    def _kept(self, splits: Iterable[ChangeSplit]) -> list[ChangeSplit]:
+    def _in_partitions(self, splits: Iterable[ChangeSplit]) -> list[ChangeSplit]:
         """Leave out partitions that the filter does not want."""
-        found = list(splits)
+        all_splits = list(splits)
         fields = self._session.schema.select(self._session.schema.partition_keys)
-        if self.predicate is None or not fields or not found:
-            return found
-        partitions = pa.array([split.partition for split in found], pa.binary())
+        if self.predicate is None or not fields or not all_splits:
+            return all_splits
+        partitions = pa.array([split.partition for split in all_splits], pa.binary())
         mask = partition_mask(self.predicate, partitions, fields)
-        return [split for split, may in zip(found, mask, strict=True) if may]
+        return [split for split, may in zip(all_splits, mask, strict=True) if may]
 
 
 def splits_of(
@@ -262,8 +262,8 @@ def merged_delta(
     # Retracts that reach below what one row can express stay rows of their own.
     merges = schema.has_primary_key and not merge_rules(schema).function.may_need_full_history
     # Rows that wait for a bucket (below 0) are emitted when they come to one.
-    seen = [entry for entry in entries if entry.bucket >= 0]
-    return delta_splits(snapshot_id, seen, key_order=session.key_order, merges=merges)
+    visible = [entry for entry in entries if entry.bucket >= 0]
+    return delta_splits(snapshot_id, visible, key_order=session.key_order, merges=merges)
 
 
 def between(
@@ -337,26 +337,31 @@ def _without_write(
 
     In the buckets of the write: what turned its state into the one that was emitted in the end.
     """
-    others = [one for one in splits if (one.partition, one.bucket) not in written.buckets]
+    other_splits = [
+        split for split in splits if (split.partition, split.bucket) not in written.buckets
+    ]
     if snapshot.id < written.changelog_id:
-        return others
+        return other_splits
     before = session.snapshots.load(written.id)
     mode = read_mode(session.schema)
     _, reach = changed_state(session.options[core_options.CHANGELOG_PRODUCER], mode)
 
-    def known(state: Snapshot | None) -> list[ManifestEntry]:
+    def state_files(state: Snapshot | None) -> list[ManifestEntry]:
         assert state is not None
         live = session.live_entries(state, BucketScope(buckets=frozenset(written.buckets)))
         return live if state is before else read_files(live, mode, reach)[0]
 
     both = (before.id, snapshot.id)
-    compared = _compared(session, before, snapshot, both, known)
-    found = [*others, *compared]
-    if not keys_move(session.schema) and not any(one.keys for one in found):
-        return found
+    compared = _compared(session, before, snapshot, both, state_files)
+    all_splits = [*other_splits, *compared]
+    if not keys_move(session.schema) and not any(split.keys for split in all_splits):
+        return all_splits
     # Each part went through turns alone, or had no need to: both go through them together.
-    whole = {(one.partition, one.bucket): replace(one, keys=ChangedKeys.ALL) for one in found}
-    return in_turns(list(whole.values()))
+    by_bucket = {
+        (split.partition, split.bucket): replace(split, keys=ChangedKeys.ALL)
+        for split in all_splits
+    }
+    return in_turns(list(by_bucket.values()))
 
 
 def _visible(

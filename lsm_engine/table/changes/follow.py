@@ -96,7 +96,7 @@ class Followed:
             if self._where is not None:
                 rows = rows.filter(flags_of(self._where, rows))
             chosen = rows.select(self.schema.names).cast(self.schema)
-            yield from (some for some in chosen.to_batches() if some.num_rows)
+            yield from (piece for piece in chosen.to_batches() if piece.num_rows)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows."""
@@ -122,8 +122,8 @@ class Follower:
         self._session = session
         self._request = request
         self._seen: int | None = None
-        kept = self._kept_position()
-        position, full = self._start() if kept is None else (kept, None)
+        stored = self._kept_position()
+        position, full = self._start() if stored is None else (stored, None)
         self.position = position
         self._full = full
         self._read = full or session.snapshots.find(position - 1)
@@ -181,8 +181,8 @@ class Follower:
         """Whether the snapshot that was read last is another one now; an expired one is not looked at."""
         if self._read is None:
             return False
-        there = self._session.snapshots.find_now(self._read.id)
-        return there is not None and not same_state(there, self._read)
+        stored = self._session.snapshots.find_now(self._read.id)
+        return stored is not None and not same_state(stored, self._read)
 
     def _is_over(self, snapshot_id: int) -> bool:
         return self._request.upto is not None and snapshot_id > self._request.upto
@@ -224,8 +224,8 @@ class Follower:
         name = self._request.consumer_id
         if name is None or self._session.options[core_options.CONSUMER_IGNORE_PROGRESS]:
             return None
-        found = self._session.consumers.find(name)
-        return None if found is None else found.next_snapshot_id
+        consumer = self._session.consumers.find(name)
+        return None if consumer is None else consumer.next_snapshot_id
 
     def _start(self) -> tuple[int, Snapshot | None]:
         """Return the first snapshot whose changes are read, and the state that comes before them."""
@@ -241,12 +241,12 @@ class Follower:
             case StartMode.LATEST:
                 return _after(latest), None
             case StartMode.FROM_SNAPSHOT:
-                return _given(request.snapshot_id, "snapshot_id"), None
+                return _required(request.snapshot_id, "snapshot_id"), None
             case StartMode.FROM_SNAPSHOT_FULL:
-                full = session.snapshots.load(_given(request.snapshot_id, "snapshot_id"))
+                full = session.snapshots.load(_required(request.snapshot_id, "snapshot_id"))
                 return _after(full), full
             case StartMode.FROM_TIMESTAMP:
-                millis = _given(request.timestamp_millis, "timestamp_millis")
+                millis = _required(request.timestamp_millis, "timestamp_millis")
                 return id_at(session, millis - 1) + 1, None
 
 
@@ -269,7 +269,7 @@ def _after(snapshot: Snapshot | None) -> int:
     return 1 if snapshot is None else snapshot.id + 1
 
 
-def _given(value: int | None, name: str) -> int:
+def _required(value: int | None, name: str) -> int:
     if value is None:
         raise InvalidInputError(f"this start needs {name}=", argument=name)
     return value

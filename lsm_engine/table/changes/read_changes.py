@@ -68,8 +68,8 @@ def read_changes(
 def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iterator[Rows]:
     if split.keys is not ChangedKeys.ALL:
         rules = _by_arrival(context)
-        for some in _whole_keys(context, rows, split, rules):
-            yield _of_keys(split.keys, some, rules)
+        for changes in _whole_keys(context, rows, split, rules):
+            yield _of_keys(split.keys, changes, rules)
         return
     names = rows.needed(context.schema)
     reader = BucketReader(context, split.partition, split.bucket)
@@ -130,16 +130,16 @@ def _whole_keys(
 
 def _uncut(batches: Iterable[pa.RecordBatch], rules: MergeRules) -> Iterator[pa.RecordBatch]:
     """Yield sorted rows in batches that end where a key does."""
-    kept: pa.RecordBatch | None = None
-    for batch in (some for some in batches if some.num_rows):
-        both = [batch] if kept is None else [kept, batch]
+    pending: pa.RecordBatch | None = None
+    for batch in (piece for piece in batches if piece.num_rows):
+        both = [batch] if pending is None else [pending, batch]
         (rows,) = pa.Table.from_batches(both).combine_chunks().to_batches()
         begins = int(order_of([Part(run=0, rows=rows, keys=None)], rules).starts[-1])
         if begins:
             yield rows.slice(0, begins)
-        kept = rows.slice(begins)
-    if kept is not None:
-        yield kept
+        pending = rows.slice(begins)
+    if pending is not None:
+        yield pending
 
 
 def _of_keys(keys: ChangedKeys, rows: Rows, rules: MergeRules) -> pa.Table:
@@ -165,9 +165,9 @@ def _compared(
         sources = [part.rows for part in parts]
         sides = np.array([part.run for part in parts], np.int64)
         order = order_of(parts, rules)
-        changed = _differences(order, sides[order.run], sources, rules)
-        if changed is not None:
-            yield changed
+        differences = _differences(order, sides[order.run], sources, rules)
+        if differences is not None:
+            yield differences
 
 
 def _state(context: BucketContext, split: ChangeSplit, part: StatePart) -> Iterator[pa.RecordBatch]:
@@ -191,13 +191,13 @@ def _differences(
     was, is_now = np.flatnonzero(side == 0), np.flatnonzero(side == 1)
     before[key_of[was]], after[key_of[is_now]] = was, is_now
     codes = np.where(before < 0, CREATED, np.where(after < 0, REMOVED, REPLACED)).astype(np.int8)
-    here = order.take(np.where(after < 0, 0, after))
-    now = gather(sources, here.run, here.row)
+    newer_order = order.take(np.where(after < 0, 0, after))
+    now = gather(sources, newer_order.run, newer_order.row)
     both = np.flatnonzero(codes == REPLACED)
     if len(both):
         names = [name for name in now.column_names[:-2] if name not in rules.key_columns]
-        there = order.take(before[both])
-        old = gather([one.select(names) for one in sources], there.run, there.row)
+        older_order = order.take(before[both])
+        old = gather([source.select(names) for source in sources], older_order.run, older_order.row)
         new = now.select(names).take(pa.array(both))
         codes[both[equal_rows(old.columns, new.columns, len(both))]] = UNCHANGED
     count = int(np.count_nonzero(codes)) + int(np.count_nonzero(codes == REPLACED))
@@ -208,5 +208,5 @@ def _differences(
     kinds = np.empty(count, np.int8)
     lay_out_changes(codes, before, order.run, order.row, len(sources), runs, rows, kinds)
     changes = gather([*sources, now], runs, rows)
-    at = changes.schema.get_field_index(VALUE_KIND)
-    return changes.set_column(at, changes.schema.field(at), pa.array(kinds))
+    index = changes.schema.get_field_index(VALUE_KIND)
+    return changes.set_column(index, changes.schema.field(index), pa.array(kinds))

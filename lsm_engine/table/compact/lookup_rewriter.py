@@ -136,7 +136,7 @@ class LookupRewriter:
         """Yield a section's merged rows in key order, and what they changed."""
         # Rows that only mark that a key is further down are not for writing.
         drop = drop_deletes or not self._rewrite.looks_up
-        limits = MergeLimits.of(self._schema.options, section)
+        limits = MergeLimits.from_options(self._schema.options, section)
         names = (*self._schema.names, SEQUENCE_NUMBER, VALUE_KIND)
         ages: list[int] = []
         runs: list[Batches] = []

@@ -62,12 +62,12 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     `schema/alteration.changed` raises, InvalidOptionError for rows in files that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
-        newest, due = _due(session, changes)
-        if not due:
+        newest, pending = _pending_changes(session, changes)
+        if not pending:
             return newest.schema
-        if made := session.schemas.publish(_altered(newest, due)):
-            session.notify_altered(made)
-            return made
+        if published := session.schemas.publish(_altered(newest, pending)):
+            session.notify_altered(published)
+            return published
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
@@ -77,16 +77,18 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
 
 def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSession:
     """Return the table with the next schema, which its first commit publishes; raises as `alter` does."""
-    newest, due = _due(session, changes)
-    if not due:
+    newest, pending = _pending_changes(session, changes)
+    if not pending:
         return newest
     base = newest.snapshots.latest()
-    planned = newest.with_schema(_altered(newest, due))
-    planned.planned = PlannedSchema(newest.schema, due, base, partial(_altered, newest, due))
+    planned = newest.with_schema(_altered(newest, pending))
+    planned.planned = PlannedSchema(
+        newest.schema, pending, base, partial(_altered, newest, pending)
+    )
     return planned
 
 
-def _due(
+def _pending_changes(
     session: TableSession, changes: Sequence[SchemaChange]
 ) -> tuple[TableSession, Sequence[SchemaChange]]:
     """Return the table by the newest schema, and what it lacks: first what was planned and not published."""
@@ -133,7 +135,7 @@ def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
         return True
     was, now = _counts_by(key, before), _counts_by(key, after)
     names = {field.id: field.name for field in after.fields}
-    stay = [(one.name, names[one.id]) for one in before.fields if one.id in names]
+    stay = [(column.name, names[column.id]) for column in before.fields if column.id in names]
     texts = f"{before.options.texts.get(key)},{after.options.texts.get(key)}"
     return any(
         option is core_options.DEFAULT_AGGREGATE_FUNCTION or names_column(key, texts, (name,))
@@ -150,8 +152,8 @@ def _counts_by(key: str, schema: TableSchema) -> dict[str, str]:
         return rules
     suffix = key.rpartition(".")[2]
     is_flag = key.endswith((_IGNORE, ".distinct"))
-    given = {name: schema.options.of_field(name, suffix) or "false" for name in rules}
-    return {name: text.lower() if is_flag else text for name, text in given.items()}
+    texts = {name: schema.options.of_field(name, suffix) or "false" for name in rules}
+    return {name: text.lower() if is_flag else text for name, text in texts.items()}
 
 
 def _require_no_deletes(session: TableSession, key: str) -> None:
@@ -223,7 +225,7 @@ def require_values_kept(session: TableSession, schema: TableSchema) -> None:
     base = session.snapshots.latest()
     if base is None or schema.options[core_options.ALTER_COLUMN_LOSSY_CASTS]:
         return
-    formers = {one.id: one for one in session.schemas.all()}
+    formers = {former_schema.id: former_schema for former_schema in session.schemas.all()}
     for field in schema.fields:
         before = [
             old.type for former in formers.values() for old in former.fields if old.id == field.id
@@ -260,9 +262,9 @@ def _candidates(session: TableSession, base: Snapshot, field: DataField) -> Sequ
     column = pc.field(now.name)
     outside = (column < pa.scalar(-half, pa.int64())) | (column >= pa.scalar(half, pa.int64()))
     predicate = from_expression(outside, session.schema.arrow)
-    found = prune_files(session, base, predicate, predicate)
-    match = found.value_match
-    return [entry for entry in found.entries if match is None or match(entry.file)]
+    pruned = prune_files(session, base, predicate, predicate)
+    match = pruned.value_match
+    return [entry for entry in pruned.entries if match is None or match(entry.file)]
 
 
 def _lost_in(
@@ -270,7 +272,7 @@ def _lost_in(
 ) -> int:
     context = session.context((entry.file.schema_id,))
     stored = context.schemas[entry.file.schema_id]
-    old = next((one.type for one in stored.fields if one.id == field.id), None)
+    old = next((column.type for column in stored.fields if column.id == field.id), None)
     if old is None or not loses_somewhere(old, field.type):
         return 0
     own = replace(context, schema=schema)

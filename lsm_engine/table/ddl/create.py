@@ -92,11 +92,11 @@ def create_table(
         hints = refuse_beside_drop(file_io)
         if hints:
             file_io.delete_many(hints)  # they name snapshots that the new table would be missing
-        if made := schemas.publish(schema):
-            return made
-    left = _left_behind(file_io, schema)
-    if left is not None and is_unknown():
-        return left
+        if published := schemas.publish(schema):
+            return published
+    leftover = _left_behind(file_io, schema)
+    if leftover is not None and is_unknown():
+        return leftover
     raise AlreadyExistsError(
         "a table is already in this directory; open it by catalog['database.table'] or open_table, "
         "or give ignore_if_exists=True"
@@ -115,9 +115,9 @@ def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> list[str]:
         if entry.name.startswith(BEING_DROPPED):
             path = entry.path
         elif entry.name in ROOT_DIRECTORIES and not is_made:
-            found = list(file_io.list_files(entry.path))
-            path = next((one.path for one in found if not _is_nobodys(one.name)), None)
-            hints += [one.path for one in found if one.name in (EARLIEST, LATEST)]
+            files = list(file_io.list_files(entry.path))
+            path = next((file.path for file in files if not _is_nobodys(file.name)), None)
+            hints += [file.path for file in files if file.name in (EARLIEST, LATEST)]
         if path is not None:
             raise AlreadyExistsError(
                 "a table is being dropped in this directory, or its drop was cut off; try again in a "
@@ -134,26 +134,26 @@ def _is_nobodys(name: str) -> bool:
 
 def _left_behind(file_io: FileIO, requested: TableSchema) -> TableSchema | None:
     """Return the schema of a table that equals the requested one and has never been written to."""
-    there = SchemaStore(file_io, TablePaths()).latest()
-    if there is None or replace(there, time_millis=requested.time_millis) != requested:
+    stored = SchemaStore(file_io, TablePaths()).latest()
+    if stored is None or replace(stored, time_millis=requested.time_millis) != requested:
         return None
-    return there if SnapshotStore(file_io, TablePaths()).latest_id() is None else None
+    return stored if SnapshotStore(file_io, TablePaths()).latest_id() is None else None
 
 
-def _primary_key(given: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ...]:
+def _primary_key(argument: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ...]:
     """Return the key, which may also come as an option; the schema holds it, not the options."""
     option = core_options.PRIMARY_KEY
-    named = option.parsed(texts.pop(option.key, ""))
-    if given and named and given != named:
+    option_key = option.parsed(texts.pop(option.key, ""))
+    if argument and option_key and argument != option_key:
         raise InvalidOptionError(
             f"option {option.key!r} and primary_key= differ; give one of them",
-            option=named,
-            argument=given,
+            option=option_key,
+            argument=argument,
         )
-    return given or named
+    return argument or option_key
 
 
-def check_columns(schema: TableSchema, known: Collection[str] = ()) -> None:
+def check_columns(schema: TableSchema, existing: Collection[str] = ()) -> None:
     """Refuse names that files, results or other clients cannot hold; `known` ones are there already."""
     if not schema.fields:
         raise InvalidInputError("a table needs at least one column", kind=ErrorKind.INVALID_SCHEMA)
@@ -165,7 +165,7 @@ def check_columns(schema: TableSchema, known: Collection[str] = ()) -> None:
             columns=doubled,
         )
     for name in schema.names:
-        if name not in known and (name in _RESERVED or name.startswith(KEY_PREFIX)):
+        if name not in existing and (name in _RESERVED or name.startswith(KEY_PREFIX)):
             raise InvalidInputError(
                 f"column name {name!r} is reserved for what the format and results add; choose another",
                 kind=ErrorKind.INVALID_NAME,
@@ -191,13 +191,13 @@ def _is_surrogate(letter: str) -> bool:
 
 def check_keys(schema: TableSchema) -> None:
     """Refuse keys and partition columns that are missing, doubled, nested or do not go together."""
-    for what, keys in (
+    for label, keys in (
         ("primary key", schema.primary_keys),
         ("partition", schema.partition_keys),
         ("bucket key", schema.options[core_options.BUCKET_KEY]),
         ("sequence.field", schema.sequence_fields),
     ):
-        _check_names(schema, what, keys)
+        _check_names(schema, label, keys)
     if not schema.has_primary_key:
         return
     outside = [name for name in schema.partition_keys if name not in schema.primary_keys]
@@ -222,25 +222,25 @@ def check_keys(schema: TableSchema) -> None:
         )
 
 
-def _check_names(schema: TableSchema, what: str, keys: tuple[str, ...]) -> None:
+def _check_names(schema: TableSchema, label: str, keys: tuple[str, ...]) -> None:
     missing = [name for name in keys if name not in schema.names]
     if missing:
         raise InvalidInputError(
-            f"{what} names columns that the table does not have",
+            f"{label} names columns that the table does not have",
             kind=ErrorKind.NO_SUCH_COLUMN,
             columns=missing,
             known=schema.names,
         )
     if len(set(keys)) < len(keys):
         raise InvalidInputError(
-            f"{what} names a column twice", kind=ErrorKind.INVALID_SCHEMA, columns=keys
+            f"{label} names a column twice", kind=ErrorKind.INVALID_SCHEMA, columns=keys
         )
     nested = [
         name for name in keys if isinstance(schema.field(name).type, ArrayType | MapType | RowType)
     ]
     if nested:
         raise InvalidInputError(
-            f"{what} cannot be of a nested type", kind=ErrorKind.INVALID_SCHEMA, columns=nested
+            f"{label} cannot be of a nested type", kind=ErrorKind.INVALID_SCHEMA, columns=nested
         )
 
 

@@ -78,9 +78,9 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
         )
     schema.options.require_readable()
     refuse_row_tracking(schema)
-    for one in unsupported_options(schema.options):
-        if one.verdict is Verdict.UNKNOWN:
-            _warn_once(location, str(one))
+    for unsupported in unsupported_options(schema.options):
+        if unsupported.verdict is Verdict.UNKNOWN:
+            _warn_once(location, str(unsupported))
     return schema
 
 

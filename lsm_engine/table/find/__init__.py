@@ -1,1 +1,1 @@
-"""Keys to rows: point lookups through lookup files, and the index that locates incoming rows."""
+"""Find rows by key: point lookups through lookup files, and the locations of incoming rows."""

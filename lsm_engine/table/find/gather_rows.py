@@ -1,4 +1,4 @@
-"""What lookups found, put together: rows of many stores gathered once, in the order of the keys."""
+"""Gather the rows of a lookup from many stores at once, in the order of the keys."""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ _SOURCES_MAX = 60_000
 
 @record
 class KeyRows:
-    """Keys of one bucket in key order, and which row of the input each is."""
+    """Keys of one bucket in key order, and the input row of each key."""
 
     batch: KeyBatch
     rows: Longs
 
     @staticmethod
-    def of(keys: pa.RecordBatch, rows: Longs, schema: TableSchema) -> "KeyRows":
-        """Sort keys; `rows` are their places in the input."""
+    def from_keys(keys: pa.RecordBatch, rows: Longs, schema: TableSchema) -> "KeyRows":
+        """Sort keys; `rows` are their row numbers in the input."""
         fields = schema.select(schema.trimmed_primary_keys)
         columns = [keys.column(field.name) for field in fields]
         batch, places = KeyBatch.from_columns(columns, [field.type for field in fields])
@@ -40,7 +40,7 @@ class KeyRows:
 
 
 class FoundRows:
-    """Collects what was found for one input, then makes one table of it."""
+    """Collects the rows that were found for one input, and builds one table of them."""
 
     def __init__(
         self, schema: TableSchema, rules: MergeRules, count: int, names: Sequence[str]
@@ -58,12 +58,12 @@ class FoundRows:
         self._schema = pa.schema([everything.field(name) for name in self._stored])
         self._is_alone = True
         # Source 0 is a row of nulls: what was not found points at it.
-        self._sources = [_nothing(self._schema)]
+        self._sources = [_null_row(self._schema)]
         self._run: npt.NDArray[np.uint16] = np.zeros(count, np.uint16)
         self._row: npt.NDArray[np.int32] = np.zeros(count, np.int32)
 
     def add(self, keys: KeyRows, levels: LookupLevels, *, is_alone: bool = True) -> None:
-        """Look keys up in a bucket. Not being alone, it cannot delete what another bucket holds."""
+        """Look keys up in a bucket. Unless `is_alone`, its deletes do not hide rows of other buckets."""
         self._is_alone = is_alone
         if is_first_hit_newest(self._table, levels):
             self._add_first_hits(keys, levels)
@@ -71,14 +71,14 @@ class FoundRows:
             self._add_merged(keys, levels)
 
     def table(self) -> tuple[pa.Table, Bools]:
-        """Return the columns asked for, one row per row of the input, and which were found."""
-        found: Bools = self._run > 0
+        """Return the requested columns, one row per input row, and the mask of the rows that were found."""
+        is_found: Bools = self._run > 0
         kinds = gather(self._selected([VALUE_KIND]), self._run, self._row).column(0)
         retracted = _retracted(kinds)
         if retracted.any():
-            found &= ~retracted
+            is_found &= ~retracted
             self._run[retracted], self._row[retracted] = 0, 0
-        return gather(self._selected(self._names), self._run, self._row), found
+        return gather(self._selected(self._names), self._run, self._row), is_found
 
     def _selected(self, names: list[str]) -> list[pa.RecordBatch]:
         return [source.select(names) for source in self._sources]
@@ -89,22 +89,24 @@ class FoundRows:
         for number, start, stop in groups.stretches():
             if number == 0:
                 continue
-            some = groups.order[start:stop]
-            fetched = hits.stores[number - 1].fetch(hits.handle[some], self._stored)
-            self._take(keys.rows[some], fetched.sources, fetched.run, fetched.row)
+            hit_rows = groups.order[start:stop]
+            fetched = hits.stores[number - 1].fetch(hits.handle[hit_rows], self._stored)
+            self._take(keys.rows[hit_rows], fetched.sources, fetched.run, fetched.row)
 
     def _add_merged(self, keys: KeyRows, levels: LookupLevels) -> None:
         """Merge all versions of the keys, as a scan does."""
-        found = list(levels.versions(keys.batch))[::-1]
-        runs = [self._rows_of(versions) for versions in found]
-        ages = [each.file.level for each in found] if self._rules.newest_stands else None
+        key_versions = list(levels.versions(keys.batch))[::-1]
+        runs = [self._rows_of(versions) for versions in key_versions]
+        ages = (
+            [version.file.level for version in key_versions] if self._rules.newest_stands else None
+        )
         merged = list(merge_runs(runs, self._rules, drop_deletes=True, ages=ages))
         for rows in merged:
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
             for batch in batches:
-                here = SearchKeys.from_sort_keys(self._rules.keys(batch))
+                search_keys = SearchKeys.from_sort_keys(self._rules.keys(batch))
                 everything = np.arange(len(keys.batch), dtype=np.int64)
-                row = locate(here, keys.batch.search, everything).last
+                row = locate(search_keys, keys.batch.search, everything).last
                 hit = row >= 0
                 run = np.zeros(int(hit.sum()), np.uint16)
                 self._take(keys.rows[hit], [batch], run, row[hit].astype(np.int32))
@@ -125,9 +127,9 @@ class FoundRows:
         if len(self._sources) + len(sources) > _SOURCES_MAX:
             self._compact()
         if not self._is_alone:
-            kinds = gather([one.select([VALUE_KIND]) for one in sources], run, row).column(0)
-            kept = ~_retracted(kinds) | (self._run[rows] == 0)
-            rows, run, row = rows[kept], run[kept], row[kept]
+            kinds = gather([batch.select([VALUE_KIND]) for batch in sources], run, row).column(0)
+            is_taken = ~_retracted(kinds) | (self._run[rows] == 0)
+            rows, run, row = rows[is_taken], run[is_taken], row[is_taken]
         first = len(self._sources)
         self._run[rows] = run + np.uint16(first)
         self._row[rows] = row
@@ -136,17 +138,21 @@ class FoundRows:
             self._sources.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _compact(self) -> None:
-        """Copy what was found so far into one source: positions name sources with 16 bits."""
+        """Copy the rows found so far into one source: positions address sources with 16 bits."""
         rows = np.flatnonzero(self._run)
-        made = gather(self._sources, self._run[rows], self._row[rows]).combine_chunks().to_batches()
-        assert len(made) <= 1, "found rows of one column exceed 2 GB; look up fewer keys at a time"
-        self._sources = [self._sources[0], *made]
+        copies = (
+            gather(self._sources, self._run[rows], self._row[rows]).combine_chunks().to_batches()
+        )
+        assert len(copies) <= 1, (
+            "found rows of one column exceed 2 GB; look up fewer keys at a time"
+        )
+        self._sources = [self._sources[0], *copies]
         self._run[rows] = 1
         self._row[rows] = np.arange(len(rows), dtype=np.int32)
 
 
 def is_first_hit_newest(schema: TableSchema, levels: LookupLevels) -> bool:
-    """Whether the newest run's version of a key is its row, so that nothing has to be merged."""
+    """Whether the newest version of a key is its row, so that no merge is needed."""
     if levels.run_count <= 1 or read_mode(schema) is ReadMode.ABOVE_LEVEL_0:
         return True  # above level 0 of such tables a key has one row that is not deleted
     engine = schema.options[core_options.MERGE_ENGINE]
@@ -157,15 +163,15 @@ def is_first_hit_newest(schema: TableSchema, levels: LookupLevels) -> bool:
 
 
 def _retracted(kinds: pa.ChunkedArray) -> Bools:
-    """Return which rows were deleted; what was not found has no kind."""
+    """Return which rows are deletes; a row that was not found has a null kind."""
     return retracts(kinds.fill_null(int(RowKind.INSERT)).to_numpy())
 
 
 def found_rows(schema: TableSchema, count: int, names: Sequence[str]) -> FoundRows:
-    """Return a collector for so many keys."""
+    """Return a collector for `count` keys."""
     return FoundRows(schema, merge_rules(schema), count, names)
 
 
-def _nothing(schema: pa.Schema) -> pa.RecordBatch:
+def _null_row(schema: pa.Schema) -> pa.RecordBatch:
     columns = [pa.nulls(1, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

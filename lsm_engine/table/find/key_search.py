@@ -1,6 +1,6 @@
-"""Incoming keys searched in data files, file by file: which record each would replace, and where.
+"""Search incoming keys in data files, file by file, for the record that each key would replace.
 
-What is held is the batch, one file's bloom filter and one file's keys, never pairs of keys and files
+Memory holds the batch, one file's bloom filter and one file's keys, never pairs of keys and files
 (decisions/0012).
 """
 
@@ -32,19 +32,19 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
 
 DeletedRows = Callable[[ManifestEntry, Longs], Bools]
-"""Data file and row positions → which of the rows a deletion vector hides."""
+"""Returns which row positions of a data file its deletion vector hides."""
 _EXPECTED_BYTES_MAX = 1 << 20
-"""Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
+"""Larger files are not prefetched whole: footer and keys may be a small part of them."""
 _NEVER = -(2**63)
 _DECIDED_SHARE = 16
-"""Keys that are decided are left out once there may be more of them than one in so many."""
+"""Decided keys are removed from the search once they may exceed this share (one in so many)."""
 
 
 @record
 class FileKeys:
-    """The keys of one data file, in key order, with what decides which of two is newer.
+    """The keys of one data file, in key order, with their sequence numbers.
 
-    `kind` is None where the file holds no deletes.
+    `kind` is None if the file holds no deletes.
     """
 
     search: SearchKeys
@@ -54,14 +54,14 @@ class FileKeys:
 
 @record
 class SearchedBucket:
-    """Files of one bucket, and the keys that it may hold, in key order."""
+    """Files of one bucket, and the searched keys that it may hold, in key order."""
 
     files: BucketFiles
     batch: KeyBatch
     rows: Longs
 
     def slice(self, start: int, stop: int) -> "SearchedBucket":
-        """Return the same files with keys `start` to `stop` of those."""
+        """Return the same files with the keys from `start` to `stop`."""
         return SearchedBucket(
             files=self.files, batch=self.batch.slice(start, stop), rows=self.rows[start:stop]
         )
@@ -69,26 +69,26 @@ class SearchedBucket:
 
 @record
 class SearchWay:
-    """How files are searched. `kept` holds the keys of files that are not read a second time.
+    """Options of a search. `cached_keys` caches the keys of files that were read.
 
-    `elsewhere`: the buckets of partitions other than a key's own that are looked into; None: all.
-    `numbers`: whoever asks compares the records' sequence numbers with those of files not searched here.
+    `elsewhere`: the buckets to search in partitions other than a key's own; None: all. `numbers`: the
+    caller compares the records' sequence numbers with those of other files, so they must be exact.
     """
 
     by_ranges: bool = True
     by_blooms: bool = False
     deleted: DeletedRows | None = None
-    kept: dict[str, FileKeys] | None = None
+    cached_keys: dict[str, FileKeys] | None = None
     elsewhere: frozenset[tuple[bytes, int]] | None = None
     numbers: bool = False
 
 
 class KeySearch:
-    """Incoming keys, and what is known so far of the record that each would replace.
+    """Incoming keys, and the record found so far that each would replace.
 
-    All arrays have one value per key, in the order of the input. `place` numbers `places`, -1: no
-    record; `position` is the record's row in its data file, `sequence` its number where files were
-    searched by a way with `numbers`. A key whose newest version is a delete has these too, and is not there.
+    All arrays have one value per key, in the order of the input. `place` is an index into `places`, -1: no
+    record; `position` is the record's row in its data file, `sequence` its sequence number if the search has
+    `numbers`. A key whose newest version is a delete has these values too, with `is_there` false.
     """
 
     def __init__(self, schema: TableSchema, keys: pa.RecordBatch) -> None:
@@ -140,39 +140,41 @@ class KeySearch:
         candidates = candidates_by_range(
             files.spans(key_order), bucket.batch.keys, enabled=way.by_ranges
         )
-        asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
-        # Keys outside of every range have nothing to be asked for.
-        lowest = int(candidates.starts[asked].min(initial=len(bucket.rows)))
-        highest = int(candidates.stops[asked].max(initial=lowest))
+        candidate_files = np.flatnonzero(candidates.starts < candidates.stops).tolist()
+        # Keys outside of every file's range are in no file.
+        lowest = int(candidates.starts[candidate_files].min(initial=len(bucket.rows)))
+        highest = int(candidates.stops[candidate_files].max(initial=lowest))
         bucket = bucket.slice(lowest, highest)
         starts, stops = candidates.starts - lowest, candidates.stops - lowest
         blooms = _record_keys(self.schema, bucket.batch) if way.by_blooms else None
         # Sequence numbers of several buckets do not compare: each bucket begins anew.
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
-        rest: Longs = np.arange(len(newest))
+        undecided: Longs = np.arange(len(newest))
         decided = pairs = passed = files_read = 0
-        for at, after in zip_longest(asked, asked[1:]):
-            # What a newer file decided, an older one cannot change: it need not be asked for it.
-            if decided * _DECIDED_SHARE > len(rest):
-                rest, decided = rest[newest[rest] < files.newest[at]], 0
-            some = rest[slice(*np.searchsorted(rest, (starts[at], stops[at])))]
-            if decided * _DECIDED_SHARE > len(some):
-                some = some[newest[some] < files.newest[at]]
-            if len(some):
-                entry = files.entry(at)
+        for index, after in zip_longest(candidate_files, candidate_files[1:]):
+            # A newer file has decided these keys, so an older file cannot change them.
+            if decided * _DECIDED_SHARE > len(undecided):
+                undecided, decided = undecided[newest[undecided] < files.newest[index]], 0
+            numbers = undecided[slice(*np.searchsorted(undecided, (starts[index], stops[index])))]
+            if decided * _DECIDED_SHARE > len(numbers):
+                numbers = numbers[newest[numbers] < files.newest[index]]
+            if len(numbers):
+                entry = files.entry(index)
                 if after is not None and blooms is not None:
                     _expect(files.entry(after), context)
-                # Where all rows of a file are older or newer than any other, one number will do.
-                can_skip = bool(files.is_apart[at]) and way.kept is None and not way.numbers
-                number = int(files.newest[at]) if can_skip else None
-                left, found = self._search_file(
-                    entry, bucket, some, newest, context, blooms, way, number
+                # If all rows of a file are older or newer than any other file's, one number is enough.
+                can_skip = (
+                    bool(files.is_apart[index]) and way.cached_keys is None and not way.numbers
                 )
-                decided += found
+                number = int(files.newest[index]) if can_skip else None
+                read_count, decided_count = self._search_file(
+                    entry, bucket, numbers, newest, context, blooms, way, number
+                )
+                decided += decided_count
                 pairs, passed, files_read = (
-                    pairs + len(some),
-                    passed + left,
-                    files_read + (left > 0),
+                    pairs + len(numbers),
+                    passed + read_count,
+                    files_read + (read_count > 0),
                 )
         if blooms is None:
             return candidates.text
@@ -183,45 +185,45 @@ class KeySearch:
         self,
         entry: ManifestEntry,
         bucket: SearchedBucket,
-        some: Longs,
+        numbers: Longs,
         newest: Longs,
         context: BucketContext,
         blooms: RecordKeys | None,
         way: SearchWay,
         number: int | None,
     ) -> tuple[int, int]:
-        """Search one file; return for how many keys it was read, and how many of them it decided.
+        """Search one file; return the number of keys that it was read for, and of those it decided.
 
-        `number`: a sequence number that stands for all of its rows'; None: each has its own.
+        `number`: one sequence number for all rows of the file; None: read each row's own.
         """
-        keys = None if way.kept is None else way.kept.get(entry.file.file_name)
+        keys = None if way.cached_keys is None else way.cached_keys.get(entry.file.file_name)
         if keys is None:
             with open_keys(entry, context, number) as reader:
                 if blooms is not None:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
-                    some = some if bloom is None else bloom.remaining(blooms, some)
-                if not len(some):
+                    numbers = numbers if bloom is None else bloom.remaining(blooms, numbers)
+                if not len(numbers):
                     return 0, 0
                 keys = read_keys(reader, self.schema, number)
-            if way.kept is not None:
-                way.kept[entry.file.file_name] = keys
-        asked, last = len(some), locate_keys(keys.search, bucket.batch.search, some).last
-        some, last = some[last >= 0], last[last >= 0]
+            if way.cached_keys is not None:
+                way.cached_keys[entry.file.file_name] = keys
+        read_count, last = len(numbers), locate_keys(keys.search, bucket.batch.search, numbers).last
+        numbers, last = numbers[last >= 0], last[last >= 0]
         if way.deleted is not None and len(last):
-            kept = ~way.deleted(entry, last)
-            some, last = some[kept], last[kept]
-        newer = keys.sequence[last] > newest[some]
-        some, last = some[newer], last[newer]
-        newest[some] = keys.sequence[last]
-        rows = bucket.rows[some]
-        self.found(rows, _place_of(entry), last)
-        self.sequence[rows] = newest[some]
+            is_live = ~way.deleted(entry, last)
+            numbers, last = numbers[is_live], last[is_live]
+        newer = keys.sequence[last] > newest[numbers]
+        numbers, last = numbers[newer], last[newer]
+        newest[numbers] = keys.sequence[last]
+        rows = bucket.rows[numbers]
+        self.add_records(rows, _place_of(entry), last)
+        self.sequence[rows] = newest[numbers]
         if keys.kind is not None:
             self.is_there[rows] = ~retracts(keys.kind[last])
-        return asked, len(some)
+        return read_count, len(numbers)
 
-    def found(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
-        """Note that keys, by number, have their records in a file."""
+    def add_records(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
+        """Record that the rows of a file at these positions are the records of keys, by key number."""
         if not len(rows):
             return
         self.is_there[rows] = True
@@ -232,22 +234,22 @@ class KeySearch:
     def _buckets(
         self, files: pa.Table, way: SearchWay, *, everywhere: bool
     ) -> Iterator[SearchedBucket]:
-        """Yield each bucket's files with the keys that it may hold; a key's own partition first."""
+        """Yield each bucket's files with the keys that it may hold; own partitions of keys first."""
         buckets = by_bucket(files)
         for own in (True, False) if everywhere else (True,):
-            for partition, number, which in buckets:
+            for partition, number, file_rows in buckets:
                 if not (own or way.elsewhere is None or (partition, number) in way.elsewhere):
                     continue
                 rows = np.flatnonzero(self.may_be_in(partition, own=own) & ~self.is_there)
                 if not len(rows):
                     continue
-                there = BucketFiles(partition, number, files_at(files, which))
-                total = there.total_buckets
+                bucket_files = BucketFiles(partition, number, files_at(files, file_rows))
+                total = bucket_files.total_buckets
                 if self.schema.bucket_count > 0 and total > 0:
                     rows = rows[bucket_of(self._hashes[rows], total) == number]
                 if len(rows):
                     batch, places = self._batch(rows)
-                    yield SearchedBucket(files=there, batch=batch, rows=rows[places])
+                    yield SearchedBucket(files=bucket_files, batch=batch, rows=rows[places])
 
     def _batch(self, rows: Longs) -> tuple[KeyBatch, Longs]:
         fields = self.schema.select(self.schema.trimmed_primary_keys)
@@ -255,22 +257,24 @@ class KeySearch:
         return KeyBatch.from_columns(columns, [field.type for field in fields])
 
     def may_be_in(self, partition: bytes, *, own: bool) -> Bools:
-        """Return which keys are of a partition, or, not being `own`, may be in it all the same."""
-        mine = [number for number, one in enumerate(self.partitions) if one == partition]
+        """Return which keys are of a partition or, unless `own`, of others but may be stored in it."""
+        mine = [
+            number for number, candidate in enumerate(self.partitions) if candidate == partition
+        ]
         if own:
             return np.isin(self.partition_of, mine)
         shared = self._shared(partition)
-        others = [
+        other_numbers = [
             number
-            for number, one in enumerate(self.partitions)
-            if one != partition and self._shared(one) == shared
+            for number, candidate in enumerate(self.partitions)
+            if candidate != partition and self._shared(candidate) == shared
         ]
-        return np.isin(self.partition_of, others)
+        return np.isin(self.partition_of, other_numbers)
 
     def _shared(self, partition: bytes) -> tuple[object, ...]:
-        """Return those values of a partition that belong to the key, in tables where some do not.
+        """Return the partition values that are key columns, in tables where some are not.
 
-        Where all partition columns are in the primary key, a record key is what is left of it.
+        If all partition columns are in the primary key, the record key excludes them.
         """
         schema = self.schema
         inside = [name in schema.primary_keys for name in schema.partition_keys]
@@ -282,7 +286,7 @@ class KeySearch:
 
 
 def _expect(entry: ManifestEntry, context: BucketContext) -> None:
-    """Have a small file fetched while the one before it is searched; a filter is most of it."""
+    """Prefetch a small file while the one before it is searched; the bloom filter is most of it."""
     if entry.file.file_size <= _EXPECTED_BYTES_MAX:
         path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
         context.file_io.prefetch(path)
@@ -297,7 +301,7 @@ def open_keys(
 ) -> DataFileReader:
     """Open a data file for its keys, sequence numbers and, if it holds deletes, row kinds alone.
 
-    `number`: the sequence number that stands for those of all rows, which are not read then.
+    `number`: one sequence number for all rows, whose own numbers are then not read.
     """
     schema = context.schema
     numbers = (SEQUENCE_NUMBER,) if number is None else ()

@@ -1,7 +1,7 @@
-"""One key given as Python values → its partition, bucket and bytes, without building Arrow columns.
+"""Encode one key of Python values to its partition, bucket and bytes, without Arrow columns.
 
-Only for types whose values need no conversion (whole numbers, text, binary, booleans); every other
-key goes the way of tables.
+Only for types whose values need no conversion (whole numbers, text, binary, booleans); other
+keys are encoded as Arrow tables.
 """
 
 import struct
@@ -44,8 +44,8 @@ class KeyEncoder:
         trimmed = schema.select(schema.trimmed_primary_keys)
         self._fits = [(field, _fits(field)) for field in schema.select(self.names)]
         self._ordered = [
-            (field.name, _ordered(field, is_last=at == len(trimmed) - 1))
-            for at, field in enumerate(trimmed)
+            (field.name, _ordered(field, is_last=index == len(trimmed) - 1))
+            for index, field in enumerate(trimmed)
         ]
         self._partitions: dict[tuple[object, ...], bytes] = {}
         self._only = _whole_number(schema)
@@ -83,13 +83,13 @@ class KeyEncoder:
         if not self._partition_fields:
             return EMPTY_ROW
         values = tuple(key[field.name] for field in self._partition_fields)
-        found = self._partitions.get(values)
-        if found is None:
-            found = encode_row(values, [field.type for field in self._partition_fields])
+        stored = self._partitions.get(values)
+        if stored is None:
+            stored = encode_row(values, [field.type for field in self._partition_fields])
             if len(self._partitions) >= _CACHED_PARTITIONS:
                 self._partitions.clear()
-            self._partitions[values] = found
-        return found
+            self._partitions[values] = stored
+        return stored
 
     def bucket(self, key: Mapping[str, Any], total: int) -> int:
         """Return the bucket among `total`."""

@@ -1,6 +1,6 @@
-"""Locate: which incoming rows replace a record that is there, and where that one is.
+"""Locate the records that incoming rows replace, and their files.
 
-Ranges, bloom filters, then the key columns alone decide, file by file: what is held is the batch, one
+Key ranges, bloom filters and then the key columns decide, file by file. Memory holds the batch, one
 file's filter and one file's keys, never pairs of keys and files.
 """
 
@@ -51,7 +51,7 @@ def located_schema() -> pa.Schema:
 
 @record
 class Location:
-    """Where the records are that rows replace. `how` describes what each stage did, for people."""
+    """The locations of the records that rows replace. `how` describes each stage in words."""
 
     table: pa.Table
     how: tuple[str, ...]
@@ -73,22 +73,22 @@ class Locator:
     def locate(self, rows: Any, newest: Callable[[], TableQuery]) -> Location:
         """Return one row per incoming row, in its order; see `located_schema`.
 
-        `newest` gives the query that answers for `index.type` = bucket, and where the newest row of a key does not decide
-        whether its record is there: then versions have to be merged, whatever the type.
+        `newest` returns the query for `index.type` = bucket. The query also answers for other types if the newest
+        row of a key does not decide whether its record exists: then versions have to be merged.
         """
         search = KeySearch(self._schema, keys_of(self._schema, rows, with_partitions=True))
-        found = None if self._type.policy.uses_lookups else self._by_index(search)
-        if found is not None:
-            snapshot, how = found
+        result = None if self._type.policy.uses_lookups else self._by_index(search)
+        if result is not None:
+            snapshot, steps = result
         else:
             query = newest()
             query.refresh()
             snapshot = query.tag(search, everywhere=self._everywhere, with_positions=False)
-            how = (THROUGH_LOOKUPS if self._type.policy.uses_lookups else MERGED,)
-        return Location(table=self._tagged(search, snapshot), how=how)
+            steps = (THROUGH_LOOKUPS if self._type.policy.uses_lookups else MERGED,)
+        return Location(table=self._tagged(search, snapshot), how=steps)
 
     def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]] | None:
-        """Search the files of the newest snapshot; None where versions have to be merged."""
+        """Search the files of the newest snapshot; None if versions have to be merged."""
         session = self._session
         snapshot = session.snapshots.latest(reads_state=True)
         if snapshot is None or not len(search):
@@ -100,49 +100,51 @@ class Locator:
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self._type.policy.reads_blooms,
             deleted=rows_deleted_by_vectors(session, snapshot),
-            kept=self._kept if self._type.policy.keeps_keys else None,
+            cached_keys=self._kept if self._type.policy.keeps_keys else None,
         )
-        how = search_files(session, search, files, way, everywhere=self._everywhere)
-        if way.kept is not None and files is not None:
+        steps = search_files(session, search, files, way, everywhere=self._everywhere)
+        if way.cached_keys is not None and files is not None:
             live = set(files.column(FILE_NAME).to_pylist())
             self._kept = {name: keys for name, keys in self._kept.items() if name in live}
-        return snapshot, how
+        return snapshot, steps
 
     def _tagged(self, search: KeySearch, snapshot: Snapshot | None) -> pa.Table:
         context = self._session.context()
-        found, places = search.is_there, search.places
+        is_found, places = search.is_there, search.places
         paths: dict[str, int] = {}
 
         def numbers(partitions: Iterable[bytes]) -> Numbers:
-            named = map(context.partition_path, partitions)
-            return np.array([paths.setdefault(path, len(paths)) for path in named], np.int32)
+            partition_paths = map(context.partition_path, partitions)
+            return np.array(
+                [paths.setdefault(path, len(paths)) for path in partition_paths], np.int32
+            )
 
         # The last place stands for "no file".
-        at = np.where(found, search.place, len(places)).astype(np.int32)
+        place_numbers = np.where(is_found, search.place, len(places)).astype(np.int32)
         own = numbers(search.partitions)[search.partition_of]
-        there = np.append(numbers(one.partition for one in places), np.int32(-1))
-        partition = np.where(found, there[at], own)
-        buckets = np.array([*(one.bucket for one in places), -1], np.int32)
-        bucket = np.where(found, buckets[at], search.own_buckets)
-        action = found.astype(np.int32)
+        place_partitions = np.append(numbers(place.partition for place in places), np.int32(-1))
+        partition = np.where(is_found, place_partitions[place_numbers], own)
+        buckets = np.array([*(place.bucket for place in places), -1], np.int32)
+        bucket = np.where(is_found, buckets[place_numbers], search.own_buckets)
+        action = is_found.astype(np.int32)
         if self._everywhere and moves_records(self._session.options):
-            action[found & (partition != own)] = _ACTIONS.index(MOVE)
+            action[is_found & (partition != own)] = _ACTIONS.index(MOVE)
         number = pa.scalar(None if snapshot is None else snapshot.id, pa.int64())
         columns = [
-            _of(_ACTIONS, action),
-            _of(list(paths), partition),
+            _text_column(_ACTIONS, action),
+            _text_column(list(paths), partition),
             pa.array(bucket, pa.int32(), mask=bucket < 0),
-            _of([*(one.file_name for one in places), None], at),
-            pc.if_else(pa.array(found), number, pa.scalar(None, pa.int64())),
+            _text_column([*(place.file_name for place in places), None], place_numbers),
+            pc.if_else(pa.array(is_found), number, pa.scalar(None, pa.int64())),
         ]
         return pa.Table.from_arrays(columns, schema=located_schema())
 
 
-def _of(texts: Sequence[str | None], numbers: Numbers) -> pa.Array:
+def _text_column(texts: Sequence[str | None], numbers: Numbers) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(numbers))
 
 
 def looks_everywhere(schema: TableSchema) -> bool:
-    """Whether a key is looked for in all partitions: by the index type or the key."""
+    """Whether a key is searched in all partitions, by the index type or the key columns."""
     is_global = schema.options[core_options.INDEX_TYPE].policy.is_global
     return is_global or not set(schema.partition_keys) <= set(schema.primary_keys)

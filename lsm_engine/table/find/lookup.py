@@ -1,4 +1,4 @@
-"""Lookup: keys → the newest row of each, through local lookup files. Scans are slower."""
+"""Look up the newest row of each key through local lookup files, which is faster than a scan."""
 
 import atexit
 import functools
@@ -50,28 +50,28 @@ _queries = (
     itertools.count()
 )  # ids may come again where they are injected; owners in a cache must not
 _FILE_ROWS = 5_000
-"""What a local file costs besides its rows: as much as so many of them."""
+"""The fixed cost of a local file, in rows."""
 
 FOUND = "_found"
-"""Name of the column of whether a key is there."""
+"""Name of the column that says whether a key was found."""
 
 _TRIES = 10
-"""How often a question follows snapshots that expire while it is answered."""
+"""How often a lookup retries on a newer snapshot because its own has expired."""
 
 
 @functools.cache
 def process_cache() -> LookupCache:
-    """Return the cache that the tables of this process share unless they are given another."""
+    """Return the default cache, which the tables of this process share."""
     cache: LookupCache = DiskCache(SystemClock())
     atexit.register(cache.close)
     return cache
 
 
 class TableQuery:
-    """Looks keys up in one snapshot of a table (LocalTableQuery), with local files until `close`.
+    """Looks up keys in one snapshot of a table (LocalTableQuery), with local files until `close`.
 
     `refresh` moves on to the newest snapshot, unless the query was made for one `snapshot`. Any
-    number of threads may share a query. `value`: what the local files keep of each row.
+    number of threads may share a query. `value`: the part of each row that local files store.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TableQuery:
         self._cache = process_cache() if cache is None else cache
         self._owner = f"{session.name}#{next(_queries)}"
         self._pinned = snapshot
-        settings = store_settings(session.schema, _kept(session, value))
+        settings = store_settings(session.schema, _stored_value(session, value))
         self._maker = ViewMaker(
             session=session,
             cache=self._cache,
@@ -111,8 +111,10 @@ class TableQuery:
         self._encoder = KeyEncoder(self._schema) if self._has_points else None
         self._looked_after = 0
         self._now_millis = session.clock.now_millis
-        left = weakref.WeakMethod(self._forget_points)
-        self._cache.watch(self._owner, lambda: call() if (call := left()) is not None else None)
+        forget_points = weakref.WeakMethod(self._forget_points)
+        self._cache.watch(
+            self._owner, lambda: call() if (call := forget_points()) is not None else None
+        )
         weakref.finalize(self, self._cache.unwatch, self._owner)
         self.refresh()
 
@@ -129,9 +131,9 @@ class TableQuery:
 
     @property
     def cache_metrics(self) -> CacheMetrics:
-        """What the cache of local files has done: hits, misses, bytes, evictions by cause.
+        """The metrics of the cache of local files: hits, misses, bytes, evictions by cause.
 
-        A cache is shared by the queries of a process, unless they were given one.
+        The queries of a process share one cache, unless they were given their own.
         """
         return self._cache.metrics()
 
@@ -140,9 +142,9 @@ class TableQuery:
         self._cache.release(self._owner)
 
     def refresh(self) -> bool:
-        """Look into the newest snapshot from now on; False if that is the one already seen.
+        """Move on to the newest snapshot; return False if the query is at it already.
 
-        Local files of data files that have left the levels are removed.
+        Local files of data files that are no longer live are removed.
         """
         with self._refreshing:  # also around the look: a view never goes back
             before = self._view
@@ -158,7 +160,7 @@ class TableQuery:
         return self._pinned or self._session.snapshots.latest(reads_state=True)
 
     def _newest_view(self, newest: Snapshot | None) -> LookupView:
-        """Return the view of `newest`, or of what is newest once that has expired under us."""
+        """Return the view of `newest`, or of a newer snapshot if that one expires meanwhile."""
         while True:
             try:
                 return self._maker.view(newest, self._view)
@@ -171,9 +173,9 @@ class TableQuery:
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """Return one row per key, in the order of the keys, and whether it was found (`_found`).
 
-        `keys`: Arrow data or a list of dictionaries with the primary key columns. The result's key
-        columns are those asked for; the others are null where nothing was found. Raises
-        InvalidInputError for keys that do not fit, NotFoundError for unknown columns.
+        `keys`: Arrow data or a list of dictionaries with the primary key columns. The result has the
+        keys as requested; other columns are null if the key was not found. Raises InvalidInputError
+        for keys that do not fit, NotFoundError for unknown columns.
         """
         names = self._names if columns is None else tuple(dict.fromkeys(columns))
         self._schema.select(names)
@@ -184,60 +186,62 @@ class TableQuery:
                 column=FOUND,
             )
         key_rows = keys_of(self._schema, keys)
-        seen = self._view
+        view = self._view
         try:
-            return self._asked(seen, key_rows, names)
+            return self._lookup_with_retries(view, key_rows, names)
         finally:
-            self._drop_replaced(seen)
+            self._drop_replaced(view)
 
-    def _asked(self, seen: LookupView, key_rows: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+    def _lookup_with_retries(
+        self, view: LookupView, key_rows: pa.RecordBatch, names: Sequence[str]
+    ) -> pa.Table:
         for _ in range(_TRIES):
             try:
-                return self._looked_up(seen, key_rows, names)
+                return self._looked_up(view, key_rows, names)
             except NotFoundError:
-                # Data files expired while we looked; the newest snapshot's are there, for a while.
-                if not self.refresh() and self._view is seen:
+                # Data files expired during the lookup; those of the newest snapshot exist for a while.
+                if not self.refresh() and self._view is view:
                     raise
             except CorruptFileError as error:
-                # A lookup file that was found damaged after it was opened is built anew.
+                # A lookup file was damaged after it was opened: the retry builds it again.
                 if not self._cache.discard(self._owner, str(error.facts.get("file"))):
                     raise
-            seen = self._view
-        return self._looked_up(seen, key_rows, names)
+            view = self._view
+        return self._looked_up(view, key_rows, names)
 
     @checks_arguments
     def lookup_at(
         self, snapshot: Snapshot, keys: pa.RecordBatch, names: Sequence[str], rows_max: int
     ) -> tuple[pa.Table | None, int]:
-        """Return what `lookup` does of one snapshot, and how many rows are made local files for it.
+        """Return the `lookup` of one snapshot, and the number of rows written to local files for it.
 
-        `keys`: as the table stores them. None where the query is at another snapshot, where more than
-        `rows_max` rows would have to be made local files of, or where files are missing or damaged.
+        `keys`: as the table stores them. None if the query is at another snapshot, if more than
+        `rows_max` rows would have to be written to local files, or if files are missing or damaged.
         """
-        seen = self._view
-        if seen.snapshot != snapshot:
+        view = self._view
+        if view.snapshot != snapshot:
             return None, 0
         rows = 0
         try:
-            for there in seen.by_bucket(self._schema, keys):
-                batch = KeyRows.of(there.keys, there.rows, self._schema).batch
-                unbuilt = there.levels.unbuilt(batch)
+            for bucket_keys in view.by_bucket(self._schema, keys):
+                batch = KeyRows.from_keys(bucket_keys.keys, bucket_keys.rows, self._schema).batch
+                unbuilt = bucket_keys.levels.unbuilt(batch)
                 rows += sum(_FILE_ROWS + file.row_count for file in unbuilt)
             if rows > rows_max:
                 return None, 0
-            return self._looked_up(seen, keys, names), rows
+            return self._looked_up(view, keys, names), rows
         except CorruptFileError as error:
             self._cache.discard(self._owner, str(error.facts.get("file")))
             return None, rows
-        except (NotFoundError, StorageError):  # who scans instead finds out what it is
+        except (NotFoundError, StorageError):  # the scan instead raises the error
             return None, rows
         finally:
-            self._drop_replaced(seen)
+            self._drop_replaced(view)
 
     def get(
         self, key: Mapping[str, Any], columns: str | Sequence[str] | None = None
     ) -> dict[str, Any] | None:
-        """Return the row of one key as a dictionary, or None: in microseconds once warm.
+        """Return the row of one key as a dictionary, or None; takes microseconds once warm.
 
         `key` maps each primary key column to its value. Answers as `lookup` does.
         """
@@ -250,11 +254,11 @@ class TableQuery:
         encoder = self._encoder
         if encoder is not None:
             ordered = encoder.encoded(key)
-            seen = self._view
+            view = self._view
             stored = encoder.partition(key)
-            partition = seen.known.get(stored)
+            partition = view.loaded.get(stored)
             if partition is None:
-                if seen.rest is None:
+                if view.unloaded is None:
                     return None
                 return self._got(key, columns)  # which looks at the partition
             if partition.total_buckets is not None:
@@ -262,20 +266,20 @@ class TableQuery:
                 if levels is None:
                     return None
                 index = self._point_index(levels)
-                if self._view is not seen:
-                    self._drop_replaced(seen)
+                if self._view is not view:
+                    self._drop_replaced(view)
                 if index is not None:
                     return index.get(ordered, names)
         return self._got(key, columns)
 
-    def _drop_replaced(self, seen: LookupView) -> None:
-        """Remove what was built for a view while a refresh replaced it."""
-        if self._view is not seen:
-            drop_replaced(seen, self._view)
+    def _drop_replaced(self, view: LookupView) -> None:
+        """Remove the local files that were built for a view while a refresh replaced it."""
+        if self._view is not view:
+            drop_replaced(view, self._view)
 
     def _got(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> dict[str, Any] | None:
-        found: dict[str, Any] = self.lookup([key], columns).to_pylist()[0]
-        return found if found.pop(FOUND) else None
+        row: dict[str, Any] = self.lookup([key], columns).to_pylist()[0]
+        return row if row.pop(FOUND) else None
 
     @property
     def _has_points(self) -> bool:
@@ -285,29 +289,31 @@ class TableQuery:
         return kind.policy.gathers_columns and has_partition and encodes_directly(self._schema)
 
     def _point_index(self, levels: LookupLevels) -> PointIndex | None:
-        """Return a bucket's stores ready for single keys; None where versions have to be merged."""
+        """Return a bucket's stores as an index for single keys; None if versions have to be merged."""
         now = self._now_millis()
         if now - self._looked_after > _LOOK_AFTER_MILLIS:
             self._looked_after = now
             self._look_after()
         points = self._points
-        made = points.get(levels)
-        if made is not None or levels in points:
-            return made
+        index = points.get(levels)
+        if index is not None or levels in points:
+            return index
         generation = self._cache.generation
         if is_first_hit_newest(self._schema, levels) and not levels.has_deleted_rows:
             try:
                 stores = [levels.files.open(file) for file in levels.data_files]
-            except NotFoundError:  # its data file expired: batches know what to do then
+            except (
+                NotFoundError
+            ):  # its data file expired: the batch lookup retries on a newer snapshot
                 return None
-            made = PointIndex([store for store in stores if isinstance(store, ColumnarStore)])
-        if generation == self._cache.generation:  # otherwise some of them have left again
-            points[levels] = made
-        return made
+            index = PointIndex([store for store in stores if isinstance(store, ColumnarStore)])
+        if generation == self._cache.generation:  # otherwise the cache has evicted some of them
+            points[levels] = index
+        return index
 
     def _look_after(self) -> None:
-        """Keep files alive that are used without being asked for, and give up damaged ones."""
-        for partition in list(self._view.known.values()):
+        """Mark files as used that point lookups read without the cache, and drop damaged ones."""
+        for partition in list(self._view.loaded.values()):
             for levels in partition.buckets.values():
                 index = self._points.get(levels)
                 if index is None:
@@ -326,52 +332,56 @@ class TableQuery:
     def tag(
         self, search: KeySearch, *, everywhere: bool = False, with_positions: bool = True
     ) -> Snapshot | None:
-        """Find the record of each key of a search; return the snapshot in which they were found.
+        """Find the record of each key of a search; return the snapshot that was searched.
 
-        Keys are looked for in their own partitions, and with `everywhere` then in the others too.
-        `with_positions`: note each record's row in its file too, which sort and hash lookup files
-        know only where the query keeps positions.
+        Keys are searched in their own partitions, and with `everywhere` in the other partitions too.
+        `with_positions`: also record each record's row in its file, which sort and hash lookup files
+        store only if the query keeps positions.
         """
         view = self._view
-        for there in view.by_bucket(self._schema, search.keys):
-            self._tag_bucket(there, search, with_positions=with_positions)
+        for bucket_keys in view.by_bucket(self._schema, search.keys):
+            self._tag_bucket(bucket_keys, search, with_positions=with_positions)
         for partition in view.partitions() if everywhere else ():
             rows = np.flatnonzero(search.may_be_in(partition, own=False) & ~search.is_there)
             keys = search.keys.take(pa.array(rows))
-            for there in view.in_partition(partition, self._schema, rows, keys):
-                self._tag_bucket(there, search, with_positions=with_positions)
+            for bucket_keys in view.in_partition(partition, self._schema, rows, keys):
+                self._tag_bucket(bucket_keys, search, with_positions=with_positions)
         self._drop_replaced(view)
         return view.snapshot
 
-    def _tag_bucket(self, there: BucketKeys, search: KeySearch, *, with_positions: bool) -> None:
-        count = len(there.rows)
-        key_rows = KeyRows.of(there.keys, np.arange(count, dtype=np.int64), self._schema)
-        found = found_rows(self._schema, count, ())
-        found.add(key_rows, there.levels)
-        is_found = found.table()[1]
-        hits = there.levels.find(key_rows.batch)
+    def _tag_bucket(
+        self, bucket_keys: BucketKeys, search: KeySearch, *, with_positions: bool
+    ) -> None:
+        count = len(bucket_keys.rows)
+        key_rows = KeyRows.from_keys(
+            bucket_keys.keys, np.arange(count, dtype=np.int64), self._schema
+        )
+        collector = found_rows(self._schema, count, ())
+        collector.add(key_rows, bucket_keys.levels)
+        is_found = collector.table()[1]
+        hits = bucket_keys.levels.find(key_rows.batch)
         hit = (hits.store >= 0) & is_found[key_rows.rows]
         groups = group_rows(np.where(hit, hits.store + 1, 0), len(hits.stores) + 1)
         for number, start, stop in groups.stretches():
             if number == 0:
                 continue
-            some = groups.order[start:stop]
+            hit_rows = groups.order[start:stop]
             place = FilePlace(
-                partition=there.partition,
-                bucket=there.bucket,
+                partition=bucket_keys.partition,
+                bucket=bucket_keys.bucket,
                 file_name=hits.files[number - 1].file_name,
             )
-            store, handles = hits.stores[number - 1], hits.handle[some]
-            positions = store.positions(handles) if with_positions else np.full(len(some), -1)
-            search.found(there.rows[key_rows.rows[some]], place, positions)
+            store, handles = hits.stores[number - 1], hits.handle[hit_rows]
+            positions = store.positions(handles) if with_positions else np.full(len(hit_rows), -1)
+            search.add_records(bucket_keys.rows[key_rows.rows[hit_rows]], place, positions)
 
     def _looked_up(self, view: LookupView, keys: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         values = [name for name in names if name not in self._schema.primary_keys]
-        found = found_rows(self._schema, keys.num_rows, values)
-        for there in view.by_bucket(self._schema, keys):
-            key_rows = KeyRows.of(there.keys, there.rows, self._schema)
-            found.add(key_rows, there.levels, is_alone=there.is_alone)
-        table, is_found = found.table()
+        collector = found_rows(self._schema, keys.num_rows, values)
+        for bucket_keys in view.by_bucket(self._schema, keys):
+            key_rows = KeyRows.from_keys(bucket_keys.keys, bucket_keys.rows, self._schema)
+            collector.add(key_rows, bucket_keys.levels, is_alone=bucket_keys.is_alone)
+        table, is_found = collector.table()
         columns, fields = [], []
         for name in names:
             source = keys if name in self._schema.primary_keys else table
@@ -382,8 +392,8 @@ class TableQuery:
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _kept(session: TableSession, value: StoredValue) -> StoredValue:
-    """Return what to keep of rows: where vectors delete rows, each has to know its position."""
+def _stored_value(session: TableSession, value: StoredValue) -> StoredValue:
+    """Return the part of rows to store: deletion vectors require each row's position."""
     columnar = local_file_type(session.schema).policy.gathers_columns
     has_vectors = session.options[core_options.DELETION_VECTORS_ENABLED]
     if value is StoredValue.ROW and has_vectors and not columnar:

@@ -1,4 +1,4 @@
-"""Keys as users hand them in → the key columns of a table, or an error that names the column."""
+"""Convert keys from users to the key columns of a table; errors name the column."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,9 +17,9 @@ from lsm_engine.table.ground.incoming import conformed, open_rows
 
 
 def keys_by_name(keys: Any, names: Sequence[str]) -> Any:
-    """Return keys as rows: a dictionary is one key, and values alone are those of the only key column.
+    """Return keys as rows: a dictionary is one key, and plain values are keys of a single column.
 
-    `names`: the columns of a key. Anything else comes back as it is, for `open_rows`.
+    `names`: the columns of a key. Any other input is returned unchanged, for `open_rows`.
     """
     if isinstance(keys, Mapping):
         return [keys]
@@ -64,7 +64,8 @@ def require_dictionary(schema: TableSchema, key: object) -> None:
 def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) -> pa.RecordBatch:
     """Return key columns of any Arrow data or list of dictionaries, as the table stores them.
 
-    Values alone are keys where the key is one column. `with_partitions`: also those partition columns that are not part of the primary key.
+    Plain values are keys if the key is one column. `with_partitions`: also return the partition columns that are
+    not part of the primary key.
 
     Raises InvalidInputError, naming the column, for keys that are missing, null or of another type.
     """
@@ -76,12 +77,12 @@ def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) ->
     key_schema = only_keys.arrow
     if isinstance(keys, list) and not keys:
         return pa.RecordBatch.from_pylist([], schema=key_schema)
-    batches = [each.rows for each in conformed(_without_values(keys, schema, names), only_keys)]
+    batches = [piece.rows for piece in conformed(_without_values(keys, schema, names), only_keys)]
     columns = [
-        pa.concat_arrays([batch.column(at) for batch in batches])
+        pa.concat_arrays([batch.column(index) for batch in batches])
         if batches
         else pa.array([], field.type)
-        for at, field in enumerate(key_schema)
+        for index, field in enumerate(key_schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=key_schema)
 
@@ -91,7 +92,7 @@ def _without_values(
 ) -> pa.RecordBatchReader:
     """Return a stream of keys without the table's other columns, which are ignored."""
     reader = open_rows(keys_by_name(keys, tuple(key_names)))
-    others = set(schema.names) - set(key_names)
-    names = [name for name in reader.schema.names if name not in others]
+    other_names = set(schema.names) - set(key_names)
+    names = [name for name in reader.schema.names if name not in other_names]
     fields = pa.schema([reader.schema.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(fields, (batch.select(names) for batch in reader))

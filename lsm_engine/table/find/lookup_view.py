@@ -1,4 +1,4 @@
-"""One snapshot of a table as lookups see it: the levels of each bucket, and which buckets a key may be in."""
+"""The lookup view of a snapshot: the levels of each bucket, and the buckets that may hold a key."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -59,59 +59,59 @@ NO_BUCKETS = PartitionView(total_buckets=1, buckets={})
 
 
 class RestOfView:
-    """Partitions that a view has not looked at yet: those of a table of very many files are, once they are asked for."""
+    """The partitions that a view has not loaded; a table with very many files loads them on demand."""
 
     def __init__(
         self, load: Callable[[frozenset[bytes] | None], Mapping[bytes, PartitionView]]
     ) -> None:
-        """`load` returns those of some partitions that have files, or all (None)."""
+        """`load` returns the given partitions that have files, or all of them (None)."""
         self._load = load
         self._is_loaded = False
 
-    def into(self, known: dict[bytes, PartitionView], wanted: Iterable[bytes] | None) -> None:
-        """Add those of `wanted`, or all, that are not known. Threads may do so at once: the first one counts."""
+    def into(self, loaded: dict[bytes, PartitionView], partitions: Iterable[bytes] | None) -> None:
+        """Load the missing ones of `partitions`, or all (None). Threads may race: the first result stays."""
         if self._is_loaded:
             return
-        missing = None if wanted is None else frozenset(wanted).difference(known)
+        missing = None if partitions is None else frozenset(partitions).difference(loaded)
         if missing is not None and not missing:
             return
-        for partition, found in self._load(missing).items():
-            known.setdefault(partition, found)
+        for partition, view in self._load(missing).items():
+            loaded.setdefault(partition, view)
         for partition in missing or ():
-            known.setdefault(partition, NO_BUCKETS)
+            loaded.setdefault(partition, NO_BUCKETS)
         if missing is None:
             self._is_loaded = True
 
 
 @record
 class LookupView:
-    """One snapshot, ready to be looked into. Replaced as a whole, so that threads may share it."""
+    """One snapshot, ready for lookups. A refresh replaces it as a whole, so that threads may share it."""
 
     snapshot: Snapshot | None
-    known: dict[bytes, PartitionView] = field(default_factory=dict)
-    """The partitions that have been looked at: all where there is no `rest`."""
-    rest: RestOfView | None = None
+    loaded: dict[bytes, PartitionView] = field(default_factory=dict)
+    """The loaded partitions: all, if `unloaded` is None."""
+    unloaded: RestOfView | None = None
     vectors: Mapping[Bucket, Mapping[str, VectorPlace]] = field(default_factory=dict)
-    """Where each bucket's deletion vectors are, by data file."""
+    """The locations of each bucket's deletion vectors, by data file."""
 
     def partition(self, stored: bytes) -> PartitionView | None:
         """Return the buckets of a partition, if it has files; NotFoundError once the snapshot has expired."""
-        found = self.known.get(stored)
-        if found is None and self.rest is not None:
-            self.rest.into(self.known, [stored])
-            found = self.known.get(stored)
-        return found
+        view = self.loaded.get(stored)
+        if view is None and self.unloaded is not None:
+            self.unloaded.into(self.loaded, [stored])
+            view = self.loaded.get(stored)
+        return view
 
     def partitions(self) -> Sequence[bytes]:
         """Return all partitions."""
-        if self.rest is not None:
-            self.rest.into(self.known, None)
-        return list(self.known)
+        if self.unloaded is not None:
+            self.unloaded.into(self.loaded, None)
+        return list(self.loaded)
 
     def levels_of(self, partition: bytes, bucket: int) -> LookupLevels | None:
-        """Return a bucket's levels, if it has any and has been looked at."""
-        found = self.known.get(partition)
-        return None if found is None else found.buckets.get(bucket)
+        """Return a bucket's levels, if the bucket has files and is loaded."""
+        view = self.loaded.get(partition)
+        return None if view is None else view.buckets.get(bucket)
 
     def by_bucket(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
         """Yield each bucket that may hold some of the keys."""
@@ -122,28 +122,28 @@ class LookupView:
             return
         fields = schema.select(schema.partition_keys)
         stored, ids = partition_numbers(fields, keys)
-        if self.rest is not None:
-            self.rest.into(self.known, stored)
+        if self.unloaded is not None:
+            self.unloaded.into(self.loaded, stored)
         for rows, part, number in _grouped(keys, ids, len(stored)):
             yield from self.in_partition(stored[number], schema, rows, part)
 
     def _everywhere(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
-        """Yield all buckets: the keys do not hold their partition."""
+        """Yield all buckets, as the keys do not determine their partition."""
         rows: Longs = np.arange(keys.num_rows, dtype=np.int64)
         for partition in self.partitions():
-            for there in self.in_partition(partition, schema, rows, keys):
-                yield replace(there, is_alone=False)
+            for bucket_keys in self.in_partition(partition, schema, rows, keys):
+                yield replace(bucket_keys, is_alone=False)
 
     def in_partition(
         self, partition: bytes, schema: TableSchema, rows: Longs, keys: pa.RecordBatch
     ) -> Iterator[BucketKeys]:
         """Yield the buckets of one partition that may hold some of the keys, numbered by `rows`."""
-        found = self.partition(partition)
-        if found is None or not keys.num_rows:
+        view = self.partition(partition)
+        if view is None or not keys.num_rows:
             return
-        total = found.total_buckets
+        total = view.total_buckets
         if total is None or total == 1:
-            for bucket, levels in found.buckets.items():
+            for bucket, levels in view.buckets.items():
                 yield BucketKeys(
                     partition=partition,
                     bucket=bucket,
@@ -154,15 +154,15 @@ class LookupView:
                 )
             return
         hashes = bucket_hashes(schema.select(schema.bucket_keys), keys)
-        for some, there, bucket in _grouped(keys, bucket_of(hashes, total), total):
-            levels_there = found.buckets.get(bucket)
-            if levels_there is not None:
+        for key_numbers, bucket_keys, bucket in _grouped(keys, bucket_of(hashes, total), total):
+            bucket_levels = view.buckets.get(bucket)
+            if bucket_levels is not None:
                 yield BucketKeys(
                     partition=partition,
                     bucket=bucket,
-                    levels=levels_there,
-                    rows=rows[some],
-                    keys=there,
+                    levels=bucket_levels,
+                    rows=rows[key_numbers],
+                    keys=bucket_keys,
                     is_alone=True,
                 )
 
@@ -179,21 +179,21 @@ class ViewMaker:
     blocks: BlockCache
 
     def view(self, snapshot: Snapshot | None, before: LookupView) -> LookupView:
-        """Return a snapshot's buckets; those whose files are the same stay as they are.
+        """Return the view of a snapshot; buckets with unchanged files are reused from `before`.
 
-        Of very many files only those of partitions are looked at that were so before.
+        For very many files, only the partitions that `before` has loaded are loaded.
         """
         if snapshot is None:
             return LookupView(snapshot=None)
         vectors = self.session.vector_places(snapshot)
         metas = self.session.manifest_metas(snapshot)
         if sum(meta.added_file_count - meta.deleted_file_count for meta in metas) < MANY_FILES:
-            known = self._partitions(snapshot, vectors, None, before)
-            return LookupView(snapshot=snapshot, known=known, vectors=vectors)
-        rest = RestOfView(partial(self._partitions, snapshot, vectors))
-        again = frozenset(before.known)
-        known = self._partitions(snapshot, vectors, again, before) if again else {}
-        return LookupView(snapshot=snapshot, known=known, rest=rest, vectors=vectors)
+            loaded = self._partitions(snapshot, vectors, None, before)
+            return LookupView(snapshot=snapshot, loaded=loaded, vectors=vectors)
+        unloaded = RestOfView(partial(self._partitions, snapshot, vectors))
+        again = frozenset(before.loaded)
+        loaded = self._partitions(snapshot, vectors, again, before) if again else {}
+        return LookupView(snapshot=snapshot, loaded=loaded, unloaded=unloaded, vectors=vectors)
 
     def _partitions(
         self,
@@ -205,7 +205,7 @@ class ViewMaker:
         buckets: dict[bytes, dict[int, list[ManifestEntry]]] = {}
         schema_ids = set()
         scope = None if chosen is None else BucketScope(partitions=chosen)
-        # Statistics are most of what entries hold, and no lookup asks for them.
+        # Statistics are most of an entry's bytes, and no lookup reads them.
         columns = None if chosen is None else WITHOUT_STATS
         for entry in self.session.live_entries(snapshot, scope, columns):
             if entry.bucket >= 0:  # postponed rows have no bucket yet: no reader sees them
@@ -241,9 +241,9 @@ class ViewMaker:
             key_order=session.key_order,
         )
         if before is not None and before.vectors.get((partition, bucket)) == vectors:
-            known = before.levels_of(partition, bucket)
-            if known is not None and known.levels.files == levels.files:
-                return known
+            cached = before.levels_of(partition, bucket)
+            if cached is not None and cached.levels.files == levels.files:
+                return cached
         path = context.partition_path(partition).replace("/", "_")
         files = DataFiles(
             file_io=context.file_io,
@@ -252,30 +252,33 @@ class ViewMaker:
             path_of=partial(context.data_file, partition, bucket),
             bucket_name=f"{path}-{bucket}",
         )
-        opened = LookupFiles(self.cache, self.owner, self.limits, self.settings, files, self.blocks)
+        lookup_files = LookupFiles(
+            self.cache, self.owner, self.limits, self.settings, files, self.blocks
+        )
         hidden = read_mode(session.schema) is ReadMode.ABOVE_LEVEL_0
         deleted = BucketVectors(context, vectors.values()).deleted if vectors else None
-        return LookupLevels(levels, opened, from_level=1 if hidden else 0, deleted=deleted)
+        return LookupLevels(levels, lookup_files, from_level=1 if hidden else 0, deleted=deleted)
 
 
 def bucket_totals(schema: TableSchema, entries: Iterable[ManifestEntry]) -> dict[bytes, int]:
-    """Return what keys of each partition are hashed into; 0 where that gives no bucket."""
+    """Return the bucket count that keys of each partition are hashed with; 0 if hashes give no bucket."""
     by_partition: dict[bytes, list[ManifestEntry]] = {}
     for entry in entries:
         by_partition.setdefault(entry.partition, []).append(entry)
     return {
-        partition: _total_buckets(schema, [found]) or 0 for partition, found in by_partition.items()
+        partition: _total_buckets(schema, [partition_entries]) or 0
+        for partition, partition_entries in by_partition.items()
     }
 
 
 def drop_replaced(before: LookupView, now: LookupView) -> None:
-    """Remove the lookup files of data files that have left their bucket."""
-    for partition, old in list(before.known.items()):
+    """Remove the lookup files of data files that are no longer live in their bucket."""
+    for partition, old in list(before.loaded.items()):
         for bucket, levels in old.buckets.items():
-            kept = now.levels_of(partition, bucket)
-            if kept is levels:
+            live = now.levels_of(partition, bucket)
+            if live is levels:
                 continue
-            names = set() if kept is None else {file.file_name for file in kept.levels.files}
+            names = set() if live is None else {file.file_name for file in live.levels.files}
             replaced: list[DataFileMeta] = [
                 file for file in levels.levels.files if file.file_name not in names
             ]
@@ -294,7 +297,7 @@ def _grouped(
 
 
 def _total_buckets(schema: TableSchema, buckets: Any) -> int | None:
-    """Return what keys of a partition are hashed into; None where that gives no bucket."""
+    """Return the bucket count that keys of a partition are hashed with; None if hashes give no bucket."""
     if not schema.bucket_mode.policy.is_fixed:
         return None
     totals = {entry.total_buckets for entries in buckets for entry in entries}

@@ -1,9 +1,9 @@
-"""Keys in the newest snapshot of one table: for lookups, locations, and scans whose filter names keys.
+"""Read keys of the newest snapshot: lookups, locations, and scans whose filter names keys.
 
-A scan of a few keys decodes a page of every column for each file that may hold them. Lookup files answer in
-a fraction of that, and each costs the decoding of a whole data file once. So scans read pages until what they
-have decoded would have paid for the lookup files that they need, and look keys up from then on: that is never
-more than twice the cost of the better way, however many scans there are.
+A scan of a few keys decodes a page of every column for each file that may hold them. A lookup is much cheaper, but
+each lookup file costs the decoding of a whole data file once. So scans read pages until the decoded rows equal the
+cost of the lookup files, and look keys up from then on. The total cost is at most twice that of the better choice,
+whatever the number of scans.
 """
 
 from collections.abc import Sequence
@@ -28,34 +28,34 @@ _KEYS_MAX = 1_000
 """Keys of one scan up to which it may be a lookup."""
 _PAGE_ROWS = 20_000
 _SCAN_ROWS = 2_000
-"""What a scan of a few keys costs, in decoded rows: at most a page of each file, and its plan."""
+"""The cost of a scan of a few keys in decoded rows: at most a page of each file, and its plan."""
 _LISTED_ROWS = 100
-"""What it costs, in decoded rows, that lookups take one more file of the snapshot into account."""
+"""The cost, in decoded rows, of one more file in the view of a lookup."""
 
 
 class NewestKeys:
-    """What finds keys, made when it is first asked for. Threads may share it."""
+    """The query and the locator of a table, created on first use. Threads may share them."""
 
     def __init__(self, session: TableSession) -> None:
         self.session = session
         self._schema = session.schema
         self.replaced = ReplacedRows()
         self._file_count = 0
-        # Threads may lose some of what others paid: then files are built a little later.
+        # Racing threads may lose an addition: then lookup files are built a little later.
         self._paid_rows = 0
 
     @cached_property
     def query(self) -> TableQuery:
-        """What looks keys up; whoever asks it refreshes it."""
+        """The query for lookups; its callers refresh it."""
         return TableQuery(self.session)
 
     @cached_property
     def locator(self) -> Locator:
-        """What finds where records are."""
+        """The locator of records."""
         return Locator(self.session)
 
     def named_by(self, predicate: Predicate) -> pa.RecordBatch | None:
-        """Return the only keys that rows of a filter may have, in order; None where that is not known."""
+        """Return the keys that a filter restricts rows to, in order; None if it does not name them all."""
         schema = self._schema
         fields = schema.select(schema.primary_keys)
         kinds = [schema.arrow.field(field.name).type for field in fields]
@@ -73,7 +73,7 @@ class NewestKeys:
     def rows(
         self, snapshot: Snapshot, keys: pa.RecordBatch, names: Sequence[str]
     ) -> pa.Table | None:
-        """Return columns of the rows that have these keys in a snapshot; None where scanning is cheaper."""
+        """Return columns of the rows that have these keys in a snapshot; None if a scan is cheaper."""
         if "query" not in self.__dict__ or self.query.snapshot != snapshot:
             price = _SCAN_ROWS + _LISTED_ROWS * self._file_count
             if self._paid_rows < price:
@@ -83,12 +83,12 @@ class NewestKeys:
                 self.query.refresh()
             except LsmError:  # tables that are scanned only, and damage in a newer snapshot
                 return None
-        found, built = self.query.lookup_at(snapshot, keys, names, self._paid_rows)
+        result, built = self.query.lookup_at(snapshot, keys, names, self._paid_rows)
         self._paid_rows -= built
-        return None if found is None else keep(found, bool_values(found.column(FOUND)))
+        return None if result is None else keep(result, bool_values(result.column(FOUND)))
 
     def scanned(self, plan: PlannedScan) -> None:
-        """Note that a scan of a few keys is read as any other."""
+        """Add the cost of a scan of a few keys."""
         files = [file for split in plan.splits for file in split.files]
         self._file_count = plan.explanation.files.total
         self._paid_rows += _SCAN_ROWS + sum(min(file.row_count, _PAGE_ROWS) for file in files)

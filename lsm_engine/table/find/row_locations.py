@@ -1,7 +1,7 @@
-"""Tagging: incoming rows → which record each would replace, and where that one is.
+"""Locate the stored record that each incoming row would replace.
 
-The stage before a write whose rows depend on what is stored: distinguishing inserts from updates,
-cross-partition upserts, deletes by key through deletion vectors.
+This stage precedes writes that depend on stored rows: inserts and updates, cross-partition upserts, and
+deletes by key through deletion vectors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +34,11 @@ MERGED = "versions merged, through lookup files"
 
 @record
 class RowLocations:
-    """What each incoming row would replace; one value per row, in the order of the rows.
+    """The record that each incoming row would replace; one value per row, in the order of the rows.
 
-    `place` numbers `places`, the data files that hold the records; where `is_there` is false, it and
-    `position` (the record's row in its file) mean nothing. `partition_of` numbers `partitions`, the
-    rows' own partitions as stored rows. `snapshot` is the state that was searched.
+    `place` is an index into `places`, the data files of the records, and `position` the record's row in its
+    file; both are undefined if `is_there` is false. `partition_of` is an index into `partitions`, the rows' own
+    partitions as stored rows. `snapshot` is the state that was searched.
     """
 
     snapshot: Snapshot | None
@@ -49,13 +49,13 @@ class RowLocations:
     position: Longs
     partitions: tuple[bytes, ...]
     partition_of: Longs
-    how: tuple[str, ...]
+    steps: tuple[str, ...]
 
     @property
     def buckets(self) -> Longs:
-        """The bucket of each record; -1 where there is none."""
-        known = np.array([*(place.bucket for place in self.places), -1], np.int64)
-        buckets: Longs = known[np.where(self.is_there, self.place, -1)]
+        """The bucket of each record; -1 if the key has no record."""
+        place_buckets = np.array([*(place.bucket for place in self.places), -1], np.int64)
+        buckets: Longs = place_buckets[np.where(self.is_there, self.place, -1)]
         return buckets
 
 
@@ -68,20 +68,19 @@ def locate_rows(
 ) -> RowLocations:
     """Return for each row which record of a snapshot it would replace.
 
-    `rows`: Arrow data with the primary key and partition columns; others are ignored. Keys are looked
-    for in the row's own partition and, with `everywhere`, then in all others; None: where the table's
-    keys may be (everywhere, if a partition column is no part of the primary key). Rows that deletion
-    vectors have taken are not there. Memory is bounded by the batch and the keys of one file. Raises
-    InvalidInputError as `keys_of` does.
+    `rows`: Arrow data with the primary key and partition columns; other columns are ignored. Keys are
+    searched in the row's own partition and, with `everywhere`, then in all others; None: everywhere if a
+    partition column is no part of the primary key. Rows in deletion vectors do not exist. Memory is
+    bounded by the batch and the keys of one file. Raises InvalidInputError as `keys_of` does.
     """
     schema = session.schema
     keys = keys_of(schema, rows, with_partitions=True)
     search = KeySearch(schema, keys)
-    how: tuple[str, ...] = ("nothing to look into",)
+    steps: tuple[str, ...] = ("nothing to look into",)
     if snapshot is not None and len(search):
         if everywhere is None:
             everywhere = not set(schema.partition_keys) <= set(schema.primary_keys)
-        how = tag_search(session, search, snapshot, everywhere=everywhere)
+        steps = tag_search(session, search, snapshot, everywhere=everywhere)
     return RowLocations(
         snapshot=snapshot,
         keys=keys,
@@ -91,7 +90,7 @@ def locate_rows(
         position=search.position,
         partitions=tuple(search.partitions),
         partition_of=search.partition_of.astype(np.int64),
-        how=how,
+        steps=steps,
     )
 
 
@@ -102,7 +101,7 @@ def tag_search(
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Find the records of a search in a snapshot; return how, for people."""
+    """Find the records of a search in a snapshot; return the steps in words."""
     if not newest_decides(session.schema):
         # Versions have to be merged to know whether a record is there: lookups know how.
         columnar = local_file_type(session.schema).policy.gathers_columns
@@ -127,7 +126,7 @@ def search_files(
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Search live files, given as columns (table/ground/live_files), one by one; return how."""
+    """Search live files, given as columns (table/ground/live_files), one by one; return the steps in words."""
     if files is None:
         return ()
     assert session.key_order is not None
@@ -136,15 +135,18 @@ def search_files(
 
 
 def rows_deleted_by_vectors(session: TableSession, snapshot: Snapshot) -> DeletedRows | None:
-    """Return the test for rows that deletion vectors hide; None: there are no vectors."""
+    """Return the test for rows that deletion vectors hide; None if the snapshot has no vectors."""
     places = session.vector_places(snapshot)
     if not places:
         return None
     context = session.context()
-    known = {bucket: BucketVectors(context, of.values()) for bucket, of in places.items()}
+    bucket_vectors = {
+        bucket: BucketVectors(context, bucket_places.values())
+        for bucket, bucket_places in places.items()
+    }
 
     def deleted(entry: ManifestEntry, positions: Longs) -> Bools:
-        vectors = known.get((entry.partition, entry.bucket))
+        vectors = bucket_vectors.get((entry.partition, entry.bucket))
         if vectors is None:
             return np.zeros(len(positions), np.bool_)
         return vectors.deleted(entry.file, positions)
@@ -160,7 +162,7 @@ def newest_decides(schema: TableSchema) -> bool:
 
 
 def merged_already(schema: TableSchema, files: pa.Table | None) -> bool:
-    """Whether the rows that deletion vectors have left in live files (columns) are the records."""
+    """Whether the live rows of files (columns), without those in deletion vectors, are the records."""
     if not schema.options[core_options.DELETION_VECTORS_ENABLED]:
         return False
     return files is None or not files.num_rows or bool(pc.min(files.column(LEVEL)).as_py() > 0)
@@ -168,7 +170,7 @@ def merged_already(schema: TableSchema, files: pa.Table | None) -> bool:
 
 @record
 class MatchingRows:
-    """Rows of one data file whose key is asked for: their positions, ascending, and key numbers."""
+    """Rows of one data file with a searched key: their positions, ascending, and key numbers."""
 
     entry: ManifestEntry
     positions: Longs
@@ -182,11 +184,11 @@ def matching_rows(
     *,
     deleted: DeletedRows | None = None,
 ) -> Iterator[MatchingRows]:
-    """Yield, data file by data file, the rows that have one of some keys, in files of any order.
+    """Yield, per data file, the rows that have one of some keys; the order of the files is arbitrary.
 
-    For tables without a primary key: `keys` has the columns that a row is to be known by, as the
-    table stores them, without nulls; a row with a null in one of them matches nothing. Of several
-    equal keys one is named. Files without such a row are left out.
+    For tables without a primary key: `keys` has the columns to match, as the table stores them, without
+    nulls; a row with a null in one of them never matches. For equal keys, one key number is returned.
+    Files without a matching row are left out.
     """
     schema = session.schema
     names = tuple(keys.schema.names)
@@ -197,38 +199,38 @@ def matching_rows(
         with context.open_file(entry.partition, entry.bucket, entry.file, names) as reader:
             positions, numbers, begin = [], [], 0
             for rows in reader.batches():
-                some, found = match_keys(rows, batch, names)
-                positions.append(some + begin)
-                numbers.append(places[found])
+                matched_rows, matched_keys = match_keys(rows, batch, names)
+                positions.append(matched_rows + begin)
+                numbers.append(places[matched_keys])
                 begin += rows.num_rows
-        there = np.concatenate([*positions, _NONE])
-        which = np.concatenate([*numbers, _NONE])
-        if deleted is not None and len(there):
-            kept = ~deleted(entry, there)
-            there, which = there[kept], which[kept]
-        if len(there):
-            yield MatchingRows(entry=entry, positions=there, keys=which)
+        row_positions = np.concatenate([*positions, _NONE])
+        key_numbers = np.concatenate([*numbers, _NONE])
+        if deleted is not None and len(row_positions):
+            is_live = ~deleted(entry, row_positions)
+            row_positions, key_numbers = row_positions[is_live], key_numbers[is_live]
+        if len(row_positions):
+            yield MatchingRows(entry=entry, positions=row_positions, keys=key_numbers)
 
 
 _NONE: Longs = np.zeros(0, np.int64)
 
 
 def match_keys(rows: pa.RecordBatch, batch: KeyBatch, names: Sequence[str]) -> tuple[Longs, Longs]:
-    """Return which rows have one of the keys, in their order, and which key each has."""
+    """Return the rows that have one of the keys, in order, and the key number of each."""
     columns = [rows.column(name) for name in names]
-    whole: Longs = np.arange(rows.num_rows, dtype=np.int64)
+    valid_rows: Longs = np.arange(rows.num_rows, dtype=np.int64)
     if any(column.null_count for column in columns):
         valid = np.logical_and.reduce(
             [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
         )
-        whole = np.flatnonzero(valid)
-        columns = [column.take(pa.array(whole)) for column in columns]
-    if not len(whole) or not len(batch):
+        valid_rows = np.flatnonzero(valid)
+        columns = [column.take(pa.array(valid_rows)) for column in columns]
+    if not len(valid_rows) or not len(batch):
         return _NONE, _NONE
     mine, order = KeyBatch.from_columns(columns, batch.types)
-    asked: Longs = np.arange(len(mine), dtype=np.int64)
-    found = locate_keys(SearchKeys.from_sort_keys(batch.keys), mine.search, asked).last
-    hit = np.flatnonzero(found >= 0)
-    positions = whole[order[hit]]
+    key_rows: Longs = np.arange(len(mine), dtype=np.int64)
+    matches = locate_keys(SearchKeys.from_sort_keys(batch.keys), mine.search, key_rows).last
+    hit = np.flatnonzero(matches >= 0)
+    positions = valid_rows[order[hit]]
     sorted_ = np.argsort(positions, kind="stable")
-    return positions[sorted_], found[hit][sorted_]
+    return positions[sorted_], matches[hit][sorted_]

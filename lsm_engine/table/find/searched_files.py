@@ -1,6 +1,6 @@
-"""Live files as they are searched for keys: columns for all of them, an entry for the one at hand.
+"""Live files for a key search: columns for all files, an entry object for the current one.
 
-Ten thousand files as objects take tens of megabytes; as columns of what a search needs, two or three.
+Ten thousand entry objects take tens of megabytes; the columns that a search needs take two or three.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _ENTRIES_AT_ONCE = 128
 
 @record
 class FilePlace:
-    """Where a data file is, and nothing else of it."""
+    """The partition, bucket and name of a data file."""
 
     partition: bytes
     bucket: int
@@ -56,14 +56,14 @@ class BucketFiles:
     def __len__(self) -> int:
         return len(self.newest)
 
-    def entry(self, at: int) -> ManifestEntry:
-        """Return one file's entry. Some are made at a time, and forgotten with the next ones."""
-        begin, made = self._made
-        if not begin <= at < begin + len(made):
-            begin = at - at % _ENTRIES_AT_ONCE
-            made = entries_of(self._rows.slice(begin, _ENTRIES_AT_ONCE))
-            self._made = begin, made
-        return made[at - begin]
+    def entry(self, index: int) -> ManifestEntry:
+        """Return one file's entry. Entries are decoded in small batches; only the last batch is cached."""
+        begin, entries = self._made
+        if not begin <= index < begin + len(entries):
+            begin = index - index % _ENTRIES_AT_ONCE
+            entries = entries_of(self._rows.slice(begin, _ENTRIES_AT_ONCE))
+            self._made = begin, entries
+        return entries[index - begin]
 
     def spans(self, key_order: Callable[[bytes], bytes]) -> "Spans":
         """Return the key ranges of the files."""
@@ -71,19 +71,19 @@ class BucketFiles:
 
 
 def are_apart(oldest: Longs, newest: Longs) -> Bools:
-    """Return which ranges, given by their ends, share no number with another, nor lie around one."""
+    """Return which ranges, given by their ends, do not overlap any other range."""
     order = np.argsort(oldest, kind="stable")
     lows, highs = oldest[order], newest[order]
     apart: Bools = np.ones(len(order), np.bool_)
     apart[1:] = np.maximum.accumulate(highs)[:-1] < lows[1:]
     apart[:-1] &= highs[:-1] < lows[1:]
-    found = np.empty_like(apart)
-    found[order] = apart
-    return found
+    result = np.empty_like(apart)
+    result[order] = apart
+    return result
 
 
 class Spans:
-    """The key ranges of some files, each made when it is asked for."""
+    """The key ranges of some files, created on iteration."""
 
     def __init__(self, rows: pa.Table, key_order: Callable[[bytes], bytes]) -> None:
         self._rows = rows
@@ -103,32 +103,32 @@ class Spans:
 
 
 def with_buckets(rows: pa.Table | None) -> pa.Table | None:
-    """Leave out files whose rows wait for a bucket: no reader sees them."""
+    """Drop files whose rows wait for a bucket: no reader sees them."""
     if rows is None or not rows.num_rows or pc.min(rows.column(BUCKET)).as_py() >= 0:
         return rows
     return rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
 
 
-def files_at(rows: pa.Table, which: Longs) -> pa.Table:
-    """Return some files, by their places in ascending order; all of them without a copy."""
-    return rows if len(which) == rows.num_rows else rows.take(pa.array(which))
+def files_at(rows: pa.Table, numbers: Longs) -> pa.Table:
+    """Return some files by ascending row numbers; all files are returned without a copy."""
+    return rows if len(numbers) == rows.num_rows else rows.take(pa.array(numbers))
 
 
 def by_bucket(rows: pa.Table) -> list[tuple[bytes, int, Longs]]:
-    """Return the partition and bucket of files given as columns, in order, and which files are there."""
+    """Return each partition and bucket of files given as columns, in order, with its row numbers."""
     if not rows.num_rows:
         return []
     pairs, of_row = bucket_pairs(rows)
     order = np.argsort(of_row, kind="stable")
     starts = np.searchsorted(of_row[order], np.arange(len(pairs) + 1))
     return sorted(
-        (partition, bucket, order[starts[at] : starts[at + 1]])
-        for at, (partition, bucket) in enumerate(pairs)
+        (partition, bucket, order[starts[index] : starts[index + 1]])
+        for index, (partition, bucket) in enumerate(pairs)
     )
 
 
 def _newest_first(rows: pa.Table) -> pa.Array:
-    """Return the order of files that `mergetree.levels.newest_first` gives them."""
+    """Return the order of files, as `mergetree.levels.newest_first` defines it."""
     facts = {name: rows.column(name) for name in _ORDERED_BY}
     facts[CREATION_TIME] = pc.fill_null(rows.column(CREATION_TIME).cast(pa.int64()), -1)
     return pc.sort_indices(pa.table(facts), sort_keys=list(_ORDERED_BY.items()))
@@ -143,6 +143,6 @@ _ORDERED_BY = {
 
 
 def schema_ids_of(rows: pa.Table) -> list[int]:
-    """Return the schemas that files were written with."""
+    """Return the ids of the schemas that files were written with."""
     ids: list[int] = pc.unique(rows.column(SCHEMA_ID)).to_pylist()
     return ids

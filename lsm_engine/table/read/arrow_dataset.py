@@ -1,4 +1,4 @@
-"""A table as others expect a pyarrow dataset: what they ask of one, with columns and filters pushed."""
+"""A pyarrow dataset over a table, for engines that push columns and filters into one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ OpenScan = Callable[[Sequence[str] | None, Filter | None, int | None], Scan]
 
 
 class ArrowDataset(ds.Dataset):  # type: ignore[misc]
-    """One state of a table, for whoever takes a `pyarrow.dataset.Dataset` by what it can do.
+    """One state of a table with the methods of a `pyarrow.dataset.Dataset`.
 
     Columns, filters and limits reach the scan. Arguments that only steer how pyarrow reads files
-    (`batch_size`, `use_threads`, `memory_pool`, readahead) are taken and need no heeding.
+    (`batch_size`, `use_threads`, `memory_pool`, readahead) are accepted and ignored.
     """
 
     def __init__(self, schema: pa.Schema, open_scan: OpenScan) -> None:
@@ -42,19 +42,19 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: Filter | None = None, **_: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Yield those rows in batches."""
+        """Yield the rows in batches."""
         return self._scan(columns, filter).to_batches()
 
     def to_reader(
         self, columns: Sequence[str] | None = None, filter: Filter | None = None
     ) -> pa.RecordBatchReader:
-        """Return those rows as a stream."""
+        """Return the rows as a stream."""
         return self._scan(columns, filter).to_reader()
 
     def scanner(
         self, columns: Sequence[str] | None = None, filter: Filter | None = None, **_: Any
     ) -> ds.Scanner:
-        """Return those rows as a pyarrow Scanner."""
+        """Return the rows as a pyarrow Scanner."""
         return ArrowScanner(self._scan(columns, filter))
 
     def head(
@@ -73,8 +73,8 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
 
     def filter(self, expression: Filter) -> "ArrowDataset":
         """Return the rows that a filter keeps, as a dataset."""
-        whole = self._scan(None, expression)
-        return ArrowDataset(whole.schema, whole.narrowed)
+        scan = self._scan(None, expression)
+        return ArrowDataset(scan.schema, scan.narrowed)
 
     def take(self, indices: Any, **_: Any) -> pa.Table:
         """Return rows by their place; all are read."""
@@ -86,11 +86,11 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """What holds for all rows: nothing is promised."""
+        """The expression that all rows satisfy: always true, as no partition is promised."""
         return pc.scalar(value=True)
 
     def get_fragments(self, filter: Filter | None = None) -> Iterator["ArrowFragment"]:
-        """Yield what is read by itself: one part, with the rows that a filter keeps."""
+        """Yield the only fragment, with the rows that a filter keeps."""
         yield ArrowFragment(self if filter is None else self.filter(filter))
 
     def _get_fragments(self, filter: Filter | None) -> Iterator["ArrowFragment"]:
@@ -103,16 +103,16 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     __reduce__ = __reduce_cython__ = __setstate_cython__ = _not_here
 
     def _scan(
-        self, columns: Sequence[str] | None, where: Filter | None, limit: int | None = None
+        self, columns: Sequence[str] | None, row_filter: Filter | None, limit: int | None = None
     ) -> Scan:
-        return self._open_scan(columns, where, limit)
+        return self._open_scan(columns, row_filter, limit)
 
 
 class ArrowScanner(ds.Scanner):  # type: ignore[misc]
-    """A scan as others expect a pyarrow Scanner: read by whoever asks for its rows, as far as they are asked for.
+    """A scan with the methods of a pyarrow Scanner. The caller's thread reads rows as it consumes them.
 
-    PyArrow's own would pull them in a thread, which goes on when the reader has seen enough, as by a limit, and aborts
-    the process where it ends meanwhile.
+    PyArrow's own scanner pulls rows in a background thread. That thread goes on after a reader has reached its limit,
+    and aborts the process if the interpreter ends meanwhile.
     """
 
     def __init__(self, scan: Scan) -> None:
@@ -133,16 +133,16 @@ class ArrowScanner(ds.Scanner):  # type: ignore[misc]
         return self._read.to_reader()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield them in batches."""
+        """Yield the rows in batches."""
         return self._read.to_batches()
 
     def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
-        """Yield them in batches, each with the fragment that it is of: the only one."""
+        """Yield the rows in batches, each with its fragment: the only one."""
         fragment = ArrowFragment(ArrowDataset(self._read.schema, self._read.narrowed))
         return (ds.TaggedRecordBatch(batch, fragment) for batch in self.to_batches())
 
     def to_table(self) -> pa.Table:
-        """Return all of them."""
+        """Return all rows."""
         return self._read.to_arrow()
 
     def head(self, num_rows: int) -> pa.Table:
@@ -154,26 +154,26 @@ class ArrowScanner(ds.Scanner):  # type: ignore[misc]
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of rows."""
         return self._read.count()
 
 
 class ArrowFragment:
-    """The one part of a dataset, for engines that read part by part."""
+    """The only fragment of a dataset, for engines that read fragment by fragment."""
 
     def __init__(self, dataset: ArrowDataset) -> None:
         self._dataset = dataset
         self.physical_schema = dataset.schema
         self.partition_expression = dataset.partition_expression
 
-    def scanner(self, schema: pa.Schema | None = None, **asked: Any) -> ds.Scanner:
+    def scanner(self, schema: pa.Schema | None = None, **options: Any) -> ds.Scanner:
         """Return a pyarrow Scanner; `schema` is the dataset's."""
-        return self._dataset.scanner(**asked)
+        return self._dataset.scanner(**options)
 
-    def to_table(self, schema: pa.Schema | None = None, **asked: Any) -> pa.Table:
+    def to_table(self, schema: pa.Schema | None = None, **options: Any) -> pa.Table:
         """Return the rows; `schema` is the dataset's."""
-        return self._dataset.to_table(**asked)
+        return self._dataset.to_table(**options)
 
-    def count_rows(self, **asked: Any) -> int:
+    def count_rows(self, **options: Any) -> int:
         """Return how many rows there are."""
-        return self._dataset.count_rows(**asked)
+        return self._dataset.count_rows(**options)

@@ -1,7 +1,7 @@
-"""Files that hold columns of the same rows → the rows, each column from the newest file that has it.
+"""Join files that hold columns of the same rows: each column comes from the newest file that has it.
 
-What `data-evolution.enabled` leaves in a bucket: rows are appended whole, and new values of some columns
-lie in files of their own, of the same row ids (plan/row_ids).
+Tables with `data-evolution.enabled` have such files: rows are appended whole, and new values of some columns
+are stored in files of their own with the same row ids (plan/row_ids).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,23 +19,23 @@ ReadFile = Callable[[DataFileMeta, Sequence[str]], Iterator[pa.RecordBatch]]
 def newest_holders(
     files: Sequence[DataFileMeta], schema: TableSchema, schemas: Mapping[int, TableSchema]
 ) -> dict[int, int]:
-    """Return, by id of a column, which of some files of the same rows, newest first, has its values."""
+    """Return, by column id, the index of the newest file that has the column. `files` come newest first."""
     holders: dict[int, int] = {}
-    for at, file in enumerate(files):
+    for index, file in enumerate(files):
         written = schemas.get(file.schema_id, schema).written_fields(file.write_columns)
         for field in written:
-            holders.setdefault(field.id, at)
+            holders.setdefault(field.id, index)
     return holders
 
 
 def replaced_columns(
     files: Sequence[DataFileMeta], schema: TableSchema, schemas: Mapping[int, TableSchema]
 ) -> dict[str, frozenset[int]]:
-    """Return, by file name, the columns of which a newer file of the same rows has the values."""
+    """Return, by file name, the columns that a newer file of the same rows replaces."""
     holders = newest_holders(files, schema, schemas)
     return {
-        file.file_name: frozenset(number for number, holder in holders.items() if holder < at)
-        for at, file in enumerate(files)
+        file.file_name: frozenset(number for number, holder in holders.items() if holder < index)
+        for index, file in enumerate(files)
     }
 
 
@@ -54,7 +54,7 @@ def joined_rows(
     holders = newest_holders(files, schema, schemas)
     chosen: dict[int, list[str]] = {}
     for name in names:
-        at = 0
+        index = 0
         if name not in schema.tracking_names:
             field = schema.field(name)
             if field.id not in holders and not field.type.nullable:
@@ -63,13 +63,16 @@ def joined_rows(
                     file=files[0].file_name,
                     column=name,
                 )
-            at = holders.get(field.id, 0)
-        chosen.setdefault(at, []).append(name)
+            index = holders.get(field.id, 0)
+        chosen.setdefault(index, []).append(name)
     if len(chosen) == 1:
-        ((at, only),) = chosen.items()
-        yield from read(files[at], only)
+        ((index, only),) = chosen.items()
+        yield from read(files[index], only)
         return
-    streams = [_Stream(files[at], read(files[at], some)) for at, some in chosen.items()]
+    streams = [
+        _Stream(files[index], read(files[index], column_names))
+        for index, column_names in chosen.items()
+    ]
     while counts := {stream.fetched() for stream in streams} - {0}:
         count = min(counts)
         if not all(stream.waiting for stream in streams):
@@ -81,7 +84,7 @@ def joined_rows(
         columns = {
             field.name: (field, column)
             for stream in streams
-            for field, column in stream.taken(count)
+            for field, column in stream.take(count)
         }
         yield pa.RecordBatch.from_arrays(
             [columns[name][1] for name in names],
@@ -90,7 +93,7 @@ def joined_rows(
 
 
 class _Stream:
-    """The batches of one file, handed out in the pieces that the others' batches allow."""
+    """The batches of one file, sliced to the length that all files of a group have loaded."""
 
     def __init__(self, file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> None:
         self.file = file
@@ -102,14 +105,14 @@ class _Stream:
         return 0 if self._batch is None else int(self._batch.num_rows)
 
     def fetched(self) -> int:
-        """Fetch the next batch if nothing is left of the last; return how many rows wait."""
+        """Fetch the next batch if the last one is used up; return the number of waiting rows."""
         while not self.waiting:
             self._batch = next(self._batches, None)
             if self._batch is None:
                 break
         return self.waiting
 
-    def taken(self, count: int) -> list[tuple[pa.Field, pa.Array]]:
+    def take(self, count: int) -> list[tuple[pa.Field, pa.Array]]:
         assert self._batch is not None, "asked for rows that are not there"
         piece, self._batch = self._batch.slice(0, count), self._batch.slice(count)
         return list(zip(piece.schema, piece.columns, strict=True))

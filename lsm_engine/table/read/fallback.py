@@ -1,7 +1,7 @@
-"""The branch that a batch read falls back on: partitions that the read branch lacks.
+"""The fallback branch of a batch read: it supplies partitions that the read branch lacks.
 
-Both branches are read with schemas of their own; what they share is the columns that come out, and how
-rows are parted. A fallback of the fallback is not followed.
+Each branch is read with its own schema. Both have the same output columns and partition keys. The fallback of a
+fallback branch is ignored.
 """
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from lsm_engine.table.tags.branch import on_branch
 
 @record
 class Fallback:
-    """A branch as a read sees it. `snapshot` None: it held nothing at that time."""
+    """A fallback branch and the snapshot of it to read. `snapshot` None: the branch was empty at that time."""
 
     branch: str
     session: TableSession
@@ -37,16 +37,16 @@ class Fallback:
 
 
 def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool) -> Fallback | None:
-    """Return what `scan.fallback-branch` names, beside a snapshot of the table; None: nothing.
+    """Return the branch that `scan.fallback-branch` names; None if the option is not set.
 
-    With `past` it is the branch as it was when the snapshot was made: ids differ across branches.
-    Raises NotFoundError if the branch is not there, UnsupportedError if its columns do not fit.
+    With `past` the branch is read as of the snapshot's time: snapshot ids differ across branches.
+    Raises NotFoundError if the branch does not exist, UnsupportedError if its columns differ.
     """
     name = session.options[core_options.SCAN_FALLBACK_BRANCH]
     if name is None or name == (session.paths.branch_name or MAIN_BRANCH):
         return None
     try:
-        other = on_branch(session, name)
+        branch_session = on_branch(session, name)
     except NotFoundError as cause:
         raise NotFoundError(
             f"the table falls back on branch {name!r}, which is not there; create it, or remove "
@@ -54,13 +54,19 @@ def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool)
             kind=cause.kind,
             branch=name,
         ) from cause
-    there = _at(other, snapshot) if past and snapshot is not None else other.snapshots.latest()
-    here = session
+    branch_snapshot = (
+        _branch_snapshot(branch_session, snapshot)
+        if past and snapshot is not None
+        else branch_session.snapshots.latest()
+    )
+    table_session = session
     if past and snapshot is not None:
-        here = session.as_of(snapshot)
-        other = other if there is None else other.as_of(there)
-    _require_fit(here.schema, other.schema, name)
-    return Fallback(branch=name, session=other, snapshot=there)
+        table_session = session.as_of(snapshot)
+        branch_session = (
+            branch_session if branch_snapshot is None else branch_session.as_of(branch_snapshot)
+        )
+    _require_fit(table_session.schema, branch_session.schema, name)
+    return Fallback(branch=name, session=branch_session, snapshot=branch_snapshot)
 
 
 def is_past(session: TableSession, snapshot: Snapshot | None) -> bool:
@@ -70,9 +76,9 @@ def is_past(session: TableSession, snapshot: Snapshot | None) -> bool:
 
 
 def held_partitions(session: TableSession, snapshot: Snapshot | None) -> frozenset[bytes]:
-    """Return the partitions that hold files a reader may see, whatever the files hold.
+    """Return the partitions with files that readers see, even if the files hold no rows.
 
-    A partition with nothing but rows that wait for a bucket is not there yet.
+    A partition whose rows all wait for a bucket is not visible yet.
     """
     if snapshot is None:
         return frozenset()
@@ -91,27 +97,29 @@ def outside(rows: pa.Table, hidden: frozenset[bytes]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(column, value_set=listed)))
 
 
-def _at(session: TableSession, snapshot: Snapshot) -> Snapshot | None:
+def _branch_snapshot(session: TableSession, snapshot: Snapshot) -> Snapshot | None:
     try:
         return snapshot_at(session, snapshot.time_millis)
     except NotFoundError:
-        return None  # the branch had nothing yet
+        return None  # the branch had no snapshot yet
 
 
-def _require_fit(here: TableSchema, there: TableSchema, branch: str) -> None:
-    """Raise unless every row of the branch is one that the table could hold in such a partition."""
-    wrong = sorted(set(here.names) ^ set(there.names))
-    for name in here.names:
+def _require_fit(table_schema: TableSchema, branch_schema: TableSchema, branch: str) -> None:
+    """Raise UnsupportedError unless the table could hold every row of the branch."""
+    wrong = sorted(set(table_schema.names) ^ set(branch_schema.names))
+    for name in table_schema.names:
         if name in wrong:
             continue
-        mine, other = here.arrow.field(name), there.arrow.field(name)
-        if not mine.type.equals(other.type) or (other.nullable and not mine.nullable):
+        table_field, branch_field = table_schema.arrow.field(name), branch_schema.arrow.field(name)
+        if not table_field.type.equals(branch_field.type) or (
+            branch_field.nullable and not table_field.nullable
+        ):
             wrong.append(name)
-    if wrong or here.partition_keys != there.partition_keys:
+    if wrong or table_schema.partition_keys != branch_schema.partition_keys:
         raise UnsupportedError(
             f"branch {branch!r} has other columns or partition keys than the table that falls back "
             "on it; alter either, or remove 'scan.fallback-branch'",
             branch=branch,
             columns=wrong,
-            partition_keys=list(there.partition_keys),
+            partition_keys=list(branch_schema.partition_keys),
         )

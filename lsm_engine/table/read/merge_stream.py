@@ -1,7 +1,7 @@
-"""Sorted runs → one sorted stream of merged rows, in memory that does not grow with the runs.
+"""Merge sorted runs into one sorted stream of rows, in memory that does not grow with the runs.
 
-The key space is cut wherever the first of the loaded batches ends: rows up to that key are all
-loaded, so they can be merged; the rest waits for the next cut. Memory is one batch per run.
+The key space is cut at the end of the loaded batch that ends first. All rows up to that key are
+loaded, so they can be merged; later rows wait for the next cut. Memory is one batch per run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,9 +33,9 @@ SPILL_ROWS = 64 * 1024
 
 @record
 class MergeLimits:
-    """What one merge may hold: rows of a batch of each run, and runs at a time.
+    """Limits of one merge: rows per batch of each run, and runs merged in one pass.
 
-    `spills`: there are more runs than that, and their batches would not fit in memory together.
+    `spills`: there are more runs than `runs_max`, and their batches do not fit in memory together.
     """
 
     batch_rows: int
@@ -43,27 +43,26 @@ class MergeLimits:
     spills: bool
 
     @staticmethod
-    def of(options: TableOptions, section: Section) -> "MergeLimits":
+    def from_options(options: TableOptions, section: Section) -> "MergeLimits":
         """Return the limits that `sort-spill-buffer-size` and `sort-spill-threshold` set.
 
-        Unless somebody set the threshold, runs beyond it are still merged in one pass while the row
-        groups that are open at a time fit in a write buffer: a spilled pass costs as much as half
-        the compaction.
+        Without an explicit threshold, more runs are still merged in one pass while their open row
+        groups fit in a write buffer: a spilled pass costs half as much as the compaction.
         """
         files = [file for run in section for file in run]
         decoded = DECODED_BYTES_PER_STORED_BYTE * sum(file.file_size for file in files)
         row_bytes = max(1, decoded // max(1, sum(file.row_count for file in files)))
         memory = options[core_options.SORT_SPILL_BUFFER_SIZE]
         rows = memory // (row_bytes * len(section))
-        held, most = decoded, memory
+        loaded_bytes, bytes_max = decoded, memory
         if options[core_options.SORT_SPILL_THRESHOLD] is None:
             open_rows = (max(file.row_count for file in run) for run in section)
-            held = row_bytes * sum(min(count, ROW_GROUP_ROWS) for count in open_rows)
-            most = max(memory, options[core_options.WRITE_BUFFER_SIZE])
+            loaded_bytes = row_bytes * sum(min(count, ROW_GROUP_ROWS) for count in open_rows)
+            bytes_max = max(memory, options[core_options.WRITE_BUFFER_SIZE])
         return MergeLimits(
             batch_rows=max(_MERGE_ROWS_MIN, rows),
             runs_max=options.spill_threshold,
-            spills=len(section) > options.spill_threshold and held > most,
+            spills=len(section) > options.spill_threshold and loaded_bytes > bytes_max,
         )
 
 
@@ -74,11 +73,11 @@ def merge_runs(
     drop_deletes: bool,
     ages: Sequence[int] | None = None,
 ) -> Iterator[Rows]:
-    """Yield the merged rows of runs in key order; of runs with equal claims the later one wins.
+    """Yield the merged rows of runs in key order; on a tie the later run wins.
 
-    Each run is in key order, over all of its batches. With `drop_deletes` keys whose last word is
-    a -U or -D are left out; else those rows are kept, as an older run elsewhere may hold the key.
-    `ages`, one per run: of a key's rows in runs of an age above 0 only the youngest counts.
+    Each run is in key order, over all of its batches. With `drop_deletes`, keys whose newest row is
+    a -U or -D are dropped; otherwise those rows stay, as an older run elsewhere may hold the key.
+    `ages`, one per run: of a key's rows in runs of an age above 0 only the youngest is merged.
     """
     for parts in merge_slices(runs, rules):
         if len(parts) == 1:
@@ -95,7 +94,7 @@ def merge_runs(
 
 @record
 class Part:
-    """Loaded rows of one run, by its number, with their keys; None where nothing had to compare."""
+    """Loaded rows of one run, by its number, with their keys; None if no comparison needed them."""
 
     run: int
     rows: pa.RecordBatch
@@ -103,7 +102,7 @@ class Part:
 
 
 def merge_slices(runs: Sequence[Batches], rules: MergeRules) -> Iterator[list[Part]]:
-    """Yield stretches of the key space, in order: all rows that runs have there, in their order."""
+    """Yield slices of the key space in key order: all rows of the runs within each slice."""
     heads = [_Head(number, iter(run), rules) for number, run in enumerate(runs)]
     heads = [head for head in heads if head.load()]
     while len(heads) > 1:
@@ -111,7 +110,7 @@ def merge_slices(runs: Sequence[Batches], rules: MergeRules) -> Iterator[list[Pa
         yield [part for head in heads if (part := head.take_up_to(bound)) is not None]
         heads = [head for head in heads if not head.is_spent or head.load()]
     for head in heads:
-        yield [Part(run=head.run, rows=head.rest(), keys=None)]
+        yield [Part(run=head.run, rows=head.remaining(), keys=None)]
         for batch in head.source:
             if batch.num_rows:
                 yield [Part(run=head.run, rows=batch, keys=None)]
@@ -126,32 +125,34 @@ def order_of(parts: Sequence[Part], rules: MergeRules) -> MergeOrder:
 def spilled_runs(
     runs: Sequence[Batches], rules: MergeRules, spills: SpillArea, runs_max: int
 ) -> list[Batches]:
-    """Merge neighbouring runs to local disk until at most `runs_max` are left; their order stays.
+    """Merge adjacent runs to local disk until at most `runs_max` remain, in the same order.
 
-    Deletes stay: an older run of another group may hold their key.
+    Deletes are retained: an older run of another group may hold their key.
     """
-    left = list(runs)
-    while len(left) > runs_max:
-        groups = [left[at : at + runs_max] for at in range(0, len(left), runs_max)]
-        left = [
+    remaining = list(runs)
+    while len(remaining) > runs_max:
+        groups = [
+            remaining[start : start + runs_max] for start in range(0, len(remaining), runs_max)
+        ]
+        remaining = [
             group[0]
             if len(group) == 1
             else spills.spill(_batches(merge_runs(group, rules, drop_deletes=False)))
             for group in groups
         ]
-    return left
+    return remaining
 
 
 def _batches(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
-    for some in rows:
-        if isinstance(some, pa.Table):
-            yield from some.to_batches(max_chunksize=SPILL_ROWS)
+    for merged in rows:
+        if isinstance(merged, pa.Table):
+            yield from merged.to_batches(max_chunksize=SPILL_ROWS)
         else:
-            yield from pa.Table.from_batches([some]).to_batches(max_chunksize=SPILL_ROWS)
+            yield from pa.Table.from_batches([merged]).to_batches(max_chunksize=SPILL_ROWS)
 
 
 class _Head:
-    """The loaded batch of a run, and how much of it is used up."""
+    """The loaded batch of a run, and the position of the next row in it."""
 
     def __init__(self, run: int, source: Iterator[pa.RecordBatch], rules: MergeRules) -> None:
         self.run = run
@@ -173,11 +174,11 @@ class _Head:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no loaded row is left."""
+        """Whether all loaded rows are used up."""
         return bool(self._at >= self._rows.num_rows)
 
     def take_up_to(self, bound: bytes) -> Part | None:
-        """Use up the rows whose key is not above `bound`; None if there are none."""
+        """Return and consume the rows whose key is not above `bound`; None if there are none."""
         end = self._rows.num_rows
         if self.last_key > bound:
             end = self._at + upper_bound(self._keys.slice(self._at, end), bound)
@@ -187,16 +188,16 @@ class _Head:
         rows = self._rows.slice(start, end - start)
         return Part(run=self.run, rows=rows, keys=self._keys.slice(start, end))
 
-    def rest(self) -> pa.RecordBatch:
-        """Return the loaded rows that are left."""
+    def remaining(self) -> pa.RecordBatch:
+        """Return the loaded rows that are not used up."""
         return self._rows.slice(self._at)
 
 
 def _emitted(rows: pa.RecordBatch, *, drop_deletes: bool) -> Iterator[pa.RecordBatch]:
-    """Yield rows whose keys no other run holds; each key is in them once."""
+    """Yield rows whose keys no other run holds. Each key occurs once, so no merge is needed."""
     if drop_deletes and rows.num_rows:
-        kept = adds(fixed_values(rows.column(VALUE_KIND), np.int8))
-        if not kept.all():
-            rows = rows.filter(pa.array(kept))
+        is_add = adds(fixed_values(rows.column(VALUE_KIND), np.int8))
+        if not is_add.all():
+            rows = rows.filter(pa.array(is_add))
     if rows.num_rows:
         yield rows

@@ -1,4 +1,4 @@
-"""Which files of a snapshot may hold a match: by partition, bucket, key range and statistics."""
+"""Prune the files of a snapshot by partition, bucket, key range and statistics."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -38,26 +38,26 @@ Mask = npt.NDArray[np.bool_]
 
 @record
 class PrunedFiles:
-    """Live files that may hold a match. `kept_after` counts what was left after each step.
+    """Live files that may hold a match. `kept_after` counts the files that remain after each step.
 
-    `many`: so many files that they stay columns (`many_splits`); then there are no `entries`.
+    `file_table`: the entries of very many files as columns (`many_splits`); then `entries` is empty.
     """
 
     entries: list[ManifestEntry]
-    many: pa.Table | None
+    file_table: pa.Table | None
     manifests: PruneCounts
     file_count: int
     kept_after: tuple[tuple[str, int], ...]
     value_match: Callable[[DataFileMeta], bool] | None
 
 
-def without_partitions(found: PrunedFiles, hidden: frozenset[bytes]) -> PrunedFiles:
-    """Return what is left without the files of some partitions."""
-    many = None if found.many is None else outside(found.many, hidden)
-    entries = [entry for entry in found.entries if entry.partition not in hidden]
-    left = len(entries) if many is None else many.num_rows
-    kept = (*found.kept_after, ("by_partition", left))
-    return replace(found, entries=entries, many=many, kept_after=kept)
+def without_partitions(pruned: PrunedFiles, hidden: frozenset[bytes]) -> PrunedFiles:
+    """Return the pruned files without those of some partitions."""
+    file_table = None if pruned.file_table is None else outside(pruned.file_table, hidden)
+    entries = [entry for entry in pruned.entries if entry.partition not in hidden]
+    count = len(entries) if file_table is None else file_table.num_rows
+    counts = (*pruned.kept_after, ("by_partition", count))
+    return replace(pruned, entries=entries, file_table=file_table, kept_after=counts)
 
 
 def prune_files(
@@ -66,12 +66,12 @@ def prune_files(
     predicate: Predicate | None,
     pushed: Predicate | None,
 ) -> PrunedFiles:
-    """Return the live files of a snapshot (None: an empty table) that a filter leaves.
+    """Return the live files of a snapshot (None: an empty table) that may match a filter.
 
-    `pushed` is the part of `predicate` that reads only key and partition columns: only that may
-    take away a file by itself, the rest may take away a section (plan/scan).
+    `pushed` is the part of `predicate` that reads only key and partition columns: only that part may
+    prune a single file, the other conjuncts may only prune a whole section (plan/scan).
     """
-    return _Pruning(session, predicate, pushed).of(snapshot)
+    return _Pruning(session, predicate, pushed).prune(snapshot)
 
 
 def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
@@ -79,10 +79,10 @@ def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
 
 
 class _Buckets:
-    """The buckets that may hold a match, by the number of buckets that a file was written for.
+    """The buckets that may hold a match, by the bucket count that a file was written with.
 
-    A partition that was not rescaled yet has another number than the schema. Where a schema hashed
-    the bucket key by another type, rows of one value lie in several buckets: all are looked into.
+    A partition that was not rescaled yet has another bucket count than the schema. If a former schema
+    hashed the bucket key by another type, rows of one value are in several buckets: all are read.
     """
 
     def __init__(self, session: TableSession, pushed: Predicate) -> None:
@@ -92,7 +92,7 @@ class _Buckets:
 
     @cached_property
     def _fields(self) -> Sequence[DataField]:
-        """The columns by whose hash rows were placed; none where their types were not always these."""
+        """The columns whose hash determines the bucket; empty if one of them has changed its type."""
         schema = self._session.schema
         fields = schema.select(schema.bucket_keys)
         if schema.has_primary_key or schema.id == 0 or not fields:
@@ -108,7 +108,7 @@ class _Buckets:
         return fields
 
     def candidates(self, total: int) -> frozenset[int] | None:
-        """Return the buckets to look into of `total`; None: any, as where rows are not hashed."""
+        """Return the buckets among `total` that may match; None: all, as rows are not hashed."""
         if total <= 1 or not self._fields:
             return None
         if total not in self._found:
@@ -123,7 +123,7 @@ class _Buckets:
         return bucket_of(murmur32(rows.data, rows.offsets), total)
 
     def may_be_in(self, meta: ManifestFileMeta) -> bool:
-        """Whether a manifest may list files of buckets to look into."""
+        """Whether a manifest may list files of matching buckets."""
         if meta.min_bucket is None or meta.max_bucket is None or meta.total_buckets is None:
             return True
         buckets = self.candidates(meta.total_buckets)
@@ -132,7 +132,7 @@ class _Buckets:
         return any(meta.min_bucket <= bucket <= meta.max_bucket for bucket in buckets)
 
     def mask(self, entries: pa.Table) -> Mask:
-        """Return which entries lie in buckets to look into."""
+        """Return which entries are of matching buckets."""
         totals = entries.column(TOTAL_BUCKETS).to_numpy()
         buckets = entries.column(BUCKET).to_numpy()
         may_match = np.ones(entries.num_rows, np.bool_)
@@ -145,9 +145,9 @@ class _Buckets:
 
 
 class _Pruning:
-    """A filter against manifests and then their entries, with its counts.
+    """Prunes manifests and then their entries by a filter, and counts the dropped files.
 
-    ADD and DELETE of one file carry the same facts, so both stay or both go.
+    ADD and DELETE entries of one file hold the same statistics, so both are kept or both are dropped.
     """
 
     def __init__(
@@ -160,16 +160,16 @@ class _Pruning:
         self._buckets = None if pushed is None else _Buckets(session, pushed)
         self._dropped: Counter[str] = Counter()
 
-    def of(self, snapshot: Snapshot | None) -> PrunedFiles:
-        """Return the live files that are left."""
+    def prune(self, snapshot: Snapshot | None) -> PrunedFiles:
+        """Return the live files of a snapshot that may match."""
         metas = [] if snapshot is None else self._session.manifest_metas(snapshot)
-        kept, counts = self._manifests(metas)
-        # Without a filter nobody looks at statistics, which are most of what entries hold; entries
-        # of smaller tables are kept whole, for the next scan.
-        is_bare = self._predicate is None and _are_many(kept)
+        manifests, counts = self._manifests(metas)
+        # A scan without a filter reads no statistics, which are most of an entry's bytes. Entries of
+        # smaller tables keep them, as the next scan may have a filter.
+        is_bare = self._predicate is None and _are_many(manifests)
         rows = live_rows(
             self._session.manifests,
-            kept,
+            manifests,
             None if self._pushed is None else self._keep,
             WITHOUT_STATS if is_bare else None,
             narrow=is_bare,
@@ -178,11 +178,11 @@ class _Pruning:
             # Rows that wait for a bucket (below 0) are not visible yet.
             rows = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
         count = 0 if rows is None else rows.num_rows
-        many = rows if self._predicate is None and count >= MANY_FILES else None
-        entries = [] if rows is None or many is not None else entries_of(rows)
+        file_table = rows if self._predicate is None and count >= MANY_FILES else None
+        entries = [] if rows is None or file_table is not None else entries_of(rows)
         return PrunedFiles(
             entries=entries,
-            many=many,
+            file_table=file_table,
             manifests=counts,
             file_count=count + self._dropped_count,
             kept_after=self._kept_after(count),
@@ -193,49 +193,49 @@ class _Pruning:
         self, metas: Sequence[ManifestFileMeta]
     ) -> tuple[list[ManifestFileMeta], PruneCounts]:
         """Return the manifests that may list a match."""
-        kept = list(metas)
+        manifests = list(metas)
         if self._pushed is None or self._buckets is None:
-            return kept, PruneCounts(total=len(metas))
+            return manifests, PruneCounts(total=len(metas))
         if self._schema.partition_keys:
             fields = self._schema.select(self._schema.partition_keys)
-            mask = manifest_mask(self._pushed, kept, fields)
-            kept = [meta for meta, may in zip(kept, mask, strict=True) if may]
-        after_partition = len(kept)
-        kept = [meta for meta in kept if self._buckets.may_be_in(meta)]
-        steps = [("by_partition", after_partition), ("by_bucket", len(kept))]
-        return kept, prune_counts(len(metas), steps)
+            mask = manifest_mask(self._pushed, manifests, fields)
+            manifests = [meta for meta, may in zip(manifests, mask, strict=True) if may]
+        after_partition = len(manifests)
+        manifests = [meta for meta in manifests if self._buckets.may_be_in(meta)]
+        steps = [("by_partition", after_partition), ("by_bucket", len(manifests))]
+        return manifests, prune_counts(len(metas), steps)
 
     @property
     def _dropped_count(self) -> int:
-        """Entries taken out: ADD entries less DELETE entries, so files."""
+        """The number of dropped files: dropped ADD entries less dropped DELETE entries."""
         return sum(self._dropped.values())
 
-    def _kept_after(self, kept: int) -> tuple[tuple[str, int], ...]:
-        """Return what was left after each step, given what was left after the last."""
-        left = kept + self._dropped_count
+    def _kept_after(self, final_count: int) -> tuple[tuple[str, int], ...]:
+        """Return the number of files after each step, from the number after the last one."""
+        remaining = final_count + self._dropped_count
         steps = []
         for step in ("by_partition", "by_bucket", "by_key_range"):
-            left -= self._dropped[step]
-            steps.append((step, left))
+            remaining -= self._dropped[step]
+            steps.append((step, remaining))
         return tuple(steps)
 
     def _keep(self, entries: pa.Table) -> Mask:
-        """Return which entries of one manifest the filter leaves."""
+        """Return which entries of one manifest may match the filter."""
         assert self._pushed is not None
-        left = np.ones(entries.num_rows, np.bool_)
+        remaining = np.ones(entries.num_rows, np.bool_)
         for step, mask in (
             ("by_partition", self._partitions),
             ("by_bucket", self._bucket_mask),
             ("by_key_range", self._key_ranges),
         ):
-            if not left.any():
+            if not remaining.any():
                 break
-            now = left.copy()
-            now[left] = mask(entries.filter(pa.array(left)))
+            matching = remaining.copy()
+            matching[remaining] = mask(entries.filter(pa.array(remaining)))
             signs = np.where(entries.column("_KIND").to_numpy() == 0, 1, -1)
-            self._dropped[step] += int(signs[left & ~now].sum())
-            left = now
-        return left
+            self._dropped[step] += int(signs[remaining & ~matching].sum())
+            remaining = matching
+        return remaining
 
     def _partitions(self, entries: pa.Table) -> Mask:
         assert self._pushed is not None
@@ -264,7 +264,7 @@ class _Pruning:
     def _value_match(
         self, entries: Sequence[ManifestEntry]
     ) -> Callable[[DataFileMeta], bool] | None:
-        """Return whether a file's own statistics allow a match, worked out per layout of them."""
+        """Return the test of a file's value statistics, cached per layout of the statistics."""
         predicate = self._predicate
         if predicate is None:
             return None
@@ -279,26 +279,26 @@ class _Pruning:
         return lambda file: file.file_name not in without
 
     def _replaced(self, entries: Sequence[ManifestEntry]) -> dict[str, frozenset[int]]:
-        """Return, by file name, the columns that newer files have: its statistics do not count."""
+        """Return, by file name, the columns that newer files replace: their statistics are ignored."""
         schemas = self._session.context(entry.file.schema_id for entry in entries).schemas
-        found: dict[str, frozenset[int]] = {}
-        for held in by_bucket(entries).values():
-            for group in column_groups(entry.file for entry in held):
+        replaced: dict[str, frozenset[int]] = {}
+        for bucket_entries in by_bucket(entries).values():
+            for group in column_groups(entry.file for entry in bucket_entries):
                 if len(group) > 1:
-                    found |= replaced_columns(group, self._schema, schemas)
-        return found
+                    replaced |= replaced_columns(group, self._schema, schemas)
+        return replaced
 
 
 def _stats(entries: pa.Table, prefix: str) -> StoredStats:
     return StoredStats(
-        min_values=_whole(entries.column(f"{prefix}._MIN_VALUES")),
-        max_values=_whole(entries.column(f"{prefix}._MAX_VALUES")),
-        null_counts=_whole(entries.column(f"{prefix}._NULL_COUNTS")),
-        row_counts=_whole(entries.column(ROW_COUNT)),
+        min_values=_combined(entries.column(f"{prefix}._MIN_VALUES")),
+        max_values=_combined(entries.column(f"{prefix}._MAX_VALUES")),
+        null_counts=_combined(entries.column(f"{prefix}._NULL_COUNTS")),
+        row_counts=_combined(entries.column(ROW_COUNT)),
     )
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _combined(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 

@@ -1,8 +1,8 @@
 """Lazy reads by polars and DuckDB: columns, filters and limits of their queries reach the scan.
 
-Where nothing has to be merged, they get the Parquet files themselves, and read them as any others: with
-their own threads and statistics, and without the checksums of pages. That is so only for columns on which
-an engine answers alike from files and from rows in memory; tests/engines compares them.
+If no rows need merging, the engines get the Parquet files themselves and read them like any others: with
+their own threads and statistics, and without page checksums. That applies only to columns for which an engine
+gives the same answers from files and from rows in memory; tests/engines compares them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 _FILES_KNOWN = 1024
-"""Data files of which it is remembered how an engine reads them; their names are never used again."""
+"""Data files whose engine compatibility is cached; file names are never reused, so no entry is stale."""
 _FILES_MAX = 64
-"""Files up to which polars reads each by itself, without its replaced rows."""
+"""Up to so many files, polars reads each file by itself, without its replaced rows."""
 _ROWS_AT_ONCE = 1 << 20
 
 
@@ -65,14 +65,14 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
                 return
 
     plugins = import_module("polars.io.plugins")
-    made: pl.LazyFrame = plugins.register_io_source(rows, schema=schema, is_pure=True)
-    return made
+    lazy_rows: pl.LazyFrame = plugins.register_io_source(rows, schema=schema, is_pure=True)
+    return lazy_rows
 
 
 def _files_less_replaced(
     scan: Scan, narrowed: Callable[[], Scan], limit: int | None, predicate: Any
 ) -> tuple[RawFile, ...] | None:
-    """Return the files of a scan, if what to leave out is known, or worth to be found out for this read."""
+    """Return the files of a scan, if the rows to leave out are known or this read pays for finding them."""
     if scan.replaced is None or not _polars_takes_files(scan.schema):
         return None
     files = scan.parquet_files(scan.replaced)
@@ -90,9 +90,9 @@ def _frames_of_batches(narrowed: Scan, predicate: Any) -> Iterator[Any]:
 def _lazy_frames(
     files: Sequence[RawFile], names: Sequence[str], predicate: Any, limit: int | None, number: str
 ) -> Iterator[tuple[int, Any, Any]]:
-    """Yield what polars reads of files: of how many rows, as a lazy frame, and which of its rows count.
+    """Yield per file its row count, a lazy frame, and the mask of the rows to keep.
 
-    The last is None where the frame looks at that itself. `number`: a name that no column has.
+    The mask is None if the frame filters by itself. `number`: a name that no column has.
     """
     polars = import_module("polars")
     for file in sorted(files, key=lambda file: -file.row_count):
@@ -118,32 +118,33 @@ def _lazy_frames(
 
 
 def _collected(lazy: Iterator[tuple[int, Any, Any]], narrowed: Callable[[], Scan]) -> Iterator[Any]:
-    """Yield lazy frames collected, small ones together.
+    """Yield lazy frames collected; small ones are collected in one call.
 
-    What polars cannot read the engine does (`narrowed`), for the error that this raises.
+    If polars cannot read a file, the scan (`narrowed`) reads it again, as its error names the damage.
     """
     polars = import_module("polars")
     try:
-        for together in _up_to(lazy, _ROWS_AT_ONCE):
-            frames = polars.collect_all([frame for _, frame, _ in together])
-            for (_, _, flags), frame in zip(together, frames, strict=True):
+        for batch in _up_to(lazy, _ROWS_AT_ONCE):
+            frames = polars.collect_all([frame for _, frame, _ in batch])
+            for (_, _, flags), frame in zip(batch, frames, strict=True):
                 yield frame if flags is None else frame.filter(flags)
     except (OSError, polars.exceptions.PolarsError):
+        # The scan raises our own error for a missing or damaged file; polars' error stands otherwise.
         for _ in narrowed().to_batches():
             pass
         raise
 
 
 def _up_to(lazy: Iterator[tuple[int, Any, Any]], most: int) -> Iterator[list[tuple[int, Any, Any]]]:
-    """Yield neighbours of so many rows in all, or one of more."""
-    together: list[tuple[int, Any, Any]] = []
-    for one in lazy:
-        if together and one[0] + sum(rows for rows, _, _ in together) > most:
-            yield together
-            together = []
-        together.append(one)
-    if together:
-        yield together
+    """Yield groups of adjacent frames with at most `most` rows in all; a larger frame is a group of its own."""
+    batch: list[tuple[int, Any, Any]] = []
+    for frame in lazy:
+        if batch and frame[0] + sum(rows for rows, _, _ in batch) > most:
+            yield batch
+            batch = []
+        batch.append(frame)
+    if batch:
+        yield batch
 
 
 def _polars_schema(schema: pa.Schema) -> Any:
@@ -151,24 +152,24 @@ def _polars_schema(schema: pa.Schema) -> Any:
 
 
 def _polars_takes_files(schema: pa.Schema) -> bool:
-    """Whether polars filters files with such columns: on a TIME column it panics, or finds nothing."""
+    """Whether polars can filter files with these columns: on a TIME column it panics or finds no rows."""
     return not any(_holds(pa.types.is_time, column.type) for column in schema)
 
 
 @lru_cache(maxsize=_FILES_KNOWN)
 def _polars_reads(file: str, schema: pa.Schema) -> bool:
-    """Whether polars makes columns of a file what it makes of Arrow data of `schema`."""
+    """Whether polars gives columns of a file the same types as Arrow data of `schema`."""
     raw = import_module("polars").scan_parquet([file], glob=False).select(schema.names)
     return bool(raw.collect_schema() == _polars_schema(schema))
 
 
 def _narrowed(scan: Scan, columns: list[str] | None, predicate: Any, limit: int | None) -> Scan:
-    """Return a read of no fewer rows than a query wants."""
+    """Return a scan that reads at least the rows that a query needs."""
     if predicate is None:
         return scan.narrowed(columns or None, None, limit)
-    where = polars_predicate(predicate.meta.serialize(format="json"), scan.schema)
+    condition = polars_predicate(predicate.meta.serialize(format="json"), scan.schema)
     try:
-        return scan.narrowed(columns or None, where, None)
+        return scan.narrowed(columns or None, condition, None)
     except InvalidInputError:  # a literal that the column has no room for, or a scan with a limit
         return scan.narrowed(columns or None, None, None)
 
@@ -178,11 +179,11 @@ def duckdb_relation(
 ) -> "duckdb.DuckDBPyRelation":
     """Return the rows of a scan as a DuckDB relation; UnsupportedError where DuckDB is not installed."""
     engine = _installed("duckdb")
-    at = engine.default_connection() if connection is None else connection
-    if at is not engine and not isinstance(at, engine.DuckDBPyConnection):
+    database = engine.default_connection() if connection is None else connection
+    if database is not engine and not isinstance(database, engine.DuckDBPyConnection):
         raise InvalidInputError(
             "to_duckdb takes a connection of DuckDB first; columns= and where= are given by name",
-            given=type(at).__name__,
+            given=type(database).__name__,
         )
     if not scan.schema.names:
         raise InvalidInputError(
@@ -193,36 +194,34 @@ def duckdb_relation(
         files = scan.narrowed(None, None, None).parquet_files(scan.replaced)
     if (
         files
-        and not _takes_bytes_for_text(at, scan.schema)
+        and not _takes_bytes_for_text(database, scan.schema)
         and _duckdb_reads(files[0].path, scan.schema)
         and (all(file.deleted is None for file in files) or _duckdb_counts(files))
     ):
-        return _duckdb_rows(at, files, scan.schema)
-    rows = at.from_arrow(ArrowDataset(scan.schema, scan.narrowed))
-    made: duckdb.DuckDBPyRelation = rows.select(*_duckdb_columns(scan.schema))
-    return made
+        return _duckdb_rows(database, files, scan.schema)
+    rows = database.from_arrow(ArrowDataset(scan.schema, scan.narrowed))
+    relation: duckdb.DuckDBPyRelation = rows.select(*_duckdb_columns(scan.schema))
+    return relation
 
 
 def _duckdb_columns(schema: pa.Schema) -> list["duckdb.Expression"]:
-    """Return the columns of a relation; of those that only DuckDB filters rightly, expressions with the same values.
+    """Return the columns of a relation, as expressions where a pushed filter would give wrong rows.
 
-    Statistics of files, and pyarrow, leave out NaN, which to DuckDB is equal to itself and above every number. Of times in
-    nanoseconds it hands down microseconds. A filter on an expression reaches neither files nor pyarrow.
+    DuckDB sorts NaN above every number and equal to itself; file statistics and pyarrow ignore NaN. DuckDB pushes
+    nanosecond times down as microseconds. DuckDB does not push a filter on an expression down.
     """
     engine = import_module("duckdb")
 
     def column(field: pa.Field) -> Any:
         stored = engine.ColumnExpression(field.name)
         if pa.types.is_floating(field.type):
-            # The constant is NaN, so that DuckDB does not take the bounds of the file for those of the values.
+            # The constant is NaN, so that DuckDB does not infer the values' bounds from those of the file.
             nan = engine.ConstantExpression("nan").cast(_DUCKDB_FLOATS[field.type])
             is_nan = engine.FunctionExpression("isnan", stored)
             return engine.CaseExpression(is_nan, nan).otherwise(stored).alias(field.name)
         if _holds(_is_in_nanoseconds, field.type) or _holds(pa.types.is_floating, field.type):
-            nothing = engine.ConstantExpression(None)
-            return (
-                engine.CaseExpression(stored.isnull(), nothing).otherwise(stored).alias(field.name)
-            )
+            null = engine.ConstantExpression(None)
+            return engine.CaseExpression(stored.isnull(), null).otherwise(stored).alias(field.name)
         return stored
 
     return [*map(column, schema)]
@@ -236,19 +235,19 @@ def _is_in_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _holds(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
-    """Whether a type, or one inside of it, is such a type."""
-    parts = (kind.field(at).type for at in range(kind.num_fields))
+    """Whether a type, or a type nested in it, satisfies a test."""
+    parts = (kind.field(index).type for index in range(kind.num_fields))
     return is_such(kind) or any(_holds(is_such, part) for part in parts)
 
 
 def _duckdb_rows(
-    at: "duckdb.DuckDBPyConnection", files: Sequence[RawFile], schema: pa.Schema
+    database: "duckdb.DuckDBPyConnection", files: Sequence[RawFile], schema: pa.Schema
 ) -> "duckdb.DuckDBPyRelation":
-    """Return the rows of files that nothing replaces, as DuckDB reads them: with a bit for each row that stays."""
+    """Return the live rows of files as a DuckDB relation: a BIT constant marks the rows to keep."""
     engine = import_module("duckdb")
     columns = _duckdb_columns(schema)
     if all(file.deleted is None for file in files):
-        stored = at.read_parquet([file.path for file in files], hive_partitioning=False)
+        stored = database.read_parquet([file.path for file in files], hive_partitioning=False)
         return stored.select(*columns)
     counts = np.array([file.row_count for file in files])
     firsts = np.cumsum(counts) - counts
@@ -261,10 +260,12 @@ def _duckdb_rows(
     first_rows = engine.ConstantExpression(firsts.tolist())
     first_row = engine.FunctionExpression("list_extract", first_rows, file_index + 1)
     row = engine.ColumnExpression("file_row_number")
-    largest = int(counts.argmax())  # has most of the rows, and needs no look into a list for each
+    largest = int(
+        counts.argmax()
+    )  # most rows are in it, and a constant is faster than a list look-up
     place = engine.CaseExpression(file_index == largest, row + int(firsts[largest]))
     place = place.otherwise(first_row + row).cast("INTEGER")
-    stored = at.sql(_COUNTED.format(", ".join(_sql_text(file.path) for file in files)))
+    stored = database.sql(_COUNTED.format(", ".join(_sql_text(file.path) for file in files)))
     return stored.filter(engine.FunctionExpression("get_bit", bits, place) == 1).select(*columns)
 
 
@@ -272,7 +273,7 @@ _COUNTED = (
     "SELECT *, file_index, file_row_number FROM read_parquet([{}], hive_partitioning = false)"
 )
 _COUNTED_MAX = 1 << 26
-"""Rows of files that DuckDB is handed a bit for."""
+"""The most rows for which DuckDB gets a BIT constant."""
 
 
 def _sql_text(text: str) -> str:
@@ -280,43 +281,43 @@ def _sql_text(text: str) -> str:
 
 
 def _duckdb_counts(files: Sequence[RawFile]) -> bool:
-    """Whether DuckDB can leave rows of files out by their numbers."""
+    """Whether DuckDB can filter rows of files by their row numbers."""
     return sum(file.row_count for file in files) <= _COUNTED_MAX and _duckdb_numbers(files[0].path)
 
 
 @lru_cache(maxsize=_FILES_KNOWN)
 def _duckdb_numbers(file: str) -> bool:
-    """Whether DuckDB numbers the files of a read and their rows, and no column has the name of such a number."""
+    """Whether DuckDB numbers files and rows of a read, and no column is named like such a number."""
     engine = import_module("duckdb")
     with engine.connect() as alone:
         try:
             alone.sql(_COUNTED.format(_sql_text(file)))
         except engine.BinderException:  # an older version
             return False
-        named = {
+        column_names = {
             name.lower() for name in alone.read_parquet([file], hive_partitioning=False).columns
         }
-        return not named & {"file_index", "file_row_number"}
+        return not column_names & {"file_index", "file_row_number"}
 
 
 def _takes_bytes_for_text(connection: "duckdb.DuckDBPyConnection", schema: pa.Schema) -> bool:
-    """Whether somebody has set on a connection that bytes in Parquet files are text, and there are some."""
+    """Whether a connection reads Parquet binary columns as text, and the schema has such columns."""
     if not any(pa.types.is_binary(column.type) for column in schema):
         return False
-    found = connection.sql("SELECT current_setting('binary_as_string')").fetchone()
-    return bool(found and found[0])
+    setting = connection.sql("SELECT current_setting('binary_as_string')").fetchone()
+    return bool(setting and setting[0])
 
 
 @lru_cache(maxsize=_FILES_KNOWN)
 def _duckdb_reads(file: str, schema: pa.Schema) -> bool:
-    """Whether DuckDB makes columns of a file what it makes of Arrow data of `schema`."""
+    """Whether DuckDB gives columns of a file the same types as Arrow data of `schema`."""
     engine = import_module("duckdb")
     with engine.connect() as alone:
         raw = alone.read_parquet([file], hive_partitioning=False).select(
             *map(engine.ColumnExpression, schema.names)
         )
-        made = alone.from_arrow(schema.empty_table())
-        return bool((raw.columns, raw.types) == (made.columns, made.types))
+        expected = alone.from_arrow(schema.empty_table())
+        return bool((raw.columns, raw.types) == (expected.columns, expected.types))
 
 
 def _installed(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Data files that others may read by themselves, because nothing in them has to be merged."""
+"""Data files that query engines may read directly, because their rows need no merging."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -18,12 +18,12 @@ from lsm_engine.table.read.split_read import BucketReader
 
 _FILES_MAX = 10_000
 _PATTERN = re.compile(r"[*?\[\]{}]")
-"""What makes a name a pattern of names."""
+"""Characters that make a path a glob pattern."""
 
 
 @record
 class RawFile:
-    """A file's place on this machine, how many rows it has, and which of them to leave out (None: none)."""
+    """A local data file: its path, its row count, and the deleted rows to leave out (None: none)."""
 
     path: str
     row_count: int
@@ -36,14 +36,14 @@ def raw_parquet_files(
     schema: pa.Schema,
     replaced: ReplacedRows | None = None,
     *,
-    whole: bool = False,
+    all_keys: bool = False,
     small: bool = False,
 ) -> tuple[RawFile, ...] | None:
-    """Return the files of `splits`, if they hold the columns of `schema` as they are; else None.
+    """Return the files of `splits`, if they store the columns of `schema` unchanged; else None.
 
-    That is: local Parquet files of the table's newest schema, or of one that had these columns as they are, of rows
-    that stand alone. With `replaced` also of rows that deletion vectors name, or whose replaced rows are known or
-    found now (`ReplacedRows.serves`). At most 10,000 of them.
+    These are local Parquet files of the newest schema, or of one with the same columns, whose rows need no merging.
+    With `replaced`, also files with deletion vectors, and files whose replaced rows are known or computed now
+    (`ReplacedRows.serves`). At most 10,000 files.
     """
     table = context.schema
     if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
@@ -51,7 +51,7 @@ def raw_parquet_files(
     if not set(schema.names) <= set(table.names):
         return None
     schemas = {**context.schemas, table.id: table}
-    plain = {number for number, stored in schemas.items() if _holds(stored, table, schema)}
+    schema_ids = {number for number, stored in schemas.items() if _holds(stored, table, schema)}
     files: list[RawFile] = []
     for split in splits:
         if split.branch is not None or (split.vectors and (replaced is None or not split.raw)):
@@ -59,15 +59,15 @@ def raw_parquet_files(
         bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
             stored = [file for run in section for file in run]
-            if not all(_is_plain(file, plain) for file in stored):
+            if not all(_is_plain(file, schema_ids) for file in stored):
                 return None
             deleted: Replaced = {}
             if not split.raw:
                 if replaced is None or not replaced.serves(
-                    bucket, split, section, whole=whole, small=small
+                    bucket, split, section, all_keys=all_keys, small=small
                 ):
                     return None
-                deleted = replaced.of(bucket, section)
+                deleted = replaced.positions(bucket, section)
             for file in stored:
                 path = context.data_file(split.partition, split.bucket, file.file_name)
                 files.append(
@@ -82,22 +82,21 @@ def raw_parquet_files(
     return None if _PATTERN.search("".join(file.path for file in files)) else tuple(files)
 
 
-def _is_plain(file: DataFileMeta, plain: Collection[int]) -> bool:
-    """Whether a file is Parquet of one of some schemas, whole."""
-    whole = file.schema_id in plain and file.write_columns is None
-    return whole and file.file_name.endswith(".parquet")
+def _is_plain(file: DataFileMeta, schema_ids: Collection[int]) -> bool:
+    """Whether a file is a Parquet file with all columns of one of some schemas."""
+    has_all_columns = file.schema_id in schema_ids and file.write_columns is None
+    return has_all_columns and file.file_name.endswith(".parquet")
 
 
 def _holds(stored: TableSchema, table: TableSchema, schema: pa.Schema) -> bool:
-    """Whether files of a schema hold columns of `schema`, and those that rows are merged by, as the table has them."""
-    named = {*schema.names, *table.primary_keys, *table.sequence_fields}
-    kept = {field.name: (field.id, field.type) for field in stored.fields}
-    as_is = (
-        char_keys(table) - table.unpadded_keys
-    )  # other CHAR columns lack blanks that a scan adds
+    """Whether files of a stored schema have the table's ids and types of these columns and of the merge columns."""
+    names = {*schema.names, *table.primary_keys, *table.sequence_fields}
+    stored_columns = {field.name: (field.id, field.type) for field in stored.fields}
+    # Other CHAR columns lack the blanks that a scan adds.
+    as_is = char_keys(table) - table.unpadded_keys
     return all(
-        kept.get(field.name) == (field.id, field.type)
+        stored_columns.get(field.name) == (field.id, field.type)
         and (field.name in as_is or not holds_char(field.type))
         for field in table.fields
-        if field.name in named
+        if field.name in names
     )

@@ -1,4 +1,4 @@
-"""Parts of a scan read on several threads: rows come in the order of the parts, in bounded memory."""
+"""Read parts of a scan on several threads: rows come in the order of the parts, in bounded memory."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 Part = Callable[[], Iterator[pa.RecordBatch]]
 AHEAD_BYTES = 512 << 20
-"""Decoded bytes that all threads together may be ahead of whoever takes the rows."""
+"""Decoded bytes that all threads together may read ahead of the consumer."""
 
 
 def read_ahead(
@@ -19,8 +19,8 @@ def read_ahead(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of the parts, one part after another; up to `threads` are read at once.
 
-    `most_bytes` is shared by the threads; one batch of each may go beyond. A part is asked for when a
-    thread is free for it. An error comes where its rows would have come.
+    All threads share `most_bytes`; each may exceed it by one batch. The next part is requested when a
+    thread is free. An error is raised at the position of the rows that it replaces.
     """
     following = iter(parts)  # of very many parts each is made when it is come to
     first = list(islice(following, 2))
@@ -45,11 +45,11 @@ def read_ahead(
 
 
 class _Ahead:
-    """The batches of one part, between the threads that read them and the one that takes them.
+    """The queue of batches of one part, between the threads that read and the consumer.
 
-    No thread waits here until rows are taken: it leaves, and whoever takes rows sends another when
-    there is room. An interpreter that ends waits for the threads of all pools, with rows half taken.
-    Lock and queue are such as an interrupt cannot leave held, as it can a Condition.
+    No thread blocks on a full queue: it returns to the pool, and the consumer submits another when
+    there is space. At exit an interpreter joins all pool threads, so a blocked thread would hang it.
+    An interrupt can leave a Condition locked; it cannot leave this lock or queue locked.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, part: Part, most_bytes: int) -> None:
@@ -64,12 +64,12 @@ class _Ahead:
         self._error: BaseException | None = None
 
     def read_on(self) -> None:
-        """Have a thread read to the part's end, or as far ahead as allowed."""
+        """Submit a read to the part's end, or as far ahead as the limit allows."""
         self._is_read = True  # first: after an interrupt it may be in a thread's hands
         self._pool.submit(self._read)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is read, as it comes."""
+        """Yield the batches in order as threads read them."""
         while (batch := self._handed.get()) is not None:
             with self._lock:
                 self._bytes -= batch.nbytes
@@ -85,7 +85,7 @@ class _Ahead:
                 del error  # it knows this frame: a cycle would keep the rows that were being read
 
     def give_up(self) -> None:
-        """Nobody takes any more: a thread that reads stops at its next batch."""
+        """Stop the reading thread at its next batch: the consumer has stopped."""
         with self._lock:
             self._is_given_up = True
             self._error = None
@@ -105,7 +105,7 @@ class _Ahead:
         self._handed.put(None)
 
     def _hand_over(self, batch: pa.RecordBatch) -> bool:
-        """Return whether to go on: to more rows, or to the end of a part that was given up."""
+        """Queue a batch; return whether to read on: there is space, or the part is being drained."""
         with self._lock:
             if self._is_given_up:
                 self._rows.close()
@@ -117,5 +117,5 @@ class _Ahead:
 
 
 def _rows_of(part: Part) -> Generator[pa.RecordBatch, None, None]:
-    """Read a part; nothing of it before the first row is asked for."""
+    """Read a part lazily: the file opens when the first row is requested."""
     yield from part()

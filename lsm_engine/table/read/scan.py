@@ -1,4 +1,4 @@
-"""Scan: snapshot → manifests → files that may hold a match → splits → rows."""
+"""Scan a snapshot: manifests, pruned files, splits, rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PART_BYTES = 64 << 20
-"""Decoded bytes of a raw file that one of several threads reads at a time, about."""
+"""The approximate decoded bytes of a raw file that one thread reads at a time."""
 
 _BRIEF_VALUES = 2_000_000
-"""Values that one thread decodes in some ten milliseconds."""
+"""The number of values that one thread decodes in about ten milliseconds."""
 
 
 class KeyReader(Protocol):
-    """Reads rows of the newest snapshot by their keys, where that is cheaper than a scan."""
+    """Reads rows of the newest snapshot by key, if that is cheaper than a scan."""
 
     replaced: ReplacedRows
 
     def named_by(self, predicate: Predicate) -> pa.RecordBatch | None:
-        """Return the only keys that rows of a filter may have; None where that is not known."""
+        """Return the keys that a filter restricts rows to; None if it does not name them all."""
         ...
 
     def rows(
         self, snapshot: Snapshot, keys: pa.RecordBatch, names: Sequence[str]
     ) -> pa.Table | None:
-        """Return columns of the rows with these keys; None where the snapshot has to be scanned."""
+        """Return columns of the rows with these keys; None if the snapshot has to be scanned."""
         ...
 
     def scanned(self, plan: PlannedScan) -> None:
-        """Note that the snapshot was scanned for keys."""
+        """Record that the snapshot was scanned for keys."""
         ...
 
 
@@ -71,9 +71,9 @@ class Scan:
         snapshot: Snapshot | None = None,
         keys: KeyReader | None = None,
     ) -> None:
-        """`snapshot`: the one that the request names, where that is known already.
+        """`snapshot`: the snapshot that the request names, if the caller has loaded it.
 
-        `keys`: what may answer for filters that name keys.
+        `keys`: the reader for filters that name keys.
         """
         self._request = request
         self._keys = keys
@@ -110,8 +110,8 @@ class Scan:
         )
 
     def __repr__(self) -> str:
-        at = "empty" if self.snapshot is None else f"snapshot {self.snapshot.id}"
-        return f"<Scan of {self._session.name!r} {at}: {', '.join(self.schema.names)}>"
+        state = "empty" if self.snapshot is None else f"snapshot {self.snapshot.id}"
+        return f"<Scan of {self._session.name!r} {state}: {', '.join(self.schema.names)}>"
 
     def __len__(self) -> int:
         """Return the number of rows, as `count` does."""
@@ -130,31 +130,31 @@ class Scan:
 
     @property
     def untagged(self) -> Snapshot | None:
-        """The snapshot that is read, which may expire meanwhile; None if a tag keeps it."""
+        """The snapshot that is read, if it may expire meanwhile; None if a tag retains it."""
         return None if self._request.tag is not None else self.snapshot
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns that rows come out with."""
+        """The output columns."""
         names = self._request.columns
         table = self._session.readable_columns
         chosen = self._session.schema.names if names is None else names
         return pa.schema([table.field(name) for name in chosen])
 
     def to_arrow(self) -> pa.Table:
-        """Return all rows; in no promised order."""
+        """Return all rows, in no particular order."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches, a few splits at a time, in memory that does not grow."""
-        left = self._request.limit
+        remaining = self._request.limit
         for batch in self._batches():
-            if left is not None:
-                batch = batch.slice(0, left)
-                left -= batch.num_rows
+            if remaining is not None:
+                batch = batch.slice(0, remaining)
+                remaining -= batch.num_rows
             if batch.num_rows:
                 yield batch
-            if left == 0:
+            if remaining == 0:
                 return
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -175,16 +175,18 @@ class Scan:
             raise InvalidInputError(
                 "a filter would apply before the limit; leave the limit to later"
             )
-        both = [one for one in (request.where, where) if one is not None]
+        both = [value for value in (request.where, where) if value is not None]
         narrower = replace(
             request,
             columns=request.columns if columns is None else tuple(columns),
             where=both or None,
-            limit=min((one for one in (request.limit, limit) if one is not None), default=None),
+            limit=min(
+                (value for value in (request.limit, limit) if value is not None), default=None
+            ),
         )
         read = Scan(self._session, narrower, self.snapshot, self._keys)
         if self._kept_millis is None:
-            read._replaced = self.replaced  # there will be more reads of this state
+            read._replaced = self.replaced  # a narrowed scan is one of several reads of this state
         return read
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -200,8 +202,8 @@ class Scan:
         names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
         rows = 0
         with tagged(self._branches, self._kept_millis), self._naming_expiry():
-            if (found := self._found_by_key()) is not None:
-                rows = int(found.num_rows)
+            if (keyed_rows := self._found_by_key()) is not None:
+                rows = int(keyed_rows.num_rows)
                 return rows if limit is None else min(rows, limit)
             plan = self._planned
             to_read = plan.splits
@@ -214,56 +216,56 @@ class Scan:
     def parquet_files(
         self, replaced: ReplacedRows | None = None, *, whole: bool = False, small: bool = False
     ) -> tuple[RawFile, ...] | None:
-        """Return local Parquet files that hold exactly these rows and columns, and maybe more columns.
+        """Return local Parquet files with exactly these rows and at least these columns.
 
-        None where rows must be merged, filtered or converted, lie elsewhere, or are kept for the read.
-        `replaced`: where rows must be merged, as far as it knows, or finds out for a read of all rows
-        (`whole`), the files come with the rows to leave out; those of small sections where `small` prefers it.
+        None if rows need merging, filtering or conversion, are not local, or are tagged for the read.
+        `replaced`: files of a section that needs merging come with the rows to leave out, if these are cached,
+        or are computed for a read of all rows (`whole`). `small`: prefer files for small sections too.
         """
         request = self._request
-        more = (request.where, request.limit, self._fallback, self._kept_millis)
-        if any(one is not None for one in more):
+        restrictions = (request.where, request.limit, self._fallback, self._kept_millis)
+        if any(restriction is not None for restriction in restrictions):
             return None
-        asked = (self.snapshot, request)
+        cache_key = (self.snapshot, request)
         place = "stored rows" if replaced is None else "rows less replaced"
-        kept = self._session.planned_reads.get(place)
-        found: tuple[RawFile, ...] | None
-        if kept is not None and kept[0] == asked:  # a plan takes longer than many a query
-            found = kept[1]
-            return found
+        cached = self._session.planned_reads.get(place)
+        files: tuple[RawFile, ...] | None
+        if cached is not None and cached[0] == cache_key:  # a plan takes longer than many a query
+            files = cached[1]
+            return files
         with self._naming_expiry():
             context, splits = self._planned.source.context, self._planned.splits
-            found = raw_parquet_files(
-                context, splits, self.schema, replaced, whole=whole, small=small
+            files = raw_parquet_files(
+                context, splits, self.schema, replaced, all_keys=whole, small=small
             )
-        if found is not None or replaced is None:
-            self._session.planned_reads[place] = (asked, found)
-        return found
+        if files is not None or replaced is None:
+            self._session.planned_reads[place] = (cache_key, files)
+        return files
 
     @property
     def replaced(self) -> ReplacedRows | None:
-        """What knows which rows newer ones replace; None where all are merged, whatever is known."""
+        """The cache of replaced rows; None if every read merges."""
         serves = self._session.schema.has_primary_key and leaves_out(self._session.schema)
         return self._keys.replaced if self._keys is not None and serves else None
 
     @property
     def reads_all(self) -> bool:
-        """Whether no files and no keys are left out."""
+        """Whether the scan reads all files and all keys."""
         files, plan = self._planned.explanation.files, self._planned
         return files.kept == files.total and plan.source.wants_all_keys
 
     def splits(self) -> Sequence[Split]:
-        """Return what reader tasks would read; the values pickle.
+        """Return the splits for reader tasks; they pickle.
 
-        Of very many files the splits are made as they are asked for: go through them once.
+        The splits of very many files are created on iteration: iterate once.
         """
         return self.plan.splits
 
     @property
     def names_keys(self) -> bool:
-        """Whether the filter names the only keys that rows may have: then there are few, and little is read."""
-        where, keys = self._predicate, self._keys
-        return where is not None and keys is not None and keys.named_by(where) is not None
+        """Whether the filter names all keys that may match: then the scan reads few rows."""
+        predicate, keys = self._predicate, self._keys
+        return predicate is not None and keys is not None and keys.named_by(predicate) is not None
 
     def explain(self) -> ScanExplanation:
         """Return what is read, what was pruned and why; `print(scan.explain().text())`."""
@@ -271,9 +273,9 @@ class Scan:
 
     @cached_property
     def plan(self) -> PlannedScan:
-        """Everything decided before the first data file is opened, for reader tasks elsewhere.
+        """Return the plan for reader tasks: all decisions before the first data file is opened.
 
-        Nobody knows when they are done: a tag made for the read stays until it expires.
+        The end of the tasks is unknown, so a tag for the read stays until it expires.
         """
         if self._kept_millis is not None:
             for branch in self._branches:
@@ -287,40 +289,42 @@ class Scan:
         return plan if self._fallback is None else self._with_fallback(plan, self._fallback)
 
     def _plan_without_fallback(self) -> PlannedScan:
-        """Return the plan; that of all rows, in other columns, where one of several reads made it before."""
+        """Return the plan; one of several reads of all rows reuses the cached plan with its own columns."""
         names = self.schema.names
-        asked = (self.snapshot, replace(self._request, columns=None, limit=None))
+        cache_key = (self.snapshot, replace(self._request, columns=None, limit=None))
         is_kept = self._replaced is not None and self._predicate is None
-        kept = self._session.planned_reads.get("all rows") if is_kept else None
-        if kept is not None and kept[0] == asked:
-            found: PlannedScan = kept[1]
-            return replace(found, source=found.source.narrowed(names))
+        cached = self._session.planned_reads.get("all rows") if is_kept else None
+        if cached is not None and cached[0] == cache_key:
+            cached_plan: PlannedScan = cached[1]
+            return replace(cached_plan, source=cached_plan.source.narrowed(names))
         plan = plan_scan(self._session, self.snapshot, self._predicate, self._request)
-        if is_kept and isinstance(plan.splits, tuple):  # others are made anew by each read
-            self._session.planned_reads["all rows"] = (asked, plan)
+        if is_kept and isinstance(
+            plan.splits, tuple
+        ):  # a plan of very many splits is made by each read
+            self._session.planned_reads["all rows"] = (cache_key, plan)
         return plan
 
     def _with_fallback(self, plan: PlannedScan, fallback: Fallback) -> PlannedScan:
-        """Add the partitions that only the branch has, under its own rules of merging."""
-        where, there = self._request.where, fallback.session
-        other = plan_scan(
-            there,
+        """Add the partitions that only the fallback branch has, merged by its own rules."""
+        condition, branch_session = self._request.where, fallback.session
+        branch_plan = plan_scan(
+            branch_session,
             fallback.snapshot,
-            None if where is None else tree_of(where, there.schema.compared),
+            None if condition is None else tree_of(condition, branch_session.schema.compared),
             replace(self._request, columns=tuple(self.schema.names)),
             hidden=held_partitions(self._session, self.snapshot),
         )
-        added = [replace(split, branch=fallback.branch) for split in other.splits]
+        added = [replace(split, branch=fallback.branch) for split in branch_plan.splits]
         splits = (*plan.splits, *added) if added else plan.splits
         return PlannedScan(
             splits=splits,
-            explanation=replace(plan.explanation, splits=splits, fallback=other.explanation),
-            source=replace(plan.source, fallback=other.source),
+            explanation=replace(plan.explanation, splits=splits, fallback=branch_plan.explanation),
+            source=replace(plan.source, fallback=branch_plan.source),
         )
 
     @property
     def _branches(self) -> list[BranchSnapshot]:
-        """What a batch read may tag for itself: not a snapshot that it reads by a tag."""
+        """The snapshots that a batch read may tag for itself: those that no tag retains."""
         fallback, branches = self._fallback, []
         if self._request.is_batch and self._request.tag is None and self.snapshot is not None:
             branches.append((self._session, self.snapshot))
@@ -330,7 +334,7 @@ class Scan:
 
     @contextmanager
     def _naming_expiry(self) -> Iterator[None]:
-        """Raise ExpiredError for a file that is missing because its snapshot has expired."""
+        """Raise ExpiredError instead of NotFoundError for a file whose snapshot has expired."""
         try:
             yield
         except NotFoundError as cause:
@@ -347,7 +351,7 @@ class Scan:
             yield from (batch.cast(schema) for batch in self._read())
 
     def _is_brief(self, plan: PlannedScan) -> bool:
-        """Whether a local read of rows that need no merging takes about as long as starting threads for it."""
+        """Whether a local read without merging takes no longer than starting threads for it."""
         if self._replaced is None or not isinstance(plan.splits, tuple):
             return False
         rows = sum(split.row_count for split in plan.splits)
@@ -355,30 +359,30 @@ class Scan:
         return brief and not plan.source.context.file_io.facts.is_far
 
     def _found_by_key(self) -> pa.Table | None:
-        """Return the rows if the filter names their keys and they are known already, or soon.
+        """Return the rows by lookup if the filter names their keys and a lookup is cheaper than a scan.
 
-        With all columns that the scan or its filter names: a table without columns counts no rows.
+        All columns of the scan and of its filter are included: a table without columns has no row count.
         """
-        request, where = self._request, self._predicate
-        plain = (self._fallback, self._kept_millis, request.before_changes) == (None,) * 3
-        plain = (
-            plain and request.is_batch and not (request.is_of_the_past or request.read_optimized)
+        request, predicate = self._request, self._predicate
+        is_plain = (self._fallback, self._kept_millis, request.before_changes) == (None,) * 3
+        is_plain = (
+            is_plain and request.is_batch and not (request.is_of_the_past or request.read_optimized)
         )
-        if self._keys is None or where is None or self.snapshot is None or not plain:
+        if self._keys is None or predicate is None or self.snapshot is None or not is_plain:
             return None
-        if (keys := self._keys.named_by(where)) is None:
+        if (keys := self._keys.named_by(predicate)) is None:
             return None
-        names = tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(where)))))
-        found = self._keys.rows(self.snapshot, keys, names)
-        if found is None:
+        names = tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(predicate)))))
+        rows = self._keys.rows(self.snapshot, keys, names)
+        if rows is None:
             self._keys.scanned(self._planned)
             return None
-        return found.filter(flags_of(where, found))
+        return rows.filter(flags_of(predicate, rows))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema
-        if schema.names and (found := self._found_by_key()) is not None:
-            rows = found.select(schema.names)
+        if schema.names and (keyed_rows := self._found_by_key()) is not None:
+            rows = keyed_rows.select(schema.names)
             yield from pa.Table.from_arrays(rows.columns, schema=schema).to_batches()
             return
         plan = self._planned
@@ -387,7 +391,7 @@ class Scan:
             self._request.limit is not None
         ):  # how far it gets nobody knows: nothing is fetched ahead
             for split in plan.splits:
-                for part in scan_parts(plan.source, [split], replaced=self._replaced, whole=False):
+                for part in scan_parts(plan.source, [split], replaced=self._replaced, to_end=False):
                     yield from part()
             return
         with plan.source.fetching(plan.splits) as splits:

@@ -1,7 +1,7 @@
-"""What of a scan is read at a time: parts of splits, and small sections of many buckets as one.
+"""The units of a scan's work: parts of splits, and batches of small sections of many buckets.
 
-A merge costs about a millisecond before its first row. Where buckets are many and hold little, that is
-most of a read, so their sections are merged by one call, with the number of the bucket before the key.
+A merge costs about a millisecond before its first row. For many small buckets that is most of a read,
+so one call merges their sections, with the bucket number as the first key column.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,15 +28,15 @@ from lsm_engine.table.read.split_read import (
 _ROWS = 32 * 1024
 _FILES = 64
 _BYTES = 16 << 20
-"""What sections that are merged at once have at most, in all; bytes as they are stored."""
+"""The most stored bytes of sections that one call merges."""
 
 _FAR_FILES = 8
-"""The same for files of a far store: of those that are fetched ahead only so many are kept."""
+"""The same limit for remote files: the prefetch cache holds only so many."""
 
 
 @record
 class BucketSection:
-    """A section to merge, and what reads the files of its bucket."""
+    """A section to merge, and the reader of its bucket."""
 
     bucket: BucketReader
     section: Section
@@ -48,17 +48,16 @@ def scan_parts(
     *,
     max_bytes: int | None = None,
     replaced: ReplacedRows | None = None,
-    whole: bool = True,
+    to_end: bool = True,
 ) -> Iterator[Part]:
-    """Yield what of a scan is read by itself, in the order of the splits, as `split_parts` does.
+    """Yield the parts of a scan in the order of the splits, as `split_parts` does.
 
-    Neighbouring small sections are one part, wherever each merged row is one of its versions, as it was;
-    with `replaced`, large ones are files to read without the rows that it knows. `whole`: the rows are
-    wanted to the end.
+    Adjacent small sections are one part, if the merge selects rows unchanged. With `replaced`, large
+    sections are read file by file without their replaced rows. `to_end`: the caller reads all rows.
     """
     group = _Group(source, replaced)
     for split in splits:
-        own = source.of(split)
+        own = source.source_of(split)
         joins = not split.raw and _joins(own)
         if not joins or group.source is not own:
             yield from group.parts()
@@ -68,11 +67,11 @@ def scan_parts(
             continue
         bucket = BucketReader(own.context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
-            all_keys = whole and own.wants_all_keys
-            if replaced is not None and replaced.serves(bucket, split, section, whole=all_keys):
+            all_keys = to_end and own.wants_all_keys
+            if replaced is not None and replaced.serves(bucket, split, section, all_keys=all_keys):
                 yield from group.parts()
                 group = _Group(own, replaced)
-                deleted = cache(partial(replaced.of, bucket, section))
+                deleted = cache(partial(replaced.positions, bucket, section))
                 yield from _files_less(own, bucket, section, deleted, max_bytes)
                 continue
             added = BucketSection(bucket=bucket, section=section)
@@ -90,7 +89,7 @@ def _files_less(
     deleted: Callable[[], Replaced],
     max_bytes: int | None,
 ) -> Iterator[Part]:
-    """Yield the reads of a section's files without rows that are deleted, largest first."""
+    """Yield the reads of a section's files without deleted rows, largest file first."""
     names = source.rows.needed(source.context.schema)
     files = [file for run in section for file in run]
     for file in sorted(files, key=lambda file: -file.row_count):
@@ -100,13 +99,13 @@ def _files_less(
 
 
 def _joins(source: SplitSource) -> bool:
-    """Whether sections of several buckets may be merged by one call."""
+    """Whether one call may merge sections of several buckets."""
     schema = source.context.schema
     return schema.has_primary_key and merge_rules(schema).function.keeps_rows
 
 
 class _Group:
-    """Neighbouring sections that are merged at once."""
+    """Adjacent sections that one call merges."""
 
     def __init__(self, source: SplitSource, replaced: ReplacedRows | None) -> None:
         self.source = source
@@ -116,7 +115,7 @@ class _Group:
         self._extent = np.zeros(3, np.int64)
 
     def takes(self, added: BucketSection) -> bool:
-        """Add a section unless all together become too much, which one alone never is."""
+        """Add a section unless the group becomes too large; a single section always fits."""
         files = [file for run in added.section for file in run]
         stored = sum(file.file_size for file in files)
         rows = sum(file.row_count for file in files)
@@ -129,7 +128,7 @@ class _Group:
         return True
 
     def parts(self) -> Iterator[Part]:
-        """Yield what reads the sections, if there are any."""
+        """Yield the part that reads the sections, if there are any."""
         if len(self._sections) == 1:
             (only,) = self._sections
             read = partial(merged_rows, only.bucket, self.source.rows, only.section)
@@ -149,16 +148,18 @@ def _joined(source: SplitSource, sections: Sequence[BucketSection]) -> Iterator[
     runs: list[list[pa.RecordBatch]] = []
     numbers: list[list[int]] = []
     buckets: dict[BucketReader, int] = {}
-    for one in sections:
-        number = buckets.setdefault(one.bucket, len(buckets))
-        exact = one.bucket.needs_numbers(one.section)
-        for at, run in enumerate(one.section):
-            if at == len(runs):
+    for bucket_section in sections:
+        number = buckets.setdefault(bucket_section.bucket, len(buckets))
+        exact = bucket_section.bucket.needs_numbers(bucket_section.section)
+        for index, run in enumerate(bucket_section.section):
+            if index == len(runs):
                 runs.append([])
                 numbers.append([])
-            for batch in one.bucket.run(run, names, matching=rows.key_predicate, exact=exact):
-                runs[at].append(batch)
-                numbers[at].append(number)
+            for batch in bucket_section.bucket.run(
+                run, names, matching=rows.key_predicate, exact=exact
+            ):
+                runs[index].append(batch)
+                numbers[index].append(number)
     merged = merge_joined(runs, numbers, rules)
     if merged is not None:
         yield from rows.finish(merged)
@@ -167,11 +168,11 @@ def _joined(source: SplitSource, sections: Sequence[BucketSection]) -> Iterator[
 def merge_joined(
     runs: Sequence[Sequence[pa.RecordBatch]], numbers: Sequence[Sequence[int]], rules: MergeRules
 ) -> pa.Table | None:
-    """Return the merged rows, without deletes, of several buckets; None where no run has rows.
+    """Return the merged rows of several buckets, without deletes; None if no run has rows.
 
-    `runs`: batches of each run, by bucket and then by key; of rows with equal claims those of the later
-    run win. `numbers`: the bucket of each batch. Rows come by bucket and then by key. The merge function
-    has to keep rows as they are.
+    `runs`: batches of each run, by bucket and then by key; on a tie the later run wins. `numbers`: the
+    bucket of each batch. Rows come by bucket and then by key. The merge function must select rows
+    unchanged.
     """
     assert rules.function.keeps_rows, "a merged row may be none of its versions"
     sources, keys, ranks = [], [], []

@@ -1,4 +1,4 @@
-"""What a scan asks for, and the plan of it: everything decided before the first data file is opened."""
+"""The request of a scan, and its plan: all decisions before the first data file is opened."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,12 +28,11 @@ _SMALL_FILE_BYTES = 64 << 10
 
 @record
 class ScanRequest:
-    """What to read: columns (None: all), rows, and as of when (None: now).
+    """The columns (None: all), rows and time (None: now) to read.
 
-    `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
-    opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
-    the table's options ask for it. `before_changes`: the state that a reader of this producer's
-    changelog begins with.
+    `read_optimized`: only files that need no merging (system table ro). `is_batch`: a batch read, not the
+    initial state of a stream: it uses the fallback branch, and tags its snapshot, if the table's options
+    say so. `before_changes`: the state with which a reader of this producer's changelog begins.
     """
 
     columns: tuple[str, ...] | None = None
@@ -54,7 +53,7 @@ class ScanRequest:
 
 @record
 class PlannedScan:
-    """The splits of one scan, and how they came about."""
+    """The splits of one scan, and the explanation of how they were chosen."""
 
     splits: Sequence[Split]
     explanation: ScanExplanation
@@ -62,7 +61,7 @@ class PlannedScan:
 
     @property
     def has_small_files(self) -> bool:
-        """Whether threads would only take turns: local files so small that opening one is most of reading it."""
+        """Whether threads would not help: opening a small local file is most of reading it."""
         if not isinstance(self.splits, tuple) or self.source.context.file_io.facts.is_far:
             return False
         sizes = [file.file_size for split in self.splits for file in split.files]
@@ -77,15 +76,15 @@ def plan_scan(
     *,
     hidden: frozenset[bytes] = frozenset(),
 ) -> PlannedScan:
-    """Plan the read of one snapshot, without the `hidden` partitions; None is an empty table."""
+    """Plan the read of one snapshot (None: an empty table) without the `hidden` partitions."""
     schema = session.schema
     pushable = {*schema.partition_keys, *schema.trimmed_primary_keys}
     if not schema.has_primary_key:
         pushable = set(schema.names)
     pushed, residual = (None, None) if predicate is None else split_conjuncts(predicate, pushable)
-    found = prune_files(session, snapshot, predicate, pushed)
+    pruned = prune_files(session, snapshot, predicate, pushed)
     if hidden:
-        found = without_partitions(found, hidden)
+        pruned = without_partitions(pruned, hidden)
     mode, reach = _mode_and_reach(schema, request)
     engine = session.options[core_options.MERGE_ENGINE]
     vectors = {} if snapshot is None else session.vector_places(snapshot)
@@ -98,32 +97,32 @@ def plan_scan(
             open_file_cost_bytes=session.options[core_options.SOURCE_SPLIT_OPEN_FILE_COST],
         ),
         snapshot_id=None if snapshot is None else snapshot.id,
-        value_match=found.value_match,
+        value_match=pruned.value_match,
         merge_keeps_rows=schema.has_primary_key and not engine.policy.combines_versions,
         vectors=vectors,
         reach=reach,
     )
     splits: Sequence[Split]
-    if found.many is not None:
+    if pruned.file_table is not None:
         is_plain = mode is ReadMode.MERGE and reach is Reach.ALL and not vectors
         splits = ManySplits(
-            found.many, lambda entries: plan(entries).splits, counts_levels=is_plain
+            pruned.file_table, lambda entries: plan(entries).splits, counts_levels=is_plain
         )
-        levels = found.many.column(LEVEL)
-        seen = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
-        read = int(pc.sum(seen).as_py() or 0)
-        ids = pc.unique(found.many.column(SCHEMA_ID)).to_pylist()
+        levels = pruned.file_table.column(LEVEL)
+        is_read = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
+        read = int(pc.sum(is_read).as_py() or 0)
+        ids = pc.unique(pruned.file_table.column(SCHEMA_ID)).to_pylist()
     else:
-        splits = plan(found.entries).splits
+        splits = plan(pruned.entries).splits
         read = sum(len(split.files) for split in splits)
         ids = [file.schema_id for split in splits for file in split.files]
     names = schema.names if request.columns is None else request.columns
     return PlannedScan(
         splits=splits,
-        explanation=_explanation(snapshot, pushed, residual, found, splits, read),
+        explanation=_explanation(snapshot, pushed, residual, pruned, splits, read),
         source=SplitSource(
             context=session.context(ids),
-            rows=ReadRows.of(names, predicate, pushed),
+            rows=ReadRows.from_filter(names, predicate, pushed),
         ),
     )
 
@@ -140,7 +139,7 @@ def _explanation(
     snapshot: Snapshot | None,
     pushed: Predicate | None,
     residual: Predicate | None,
-    found: PrunedFiles,
+    pruned: PrunedFiles,
     splits: Sequence[Split],
     read: int,
 ) -> ScanExplanation:
@@ -148,7 +147,7 @@ def _explanation(
         snapshot_id=None if snapshot is None else snapshot.id,
         pushed_filter=None if pushed is None else str(to_expression(pushed)),
         residual_filter=None if residual is None else str(to_expression(residual)),
-        manifests=found.manifests,
-        files=prune_counts(found.file_count, [*found.kept_after, ("by_stats", read)]),
+        manifests=pruned.manifests,
+        files=prune_counts(pruned.file_count, [*pruned.kept_after, ("by_stats", read)]),
         splits=splits,
     )

@@ -1,4 +1,4 @@
-"""Read: a split → merged, filtered, projected batches. Runs in any process."""
+"""Read a split: merged, filtered and projected batches. Runs in any process."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,60 +38,60 @@ _SMALL_FILE_BYTES = 1 << 20
 
 @record
 class ReadRows:
-    """Which columns come out, and which rows.
+    """The output columns, and the filter on rows.
 
-    `where` is the filter, `filter_columns` are the columns that it reads, `predicate` is what row groups are
-    chosen by, and `key_predicate` as much of it as holds for all versions of a key or for none.
+    `row_filter` is the filter, `filter_columns` are its columns, `predicate` prunes row groups, and
+    `key_predicate` is the part of it that holds for all versions of a key or for none.
     """
 
     names: tuple[str, ...]
-    where: Predicate | None = None
+    row_filter: Predicate | None = None
     filter_columns: frozenset[str] = frozenset()
     predicate: Predicate | None = None
     key_predicate: Predicate | None = None
 
     @staticmethod
-    def of(
+    def from_filter(
         names: Sequence[str],
         predicate: Predicate | None,
         key_predicate: Predicate | None = None,
     ) -> "ReadRows":
-        """Return what a filter asks for."""
+        """Return the columns and filters of a scan."""
         columns = frozenset() if predicate is None else columns_of(predicate)
         return ReadRows(
             names=tuple(names),
-            where=predicate,
+            row_filter=predicate,
             filter_columns=columns,
             predicate=predicate,
             key_predicate=key_predicate,
         )
 
     def pruned_by(self, predicate: Predicate | None) -> "ReadRows":
-        """Return the same rows, with less of the filter used to leave row groups out."""
+        """Return the same rows, with another predicate for pruning row groups."""
         return replace(self, predicate=predicate)
 
     @property
-    def asked(self) -> frozenset[str]:
-        """The columns that come out or are filtered by."""
+    def referenced(self) -> frozenset[str]:
+        """The output columns and the columns of the filter."""
         return self.filter_columns.union(self.names)
 
     def needed(self, schema: TableSchema, also: Iterable[str] = ()) -> tuple[str, ...]:
         """Return the table columns to read, in the table's order."""
-        needed = self.asked.union(also)
+        needed = self.referenced.union(also)
         return tuple(name for name in (*schema.names, *schema.tracking_names) if name in needed)
 
     def to_merge(self, schema: TableSchema, rules: MergeRules) -> tuple[str, ...]:
-        """Return the columns to read of rows that are merged, with sequence numbers and kinds."""
-        return (*self.needed(schema, rules.needs(self.asked)), SEQUENCE_NUMBER, VALUE_KIND)
+        """Return the columns that a merge reads, with sequence numbers and row kinds."""
+        return (*self.needed(schema, rules.needs(self.referenced)), SEQUENCE_NUMBER, VALUE_KIND)
 
     def finish(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield rows filtered and projected."""
-        if self.where is not None:
-            rows = rows.filter(flags_of(self.where, rows))
+        if self.row_filter is not None:
+            rows = rows.filter(flags_of(self.row_filter, rows))
         yield from self.projected(rows)
 
     def projected(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield rows with the columns that come out."""
+        """Yield rows with the output columns."""
         chosen = rows.select(list(self.names))
         batches = chosen.to_batches() if isinstance(chosen, pa.Table) else [chosen]
         yield from (batch for batch in batches if batch.num_rows)
@@ -100,7 +100,7 @@ class ReadRows:
 def fetch_small_files(
     context: BucketContext, partition: bytes, bucket: int, files: Iterable[DataFileMeta]
 ) -> list[str]:
-    """Have small files of a bucket fetched beside, as all will be read; return which, to be forgotten."""
+    """Prefetch small files of a bucket, as all will be read; return their names, to drop them later."""
     if not context.file_io.facts.is_far:
         return []
     small = [file.file_name for file in files if file.file_size <= _SMALL_FILE_BYTES]
@@ -112,14 +112,17 @@ def fetch_small_files(
 
 @record
 class SplitSource:
-    """What the splits of one scan are read with. It pickles. `fallback`: those of a branch."""
+    """The context and columns that the splits of one scan are read with. It pickles.
+
+    `fallback`: those of the fallback branch.
+    """
 
     context: BucketContext
     rows: ReadRows
     fallback: "SplitSource | None" = None
 
-    def of(self, split: Split) -> "SplitSource":
-        """Return what a split of the scan is read with."""
+    def source_of(self, split: Split) -> "SplitSource":
+        """Return the source of a split: this one, or that of the fallback branch."""
         if split.branch is None:
             return self
         assert self.fallback is not None, "a split of a branch comes with its source"
@@ -127,21 +130,21 @@ class SplitSource:
 
     @property
     def wants_all_keys(self) -> bool:
-        """Whether the filter leaves no keys of a partition out."""
-        asked = self.rows.key_predicate
-        return asked is None or columns_of(asked) <= set(self.context.schema.partition_keys)
+        """Whether the filter selects all keys of a partition."""
+        predicate = self.rows.key_predicate
+        return predicate is None or columns_of(predicate) <= set(self.context.schema.partition_keys)
 
     def narrowed(self, names: Sequence[str]) -> "SplitSource":
-        """Return what gives other columns of the same rows."""
+        """Return the source of the same rows with other columns."""
         fallback = None if self.fallback is None else self.fallback.narrowed(names)
         rows = replace(self.rows, names=tuple(names))
         return replace(self, rows=rows, fallback=fallback)
 
     @contextmanager
     def fetching(self, splits: Iterable[Split]) -> Iterator[Iterator[Split]]:
-        """Give splits in order; small files of the next ones are being fetched, of a far store.
+        """Yield splits in order while small remote files of the next ones are prefetched.
 
-        At the end what was fetched and not read is forgotten: the reader may have stopped half way.
+        Prefetched files that were not read are dropped at the end: the reader may have stopped early.
         """
         if not self.context.file_io.facts.is_far:
             yield iter(splits)
@@ -156,16 +159,16 @@ class SplitSource:
         waiting: deque[Split] = deque()
         for split in splits:
             fetched += fetch_small_files(
-                self.of(split).context, split.partition, split.bucket, split.files
+                self.source_of(split).context, split.partition, split.bucket, split.files
             )
             waiting.append(split)
-            while sum(len(one.files) for one in waiting) > _FILES_AHEAD:
+            while sum(len(queued.files) for queued in waiting) > _FILES_AHEAD:
                 yield waiting.popleft()
         yield from waiting
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split."""
-        source = self.of(split)
+        source = self.source_of(split)
         yield from read_split(source.context, source.rows, split)
 
 
@@ -178,9 +181,9 @@ def read_split(context: BucketContext, rows: ReadRows, split: Split) -> Iterator
 def split_parts(
     context: BucketContext, rows: ReadRows, split: Split, *, max_bytes: int | None = None
 ) -> Iterator[Part]:
-    """Yield what of a split is read by itself: each section to merge, and each raw file.
+    """Yield the parts of a split: each section to merge, and each raw file.
 
-    `max_bytes`: raw files are cut into parts of about so many decoded bytes.
+    `max_bytes`: the approximate decoded bytes of a part of a raw file.
     """
     bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
     for section in split.sections:
@@ -192,7 +195,7 @@ def split_parts(
         for file in (file for run in section for file in run):
             groups = MatchingGroups(rows.predicate)
             # Rows that a filter keeps are cut out in steps of Python, which threads would only wait for.
-            for part in file_parts(file, max_bytes, len(names) if rows.where is None else 0):
+            for part in file_parts(file, max_bytes, len(names) if rows.row_filter is None else 0):
                 yield partial(raw_rows, bucket, rows, names, file, part, groups)
 
 
@@ -220,9 +223,9 @@ def raw_rows(
     groups: MatchingGroups,
     replaced: Callable[[], Mapping[str, DeletionVector]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part of a file that stand alone: all, or (by file) all but those `replaced`.
+    """Yield the rows of a part of a raw file, without the rows that are `replaced` (by file name).
 
-    `groups`: of the file, one for all of its parts.
+    `groups`: the matching row groups of the file, shared by all of its parts.
     """
     if groups.are_none_in(part):
         return
@@ -236,7 +239,7 @@ def raw_rows(
 class BucketReader:
     """Reads a bucket's live rows in the present schema (MergeFileSplitRead, RawFileSplitRead).
 
-    `vectors`: where the deletion vectors of the files are.
+    `vectors`: the locations of the files' deletion vectors.
     """
 
     def __init__(
@@ -254,30 +257,30 @@ class BucketReader:
 
     @property
     def context(self) -> BucketContext:
-        """What the files are read with."""
+        """The context that the files are read with."""
         return self._context
 
     def vector(self, file_name: str) -> DeletionVector | None:
-        """Return which rows of a file are deleted; None: no row."""
+        """Return the deletion vector of a file; None if it has none."""
         return self._vectors.of(file_name)
 
     @property
     def rules(self) -> MergeRules:
-        """How rows of a key are merged."""
+        """The rules by which rows of a key are merged."""
         assert self._rules is not None, "a table without a key has nothing to merge"
         return self._rules
 
     @property
     def schema(self) -> TableSchema:
-        """The schema that rows come out in."""
+        """The schema of the rows that are read."""
         return self._context.schema
 
     def needs_numbers(self, section: Section) -> bool:
-        """Whether a merge needs the sequence number of each row: mostly one of each file is enough."""
+        """Whether a merge needs each row's sequence number; mostly one number per file is enough."""
         return self.schema.orders_by_snapshot or not runs_are_apart(section)
 
     def joined(self, section: Section, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the files of a section, newest first, hold columns of."""
+        """Yield the rows of a section whose files, newest first, hold different columns."""
         files = [file for run in section for file in run]
         for file in files:
             if len(files) > 1 and self._vectors.of(file.file_name) is not None:
@@ -299,9 +302,9 @@ class BucketReader:
         parts: Mapping[str, range] | None = None,
         exact: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of files that follow each other in key order; `parts` as in `merged`.
+        """Yield the rows of a run's files in key order; `parts` as in `merged`.
 
-        Not `exact`: a file's greatest sequence number stands for those of its rows, which are not read.
+        Not `exact`: the column of sequence numbers is not read, and each row gets its file's greatest.
         """
         for file in run:
             part = parts.get(file.file_name) if parts else None
@@ -323,28 +326,28 @@ class BucketReader:
         deleted: DeletionVector | None = None,
         number: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file, row group by row group; `matching` leaves some of them out.
+        """Yield the rows of one file, row group by row group; `matching` prunes row groups.
 
-        `part`: only the row groups whose first row is one of these. `kept_by`: only rows that its filter
-        keeps; where nothing has to be merged. `deleted`: rows to leave out (None: by its own vector).
+        `part`: read only row groups that begin within it. `kept_by`: return only rows that its filter
+        keeps; for rows that need no merging. `deleted`: rows to leave out (None: the file's own vector).
         """
         checked = self._context.schema.options[core_options.PAGE_CHECKSUM]
         deleted = deleted or self._vectors.of(file.file_name)
-        where = (self._partition, self._bucket, file, tuple(names))
-        with self._context.open_file(*where, verify_checksums=checked, number=number) as reader:
+        target = (self._partition, self._bucket, file, tuple(names))
+        with self._context.open_file(*target, verify_checksums=checked, number=number) as reader:
             if deleted is not None:
                 reader.without(deleted)
-            asked = reader.groups_from(range(file.row_count) if part is None else part)
+            groups = reader.groups_from(range(file.row_count) if part is None else part)
             if matching is not None:
-                asked = matching.among(asked, reader)
-            if kept_by is None or kept_by.where is None:
-                yield from reader.batches(asked, max_rows=max_rows)
+                groups = matching.among(groups, reader)
+            if kept_by is None or kept_by.row_filter is None:
+                yield from reader.batches(groups, max_rows=max_rows)
             elif self._context.file_io.facts.is_far:  # all columns of a group in one round
-                for batch in reader.batches(asked, max_rows=max_rows):
+                for batch in reader.batches(groups, max_rows=max_rows):
                     yield from kept_by.finish(batch)
             else:
-                positions = partial(positions_of, kept_by.where)
-                yield from reader.matching(asked, positions, kept_by.filter_columns)
+                positions = partial(positions_of, kept_by.row_filter)
+                yield from reader.matching(groups, positions, kept_by.filter_columns)
 
     def merged(
         self,
@@ -357,9 +360,9 @@ class BucketReader:
     ) -> Iterator[pa.Table | pa.RecordBatch]:
         """Yield a section's merged rows with sequence numbers and kinds; `rows` None: all columns.
 
-        The runs of a section come oldest first, so that equal sequence numbers have one order. `parts`: of
-        files, by name, only the row groups whose first row is one of these. Not `exact`: nobody looks at
-        the sequence numbers that come out.
+        The runs of a section come oldest first, which orders rows of equal sequence numbers. `parts`: by
+        file name, read only row groups that begin within the part. Not `exact`: the caller ignores the
+        sequence numbers of the result.
         """
         schema, rules = self._context.schema, self.rules
         ages: list[int] | None = None
@@ -369,8 +372,8 @@ class BucketReader:
         read_names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
         if rows is not None:
             read_names = rows.to_merge(schema, rules)
-        limits = MergeLimits.of(schema.options, section)
-        # Of other columns only the merged row counts, so they cannot be used to skip rows.
+        limits = MergeLimits.from_options(schema.options, section)
+        # A condition on a value column holds for the merged row only, so it cannot skip versions of it.
         matching = None if rows is None else rows.key_predicate
         exact, most = exact or self.needs_numbers(section), limits.batch_rows
         runs = [
@@ -383,7 +386,7 @@ class BucketReader:
             return
         spills = SpillArea()
         try:
-            few = spilled_runs(runs, rules, spills, limits.runs_max)
-            yield from merge_runs(few, rules, drop_deletes=drop_deletes)
+            merged_runs = spilled_runs(runs, rules, spills, limits.runs_max)
+            yield from merge_runs(merged_runs, rules, drop_deletes=drop_deletes)
         finally:
             spills.close()

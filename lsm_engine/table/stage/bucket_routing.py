@@ -34,7 +34,7 @@ class Routing(Protocol):
         """Return a batch cut by bucket; one bucket's rows keep their order."""
         ...
 
-    def rest(self) -> list[RoutedRows]:
+    def remaining(self) -> list[RoutedRows]:
         """Return rows that were held back, cut by bucket; call it after the last batch."""
         ...
 
@@ -78,8 +78,8 @@ class PartitionRouting:
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Return a batch cut by partition; `bucket` has no meaning here."""
         if self._moves:
-            whole = RoutedRows(partition=b"", bucket=0, rows=incoming.rows, kinds=incoming.kinds)
-            return [whole]
+            routed = RoutedRows(partition=b"", bucket=0, rows=incoming.rows, kinds=incoming.kinds)
+            return [routed]
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
         return cut(incoming, partitions, partition_ids, None)
 
@@ -119,7 +119,7 @@ class FixedRouting:
             )
         return total
 
-    def rest(self) -> list[RoutedRows]:
+    def remaining(self) -> list[RoutedRows]:
         """Nothing is held back."""
         return []
 
@@ -167,7 +167,7 @@ class PostponeRouting:
             return POSTPONED
         return self._totals.get(partition, POSTPONED if self._by_size else self._default)
 
-    def rest(self) -> list[RoutedRows]:
+    def remaining(self) -> list[RoutedRows]:
         """Nothing is held back."""
         return []
 

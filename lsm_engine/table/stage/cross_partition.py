@@ -80,9 +80,9 @@ class CrossPartitionRouting:
         """Gather rows; return those of enough batches cut by bucket, in the order of arrival."""
         self._gathered.append(incoming)
         self._byte_count += incoming.rows.nbytes
-        return self.rest() if self._byte_count >= _GATHERED_BYTES else []
+        return self.remaining() if self._byte_count >= _GATHERED_BYTES else []
 
-    def rest(self) -> list[RoutedRows]:
+    def remaining(self) -> list[RoutedRows]:
         """Return what was gathered, cut by bucket."""
         if not self._gathered:
             return []
@@ -113,23 +113,23 @@ class CrossPartitionRouting:
         heads[keys.firsts] = True
         # Rows of one key in the order in which they came.
         order = order[np.lexsort((order, np.cumsum(heads)))]
-        known = self._known(incoming, keys, order, heads)
+        locations = self._locations(incoming, keys, order, heads)
         is_added = adds(fixed_values(incoming.kinds, np.int8)[order])
         of_key = np.cumsum(heads) - 1
         rows = SortedRows(
             heads=heads,
             own=own[order],
             adds=is_added,
-            known_partition=known.partition[of_key],
-            known_bucket=known.bucket[of_key],
+            known_partition=locations.partition[of_key],
+            known_bucket=locations.bucket[of_key],
         )
         keeps = not moves_records(schema.options)
-        found = moves(rows, self._engine, deletes=self._staging.deletes, keeps=keeps)
-        buckets = self._buckets(found)
-        self._remember(known.keys, rows, found, buckets)
-        return self._cut(incoming, order, rows, found, buckets)
+        moved_keys = moves(rows, self._engine, deletes=self._staging.deletes, keeps=keeps)
+        buckets = self._buckets(moved_keys)
+        self._remember(locations.keys, rows, moved_keys, buckets)
+        return self._cut(incoming, order, rows, moved_keys, buckets)
 
-    def _known(
+    def _locations(
         self, incoming: IncomingRows, keys: KeyBatch, order: Longs, heads: Bools
     ) -> KeyLocations:
         """Return where each distinct key is: by earlier rows of this write, or else by files."""
@@ -139,26 +139,34 @@ class CrossPartitionRouting:
         partition, bucket = np.full(len(firsts), -1, np.int64), np.full(len(firsts), -1, np.int64)
         unknown = np.ones(len(firsts), np.bool_)
         for earlier in reversed(self._earlier):
-            asked: Longs = np.flatnonzero(unknown)
-            at = locate(earlier.keys.search, distinct.search, asked).last
-            asked, at = asked[at >= 0], at[at >= 0]
-            partition[asked], bucket[asked] = earlier.partition[at], earlier.bucket[at]
-            unknown[asked] = False
-        asked = np.flatnonzero(unknown)
-        if len(asked) and self._stored is not None:
-            places, at = self._stored.find(incoming.rows.take(pa.array(order[firsts[asked]])))
+            wanted_keys: Longs = np.flatnonzero(unknown)
+            place_numbers = locate(earlier.keys.search, distinct.search, wanted_keys).last
+            wanted_keys, place_numbers = (
+                wanted_keys[place_numbers >= 0],
+                place_numbers[place_numbers >= 0],
+            )
+            partition[wanted_keys], bucket[wanted_keys] = (
+                earlier.partition[place_numbers],
+                earlier.bucket[place_numbers],
+            )
+            unknown[wanted_keys] = False
+        wanted_keys = np.flatnonzero(unknown)
+        if len(wanted_keys) and self._stored is not None:
+            places, place_numbers = self._stored.find(
+                incoming.rows.take(pa.array(order[firsts[wanted_keys]]))
+            )
             numbers = [(self._number(stored), number) for stored, number in places]
-            found = np.array([*numbers, (-1, -1)], np.int64)[at]
-            partition[asked], bucket[asked] = found[:, 0], found[:, 1]
+            stored_places = np.array([*numbers, (-1, -1)], np.int64)[place_numbers]
+            partition[wanted_keys], bucket[wanted_keys] = stored_places[:, 0], stored_places[:, 1]
         return KeyLocations(keys=distinct, partition=partition, bucket=bucket)
 
-    def _buckets(self, found: MovedKeys) -> Longs:
+    def _buckets(self, moved_keys: MovedKeys) -> Longs:
         """Return the bucket of each row, new keys having been given one."""
-        bucket = found.bucket.copy()
-        begins = found.root == np.arange(len(bucket))
-        new = np.flatnonzero(begins & (bucket < 0) & (found.target >= 0))
-        for partition in np.unique(found.target[new]).tolist():
-            mine = new[found.target[new] == partition]
+        bucket = moved_keys.bucket.copy()
+        begins = moved_keys.root == np.arange(len(bucket))
+        new = np.flatnonzero(begins & (bucket < 0) & (moved_keys.target >= 0))
+        for partition in np.unique(moved_keys.target[new]).tolist():
+            mine = new[moved_keys.target[new] == partition]
             filled = fill_buckets(
                 self._counted(partition),
                 len(mine),
@@ -171,7 +179,7 @@ class CrossPartitionRouting:
                     key=core_options.DYNAMIC_BUCKET_MAX_BUCKETS.key,
                 )
             bucket[mine], self._counts[partition] = filled
-        buckets: Longs = bucket[found.root]
+        buckets: Longs = bucket[moved_keys.root]
         return buckets
 
     def _counted(self, partition: int) -> Longs:
@@ -185,18 +193,20 @@ class CrossPartitionRouting:
             )
         return self._counts[partition]
 
-    def _remember(self, keys: KeyBatch, rows: SortedRows, found: MovedKeys, buckets: Longs) -> None:
+    def _remember(
+        self, keys: KeyBatch, rows: SortedRows, moved_keys: MovedKeys, buckets: Longs
+    ) -> None:
         """Note where each key is after its last row."""
         last = np.append(np.flatnonzero(rows.heads)[1:], len(rows.heads)) - 1
         if self._engine.policy.keeps_newest_row:
             is_there = rows.adds[last]
-            partition = np.where(is_there, found.target[last], -1)
+            partition = np.where(is_there, moved_keys.target[last], -1)
             bucket = np.where(is_there, buckets[last], -1)
         else:
             heads = np.flatnonzero(rows.heads)
-            known = rows.known_partition[heads]
-            partition = np.where(known >= 0, known, found.target[heads])
-            bucket = np.where(known >= 0, rows.known_bucket[heads], buckets[heads])
+            known_partitions = rows.known_partition[heads]
+            partition = np.where(known_partitions >= 0, known_partitions, moved_keys.target[heads])
+            bucket = np.where(known_partitions >= 0, rows.known_bucket[heads], buckets[heads])
         self._earlier.append(KeyLocations(keys=keys, partition=partition, bucket=bucket))
 
     def _cut(
@@ -204,30 +214,32 @@ class CrossPartitionRouting:
         incoming: IncomingRows,
         order: Longs,
         rows: SortedRows,
-        found: MovedKeys,
+        moved_keys: MovedKeys,
         buckets: Longs,
     ) -> list[RoutedRows]:
-        kept = np.flatnonzero(found.target >= 0)
-        leaves = np.flatnonzero(found.left_partition >= 0)
+        written = np.flatnonzero(moved_keys.target >= 0)
+        leaves = np.flatnonzero(moved_keys.left_partition >= 0)
         before = buckets[np.maximum(leaves - 1, 0)]
-        left_bucket = np.where(found.left_bucket[leaves] >= 0, found.left_bucket[leaves], before)
-        of_row = np.concatenate([order[leaves], order[kept]])
-        partition = np.concatenate([found.left_partition[leaves], found.target[kept]])
-        bucket = np.concatenate([left_bucket, buckets[kept]])
-        given = fixed_values(incoming.kinds, np.int8)[order[kept]]
-        kinds = np.concatenate([np.full(len(leaves), RowKind.DELETE, np.int8), given])
-        moved = len(leaves) > 0 or bool((found.target != rows.own)[kept].any())
+        left_bucket = np.where(
+            moved_keys.left_bucket[leaves] >= 0, moved_keys.left_bucket[leaves], before
+        )
+        of_row = np.concatenate([order[leaves], order[written]])
+        partition = np.concatenate([moved_keys.left_partition[leaves], moved_keys.target[written]])
+        bucket = np.concatenate([left_bucket, buckets[written]])
+        row_kinds = fixed_values(incoming.kinds, np.int8)[order[written]]
+        kinds = np.concatenate([np.full(len(leaves), RowKind.DELETE, np.int8), row_kinds])
+        moved = len(leaves) > 0 or bool((moved_keys.target != rows.own)[written].any())
         # A key leaves its old place before its row comes to the new one.
         arrival = np.argsort(
-            np.concatenate([2 * order[leaves], 2 * order[kept] + 1]), kind="stable"
+            np.concatenate([2 * order[leaves], 2 * order[written] + 1]), kind="stable"
         )
         if not len(arrival):
             return []
-        taken = incoming.rows.take(pa.array(of_row[arrival]))
+        rows_out = incoming.rows.take(pa.array(of_row[arrival]))
         if moved:
-            taken = self._in_partitions(taken, partition[arrival])
+            rows_out = self._in_partitions(rows_out, partition[arrival])
         return cut(
-            IncomingRows(rows=taken, kinds=pa.array(kinds[arrival])),
+            IncomingRows(rows=rows_out, kinds=pa.array(kinds[arrival])),
             self._partitions,
             partition[arrival],
             bucket[arrival],
@@ -240,8 +252,8 @@ class CrossPartitionRouting:
         values = decode_columns(stored, [field.type for field in fields])
         columns = list(rows.columns)
         for field, value in zip(fields, values, strict=True):
-            at = rows.schema.get_field_index(field.name)
-            columns[at] = value.take(pa.array(partition)).cast(rows.schema.field(at).type)
+            index = rows.schema.get_field_index(field.name)
+            columns[index] = value.take(pa.array(partition)).cast(rows.schema.field(index).type)
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
     def _number(self, partition: bytes) -> int:
@@ -267,9 +279,9 @@ class _StoredKeys:
         search_files(self._session, search, self._files, self._way, everywhere=True)
         # A computed record may be there although its newest version takes something back.
         newest = self._options[core_options.MERGE_ENGINE].policy.keeps_newest_row
-        there = search.is_there if newest else search.place >= 0
-        places = [(one.partition, one.bucket) for one in search.places]
-        return places, np.where(there, search.place, -1)
+        is_there = search.is_there if newest else search.place >= 0
+        places = [(place.partition, place.bucket) for place in search.places]
+        return places, np.where(is_there, search.place, -1)
 
     def rows_by_bucket(self, partition: bytes) -> Longs:
         """Return the rows of each bucket of a partition, those of one key counted each."""

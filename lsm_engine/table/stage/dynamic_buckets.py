@@ -81,13 +81,15 @@ class PartitionBuckets:
         counts = self._known.counts
         listed = np.zeros(len(counts), np.int64)
         listed[: len(self._listed)] = self._listed
-        changed = np.flatnonzero(counts != listed)
-        made: dict[int, DataIncrement] = {}
-        for at, hashes in zip(changed.tolist(), self._known.hashes_of(changed), strict=True):
+        changed_buckets = np.flatnonzero(counts != listed)
+        increments: dict[int, DataIncrement] = {}
+        for bucket, hashes in zip(
+            changed_buckets.tolist(), self._known.hashes_of(changed_buckets), strict=True
+        ):
             new = write_hashes(self._context, hashes)
-            old = (self._stored[at],) if at in self._stored else ()
-            made[at] = DataIncrement(new_index_files=(new,), deleted_index_files=old)
-        return made
+            old = (self._stored[bucket],) if bucket in self._stored else ()
+            increments[bucket] = DataIncrement(new_index_files=(new,), deleted_index_files=old)
+        return increments
 
     def _read_keys(self, entry: ManifestEntry) -> None:
         """Take the hashes of a bucket whose writer kept no index from the keys in its files."""
@@ -143,36 +145,36 @@ class DynamicRouting:
         buckets = np.empty(len(hashes), np.int32)
         for number, partition in enumerate(partitions):
             rows = np.flatnonzero(partition_ids == number) if len(partitions) > 1 else slice(None)
-            buckets[rows] = self._of(partition).assign(hashes[rows])
+            buckets[rows] = self._buckets_of(partition).assign(hashes[rows])
         return cut(incoming, partitions, partition_ids, buckets)
 
-    def rest(self) -> list[RoutedRows]:
+    def remaining(self) -> list[RoutedRows]:
         """Nothing is held back."""
         return []
 
     def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
         """Return the messages with the index files that go with them."""
-        found = {(message.partition, message.bucket): message for message in messages}
+        by_bucket = {(message.partition, message.bucket): message for message in messages}
         for partition, buckets in self._partitions.items():
-            for bucket, made in buckets.write_indexes().items():
-                self._written += [file.file_name for file in made.new_index_files]
+            for bucket, increment in buckets.write_indexes().items():
+                self._written += [file.file_name for file in increment.new_index_files]
                 key = (partition, bucket)
-                message = found.get(key) or CommitMessage(
+                message = by_bucket.get(key) or CommitMessage(
                     partition=partition, bucket=bucket, total_buckets=DYNAMIC_TOTAL
                 )
                 data = replace(
                     message.data,
-                    new_index_files=(*message.data.new_index_files, *made.new_index_files),
-                    deleted_index_files=made.deleted_index_files,
+                    new_index_files=(*message.data.new_index_files, *increment.new_index_files),
+                    deleted_index_files=increment.deleted_index_files,
                 )
-                found[key] = replace(message, data=data)
-        return list(found.values())
+                by_bucket[key] = replace(message, data=data)
+        return list(by_bucket.values())
 
     def abort(self) -> None:
         """Delete the index files that were written; nothing names them."""
         discard_indexes(self._staging.context, self._written)
 
-    def _of(self, partition: bytes) -> PartitionBuckets:
+    def _buckets_of(self, partition: bytes) -> PartitionBuckets:
         if partition not in self._partitions:
             self._partitions[partition] = PartitionBuckets(self._staging, partition)
         return self._partitions[partition]

@@ -71,7 +71,7 @@ def _uncut_batches(rows: pa.Table, order: MergeOrder) -> Iterator[pa.RecordBatch
     """Yield sorted rows in batches that end where a key does: merging spilled runs relies on it."""
     starts = order.starts
     targets = np.arange(SPILL_ROWS, rows.num_rows, SPILL_ROWS)
-    at = np.unique(np.searchsorted(starts, targets))
-    cuts = [0, *starts[at[at < len(starts)]].tolist(), rows.num_rows]
+    key_indexes = np.unique(np.searchsorted(starts, targets))
+    cuts = [0, *starts[key_indexes[key_indexes < len(starts)]].tolist(), rows.num_rows]
     for start, end in pairwise(cuts):
         yield from rows.slice(start, end - start).combine_chunks().to_batches()

@@ -26,7 +26,7 @@ class LocalMerge:
         self._spills = SpillArea()
 
     @staticmethod
-    def of(schema: TableSchema) -> "LocalMerge | None":
+    def for_schema(schema: TableSchema) -> "LocalMerge | None":
         """Return what merges rows of a table; None: its rows travel as they come."""
         if (
             not schema.has_primary_key

@@ -22,10 +22,12 @@ def merge_together(buffers: Sequence[WriteBuffer], rules: MergeRules) -> None:
     The merge function has to keep rows as they are, and nothing of a buffer may have been spilled.
     """
     assert rules.function.keeps_rows, "a merged row may be none of its versions"
-    held = [buffer.take() for buffer in buffers]
-    counts = [sum(batch.num_rows for batch in batches) for batches in held]
-    numbers = pa.array(np.repeat(np.arange(len(held), dtype=np.int32), counts))
-    rows = pa.Table.from_batches([batch for batches in held for batch in batches]).combine_chunks()
+    buffered = [buffer.take() for buffer in buffers]
+    counts = [sum(batch.num_rows for batch in batches) for batches in buffered]
+    numbers = pa.array(np.repeat(np.arange(len(buffered), dtype=np.int32), counts))
+    rows = pa.Table.from_batches(
+        [batch for batches in buffered for batch in batches]
+    ).combine_chunks()
     ranks = rules.ranks(rows)
     if ranks.newest is None:  # numbers of several buckets do not compare; rows are in their order
         ranks = RowRanks(sequence=np.arange(len(numbers), dtype=np.int64))
@@ -33,8 +35,8 @@ def merge_together(buffers: Sequence[WriteBuffer], rules: MergeRules) -> None:
     name = "_" * (1 + max(map(len, rows.column_names)))
     merged = rules.function.merge(order, [rows.add_column(0, name, numbers)])
     of_row = fixed_values(one_array(merged.column(name)), np.int32)
-    ends = np.searchsorted(of_row, np.arange(1, len(held) + 1)).tolist()
+    ends = np.searchsorted(of_row, np.arange(1, len(buffered) + 1)).tolist()
     begin = 0
     for buffer, end in zip(buffers, ends, strict=True):
-        buffer.put(merged.slice(begin, end - begin).drop_columns(name))
+        buffer.put_merged(merged.slice(begin, end - begin).drop_columns(name))
         begin = end

@@ -49,8 +49,8 @@ class WriteBuffer:
     @property
     def may_be_taken(self) -> bool:
         """Whether all rows are in memory, one merged row stands for all of a key, and nobody logs them."""
-        plain = self._rules.function.keeps_rows and self._log is None
-        return plain and bool(self._rows) and not self._spilled
+        is_plain = self._rules.function.keeps_rows and self._log is None
+        return is_plain and bool(self._rows) and not self._spilled
 
     def take(self) -> list[pa.RecordBatch]:
         """Return the rows as they came, numbered, to be merged by others, who put what comes of it."""
@@ -58,7 +58,7 @@ class WriteBuffer:
         self._rows, self._kinds, self.byte_count = [], [], 0
         return batches
 
-    def put(self, rows: pa.Table) -> None:
+    def put_merged(self, rows: pa.Table) -> None:
         """Take back the rows that were taken, sorted and merged."""
         self._merged = [rows]
 

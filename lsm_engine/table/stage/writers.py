@@ -211,12 +211,12 @@ class TableWriter:
 
     def finish(self) -> list[CommitMessage]:
         """Write what is left and return what to commit."""
-        self._write(self._routing.rest())
+        self._write(self._routing.remaining())
         groups = _grouped(self._writers.values())
         is_far = self._staging.context.file_io.facts.is_far
 
         def are_light(writers: Sequence[RowsWriter]) -> bool:
-            return not is_far and all(one.byte_count <= _SMALL_BYTES for one in writers)
+            return not is_far and all(writer.byte_count <= _SMALL_BYTES for writer in writers)
 
         written = list(LocalExecutor().ordered(_finished, groups, is_light=are_light))
         self._spills.close()

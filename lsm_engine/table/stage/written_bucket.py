@@ -21,7 +21,15 @@ class WrittenBucket:
 def messages_of(written: Iterable[WrittenBucket]) -> list[CommitMessage]:
     """Return what to commit of each bucket that has files, their statistics worked out together."""
     buckets = [bucket for bucket in written if bucket.files or bucket.changelog_files]
-    metas = iter(metas_of([file for one in buckets for file in (*one.files, *one.changelog_files)]))
+    metas = iter(
+        metas_of(
+            [
+                file
+                for written_bucket in buckets
+                for file in (*written_bucket.files, *written_bucket.changelog_files)
+            ]
+        )
+    )
     return [
         CommitMessage(
             partition=bucket.partition,

@@ -120,7 +120,7 @@ def counts_changes(schema: TableSchema) -> bool:
 def _rows_in(session: TableSession, base: Snapshot, entries: Sequence[ManifestEntry]) -> int:
     """Return how many rows the files of whole buckets hold: one per key that is there."""
     schema = session.schema
-    rows = ReadRows.of(schema.primary_keys[:1], None)
+    rows = ReadRows.from_filter(schema.primary_keys[:1], None)
     context = session.context(entry.file.schema_id for entry in entries)
     planned = plan_splits(
         [entry for entry in entries if entry.bucket >= 0],

@@ -83,7 +83,7 @@ def test_positions_are_those_of_the_newest_version(options, everywhere, tmp_path
                 assert stored["v"] == found["v"]
             seen.add(bool(is_elsewhere(tags)[number]))
     assert seen == ({False, True} if everywhere else {False})
-    assert tags.how
+    assert tags.steps
 
 
 def is_elsewhere(tags):

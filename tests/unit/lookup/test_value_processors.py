@@ -44,7 +44,7 @@ def test_each_value_of_each_kind(kind, value, table, tmp_path):
     cache = DiskCache(SystemClock(), str(tmp_path / "cache"))
     session = with_options(table.session, lookup__local_file_type=kind)
     with TableQuery(session, cache, value=value) as query:
-        (partition,) = query._view.known.values()
+        (partition,) = query._view.loaded.values()
         (levels,) = partition.buckets.values()
         asked = pa.array([f"key-{n:05d}" for n in range(3200)])
         fields = table.schema.select(["k"])

@@ -56,7 +56,7 @@ def written(options: dict[str, str], base: list[Any], parts: list[list[Any]]) ->
     """The table after a commit of `base` and one of `parts`, each merged by itself if asked for."""
     story = Story(COLUMNS, options=options)
     session = story.table.session
-    merge = LocalMerge.of(session.schema)
+    merge = LocalMerge.for_schema(session.schema)
     travelled = 0
 
     def rows_of(given: list[Any]) -> list[IncomingRows]:
@@ -114,12 +114,12 @@ def test_fewer_rows_travel() -> None:
     ],
 )
 def test_nothing_is_merged_where_a_late_row_may_belong_between(options: dict[str, str]) -> None:
-    assert LocalMerge.of(Story(COLUMNS, options=options | MERGED).table.schema) is None
+    assert LocalMerge.for_schema(Story(COLUMNS, options=options | MERGED).table.schema) is None
 
 
 def test_keys_that_move_between_partitions_travel_as_they_come() -> None:
     moving = Story(COLUMNS, key=("id",), partitioned_by=("b",), options={"bucket": "-1", **MERGED})
-    assert LocalMerge.of(moving.table.schema) is None
+    assert LocalMerge.for_schema(moving.table.schema) is None
 
 
 def test_a_changelog_of_the_input_needs_every_row() -> None:

@@ -118,4 +118,4 @@ def test_runs_spill_when_they_are_many_and_large(
     runs: str, options: dict[str, str], *, spills: bool
 ) -> None:
     section = tuple((file,) for file in files(runs))
-    assert MergeLimits.of(TableOptions(texts=options), section).spills == spills
+    assert MergeLimits.from_options(TableOptions(texts=options), section).spills == spills
