@@ -36,7 +36,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.table import Table
-from lsm_engine.table.write.merge import LOOKED_UP_SHARE, MergePlan, check_merge, taken
+from lsm_engine.table.write.merge import LOOKED_UP_SHARE, MergePlan, check_merge, key_conflict
 from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.write import stage
 
@@ -206,7 +206,7 @@ class FrameMerge:
             )
         if found["_lsm_twice"]:
             key = found["_lsm_twice_key"].asDict()
-            raise taken("of the same key as another", found["_lsm_twice"], [key])
+            raise key_conflict("of the same key as another", found["_lsm_twice"], [key])
         counts = RowCounts(
             inserted=found["_lsm_i"] or 0,
             updated=found["_lsm_u"] or 0,
@@ -255,7 +255,7 @@ class FrameMerge:
         label = f"merge into {self.session.name}"
         rows = [row.asDict() for row in collected(there.limit(_SHOWN), label=label)]
         if rows:
-            raise taken("with keys that are there already", there.count(), rows)
+            raise key_conflict("with keys that are there already", there.count(), rows)
 
     def _deletions_first(self, changes: DataFrame) -> DataFrame:
         """Order rows so that of a key that goes and comes again the insertion is the later one, which counts."""

@@ -104,7 +104,9 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     values = {
         name: as_they_are[name]
         if name in as_they_are
-        else Computed(of=partial(expressions, name=name), needs=frozenset(expressions.columns))
+        else Computed(
+            evaluate=partial(expressions, name=name), needs=frozenset(expressions.columns)
+        )
         for name in columns
     }
     return replace(clause, condition=condition, values=values)
@@ -115,7 +117,7 @@ def _condition(given: Any, rows: "FrameRows", match: Match) -> Computed:
     if plain is not None:
         return plain
     made = Condition(rows, rows.sides.condition(given, match))
-    return Computed(of=made, needs=frozenset(made.columns))
+    return Computed(evaluate=made, needs=frozenset(made.columns))
 
 
 @record
@@ -332,7 +334,7 @@ class DriverMerge:
         if more or clause.condition is None:
             return None
         assert isinstance(clause.condition, Computed)
-        condition = clause.condition.of
+        condition = clause.condition.evaluate
         if not isinstance(condition, Condition):
             return None
         whole = tuple(merge.session.schema.names)

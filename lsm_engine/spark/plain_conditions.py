@@ -69,7 +69,7 @@ def plain_condition(
         made = reader.condition(parse_one(text, dialect="spark"))
     except (SqlglotError, _NotPlainError, RecursionError):
         return None
-    return Computed(of=made.of, needs=frozenset(reader.needs), where=made.where)
+    return Computed(evaluate=made.of, needs=frozenset(reader.needs), prefilter=made.where)
 
 
 class _Reader:

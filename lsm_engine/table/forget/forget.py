@@ -66,8 +66,8 @@ class ForgetReport:
     @property
     def is_clean(self) -> bool:
         """Whether a search at the end found none of the keys, and could read every file."""
-        found = self.plan if self.proof is None else self.proof
-        return found.is_empty and not found.unreadable
+        search = self.plan if self.proof is None else self.proof
+        return search.is_empty and not search.unreadable
 
     def facts(self) -> dict[str, Any]:
         """Return the report as JSON holds it."""
@@ -99,12 +99,12 @@ def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: boo
             "keys are forgotten in a table with all its branches; go on from the table",
             branch=session.paths.branch_name,
         )
-    asked = forgotten_keys(session.schema, keys)
-    if not asked.count:
+    forgotten = forgotten_keys(session.schema, keys)
+    if not forgotten.count:
         raise InvalidInputError(
             "there is no key to forget; give at least one", kind=ErrorKind.INVALID_KEY
         )
-    plan, traced = plan_forget(session, asked, scope)
+    plan, traced = plan_forget(session, forgotten, scope)
     if dry_run:
         return ForgetReport(plan=plan, dry_run=True)
     if plan.refusals:
@@ -114,8 +114,8 @@ def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: boo
             table=session.name,
         )
     if not plan.is_empty:
-        _carry_out(session, asked, scope, plan, traced)
-    proof, _ = plan_forget(session, asked, scope)
+        _carry_out(session, forgotten, scope, plan, traced)
+    proof, _ = plan_forget(session, forgotten, scope)
     return ForgetReport(plan=plan, dry_run=False, proof=proof)
 
 
@@ -223,17 +223,19 @@ def _move_on(line: TableSession, consumer: Consumer, next_snapshot_id: int) -> N
     """Let a consumer pass what goes; one that is forgotten meanwhile is not made again."""
     line.consumers.move(
         consumer.name,
-        lambda there: next_snapshot_id if there is not None and there < next_snapshot_id else None,
+        lambda stored: (
+            next_snapshot_id if stored is not None and stored < next_snapshot_id else None
+        ),
     )
 
 
 def _expire_below(
-    line: TableSession, quiet: TableSession, kept: Snapshot, scope: ForgetScope
+    line: TableSession, quiet: TableSession, head: Snapshot, scope: ForgetScope
 ) -> None:
     """Take every snapshot below one, once no consumer needs its changes."""
-    if not is_there(line, kept):
-        raise _rolled_back(line, kept)
-    behind = [] if scope.move_consumers else consumers_behind(line, until=kept.id)
+    if not is_there(line, head):
+        raise _rolled_back(line, head)
+    behind = [] if scope.move_consumers else consumers_behind(line, until=head.id)
     if behind:
         raise CommitConflictError(
             "others have committed meanwhile, and consumers have not read that yet; let them, and "
@@ -243,10 +245,10 @@ def _expire_below(
             branch=shown(line),
         )
     for consumer in line.consumers.list():
-        _move_on(line, consumer, kept.id)
-    count = (line.snapshots.latest_id() or 0) - kept.id + 1
+        _move_on(line, consumer, head.id)
+    count = (line.snapshots.latest_id() or 0) - head.id + 1
     if count < 1:
-        raise _rolled_back(line, kept)
+        raise _rolled_back(line, head)
     retention = Retention(
         retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=_NO_LIMIT
     )
@@ -264,8 +266,8 @@ def _rolled_back(line: TableSession, snapshot: Snapshot) -> CommitConflictError:
 
 def _for_good(session: TableSession) -> TableSession:
     """Return the table without what keeps files longer: its trash, and changelogs that outlive snapshots."""
-    gone = {option.key for option in _KEPT_LONGER}
-    texts = {key: text for key, text in session.options.texts.items() if key not in gone}
+    dropped = {option.key for option in _KEPT_LONGER}
+    texts = {key: text for key, text in session.options.texts.items() if key not in dropped}
     texts[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES.key] = "true"
     return session.with_options(TableOptions(texts=texts))
 

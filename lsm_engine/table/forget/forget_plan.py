@@ -92,18 +92,18 @@ class ForgetPlan:
             "keys": self.key_count,
             "searched": {"files": self.file_count, "bytes": self.byte_count},
             "files": [
-                {"kind": one.kind, "path": one.path, "detail": one.detail, "rows": one.rows}
-                for one in self.traces
+                {"kind": item.kind, "path": item.path, "detail": item.detail, "rows": item.rows}
+                for item in self.traces
             ],
-            "unreadable": [{"path": one.path, "reason": one.detail} for one in self.unreadable],
+            "unreadable": [{"path": item.path, "reason": item.detail} for item in self.unreadable],
             "rewrites": [
                 {
-                    "root": one.name,
-                    "data_files": one.data_files,
-                    "rows": one.rows,
-                    "metadata_files": one.metadata_files,
+                    "root": item.name,
+                    "data_files": item.data_files,
+                    "rows": item.rows,
+                    "metadata_files": item.metadata_files,
                 }
-                for one in self.rewrites
+                for item in self.rewrites
             ],
             "expires": list(self.expires),
             "unreferenced": list(self.unreferenced),
@@ -111,7 +111,7 @@ class ForgetPlan:
             "in_other_rows": [text.decode("utf-8", "replace") for text in self.texts_elsewhere],
             "catalog_searched": self.outside.has_catalog,
             "catalog_rows": self.outside.catalog_rows,
-            "outside": [str(one) for one in self.outside.traces],
+            "outside": [str(item) for item in self.outside.traces],
         }
 
     def lines(self) -> Iterator[str]:
@@ -124,16 +124,16 @@ class ForgetPlan:
         for trace in self.traces:
             kinds[trace.kind] = kinds.get(trace.kind, 0) + 1
         yield from (f"  {count} x {kind}" for kind, count in sorted(kinds.items()))
-        yield from (f"written anew: {one}" for one in self.rewrites)
-        yield from (f"goes, time travel to it is lost: {one}" for one in self.expires)
+        yield from (f"written anew: {item}" for item in self.rewrites)
+        yield from (f"goes, time travel to it is lost: {item}" for item in self.expires)
         yield from (f"named by nothing: {path}" for path in self.unreferenced)
-        yield from (f"cannot be decoded: {one}" for one in self.unreadable)
+        yield from (f"cannot be decoded: {item}" for item in self.unreadable)
         yield from self.outside.lines()
         yield from (
             f"{shown_text(text)} also stands in rows of other keys, which stay"
             for text in self.texts_elsewhere
         )
-        yield from (f"refused: {one}" for one in self.refusals)
+        yield from (f"refused: {item}" for item in self.refusals)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -182,14 +182,14 @@ class RootFindings:
     def touch(self, line: TableSession) -> bool:
         """Whether a key is in what the snapshots and changelogs of a branch name, or in themselves."""
         own = (line.paths.snapshot_directory, line.paths.changelog_directory)
-        return any(path.startswith(f"{each}/") for path in self._traces for each in own) or bool(
-            self._traces & history_paths(line)
-        )
+        return any(
+            path.startswith(f"{directory}/") for path in self._traces for directory in own
+        ) or bool(self._traces & history_paths(line))
 
 
 def _without(live: Sequence[Any], holding: Sequence[tuple[Any, Any]]) -> list[Any]:
-    gone = {entry.identity for entry, _ in holding}
-    return [entry for entry in live if entry.identity not in gone]
+    deleted = {entry.identity for entry, _ in holding}
+    return [entry for entry in live if entry.identity not in deleted]
 
 
 def plan_forget(
@@ -198,17 +198,17 @@ def plan_forget(
     """Look everywhere; return the plan, and the paths of the files that hold a key."""
     search = TraceSearch(session, keys)
     texts = texts_outside(session, keys)
-    found = search.run(text for _, text in texts)
-    traced = frozenset(trace.path for trace in found.traces)
+    report = search.run(text for _, text in texts)
+    traced = frozenset(trace.path for trace in report.traces)
     findings = RootFindings(keys, KeyFiles(keys), traced)
     rewrites: list[RootRewrite] = []
     expires: list[str] = []
     refusals: list[str] = []
     lines = lines_of(session)
     for line in lines:
-        own, gone, objections = _plan_line(line, findings, scope)
+        own, expired, objections = _plan_line(line, findings, scope)
         rewrites += own
-        expires += gone
+        expires += expired
         refusals += objections
     for name in left_branches(session, traced):
         age = scope.unreferenced_older_than
@@ -218,8 +218,12 @@ def plan_forget(
     trash = TrashStore(session.file_io, session.paths).list()
     if trash and (traced or rewrites):
         expires.append(f"{counted(len(trash), 'record')} of the trash")
-    reachable = reachable_paths(session) if traced or found.unreadable else set()
-    damaged = [one.path for one in found.unreadable if one.path in reachable]
+    reachable = reachable_paths(session) if traced or report.unreadable else set()
+    damaged = [
+        trace_unreadable.path
+        for trace_unreadable in report.unreadable
+        if trace_unreadable.path in reachable
+    ]
     if damaged:
         refusals.append(
             f"{counted(len(damaged), 'file')} that the table names cannot be decoded, such as {damaged[0]}; "
@@ -228,29 +232,29 @@ def plan_forget(
     plan = ForgetPlan(
         table=session.name,
         key_count=keys.count,
-        file_count=found.file_count,
-        byte_count=found.byte_count,
-        traces=found.traces,
-        unreadable=found.unreadable,
+        file_count=report.file_count,
+        byte_count=report.byte_count,
+        traces=report.traces,
+        unreadable=report.unreadable,
         rewrites=tuple(rewrites),
         expires=tuple(expires),
         refusals=tuple(refusals),
-        unreferenced=_unreferenced(found, reachable),
-        texts_elsewhere=found.texts_elsewhere,
+        unreferenced=_unreferenced(report, reachable),
+        texts_elsewhere=report.texts_elsewhere,
         outside=outside_of(
             session,
             keys.stored(emptied_partitions(session, keys)),
-            (trace for trace, text in texts if text not in found.texts_elsewhere),
+            (trace for trace, text in texts if text not in report.texts_elsewhere),
         ),
     )
     return plan, traced
 
 
-def _unreferenced(found: SearchReport, reachable: set[str]) -> tuple[str, ...]:
+def _unreferenced(report: SearchReport, reachable: set[str]) -> tuple[str, ...]:
     data = ("data file", "changelog file", "manifest", "manifest list", "index manifest")
     return tuple(
         trace.path
-        for trace in (*found.traces, *found.unreadable)
+        for trace in (*report.traces, *report.unreadable)
         if trace.kind in data and trace.path not in reachable
     )
 
@@ -267,11 +271,11 @@ def _plan_line(
         head = findings.rewrite(line, latest, f"newest state of {shown(line)}", is_tag=False)
     rewrites += [] if head is None else [head]
     tags = [
-        (tag, made)
+        (tag, rewrite)
         for tag in line.tags.stable_listing()
-        if (made := _of_tag(line, tag, findings)) is not None
+        if (rewrite := _of_tag(line, tag, findings)) is not None
     ]
-    rewrites += [made for _, made in tags]
+    rewrites += [rewrite for _, rewrite in tags]
     if tags and not scope.rewrite_tags:
         names = ", ".join(repr(tag.name) for tag, _ in tags)
         refusals.append(
@@ -286,8 +290,8 @@ def _plan_line(
             "move_consumers"
             for name in consumers_behind(line)
         ]
-    gone = list(_history(line)) if holds else []
-    return rewrites, gone, refusals
+    expired = list(_history(line)) if holds else []
+    return rewrites, expired, refusals
 
 
 def _of_tag(line: TableSession, tag: Tag, findings: RootFindings) -> RootRewrite | None:
@@ -313,13 +317,14 @@ def consumers_behind(line: TableSession, until: int | None = None) -> list[str]:
     snapshots = line.snapshots.stable_listing()
     for consumer in line.consumers.list():
         unread = [
-            one
-            for one in snapshots
-            if one.id >= consumer.next_snapshot_id and (until is None or one.id < until)
+            snapshot
+            for snapshot in snapshots
+            if snapshot.id >= consumer.next_snapshot_id and (until is None or snapshot.id < until)
         ]
         if any(
-            one.commit_kind is not CommitKind.COMPACT or one.changelog_manifest_list is not None
-            for one in unread
+            snapshot.commit_kind is not CommitKind.COMPACT
+            or snapshot.changelog_manifest_list is not None
+            for snapshot in unread
         ):
             behind.append(consumer.name)
     return behind

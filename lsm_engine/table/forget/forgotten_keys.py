@@ -44,7 +44,7 @@ class ForgottenKeys:
     @property
     def partitions(self) -> frozenset[bytes]:
         """The partitions of the keys, as stored rows, where the keys determine them."""
-        return frozenset(each for each in self.by_partition if each is not None)
+        return frozenset(partition for partition in self.by_partition if partition is not None)
 
     def may_be_in(self, partition: bytes) -> bool:
         """Whether a partition may hold one of the keys."""
@@ -71,9 +71,9 @@ def forgotten_keys(schema: TableSchema, keys: Any) -> ForgottenKeys:
     keys that are missing, null or of another type.
     """
     if not schema.has_primary_key:
-        asked = columns_asked(schema, keys)
+        key_columns = columns_asked(schema, keys)
         return ForgottenKeys(
-            columns=asked, by_partition={}, texts=_texts(asked), hashes=frozenset()
+            columns=key_columns, by_partition={}, texts=_texts(key_columns), hashes=frozenset()
         )
     batch = pa.Table.from_batches([keys_of(schema, keys)])
     distinct = batch.group_by(batch.column_names).aggregate([]).select(batch.column_names)
@@ -89,7 +89,10 @@ def forgotten_keys(schema: TableSchema, keys: Any) -> ForgottenKeys:
         grouped.setdefault(partition, set()).add(key)
     return ForgottenKeys(
         columns=columns,
-        by_partition={each: frozenset(some) for each, some in grouped.items()},
+        by_partition={
+            stored_partition: frozenset(stored_keys)
+            for stored_partition, stored_keys in grouped.items()
+        },
         texts=_texts(columns),
         hashes=_hashes(schema, columns),
     )
@@ -112,8 +115,8 @@ def _stored(
 
 
 def _hashes(schema: TableSchema, rows: pa.RecordBatch) -> frozenset[int]:
-    found = bucket_hashes(schema.select(schema.bucket_keys), rows)
-    return frozenset(found.tolist())
+    hashes = bucket_hashes(schema.select(schema.bucket_keys), rows)
+    return frozenset(hashes.tolist())
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -134,14 +137,14 @@ def shown_text(text: bytes) -> str:
 
 def _texts(rows: pa.RecordBatch) -> tuple[bytes, ...]:
     """Return the values of text and binary columns, in each of the ways in which files spell them."""
-    found: dict[bytes, None] = {}
+    texts: dict[bytes, None] = {}
     for column in rows.columns:
         if not is_text(column.type):
             continue
         for value in column.cast(pa.binary()).to_pylist():
             if len(value) >= TEXT_BYTES_MIN:
-                found.update(dict.fromkeys(_spellings(value)))
-    return tuple(found)
+                texts.update(dict.fromkeys(_spellings(value)))
+    return tuple(texts)
 
 
 def _spellings(value: bytes) -> Iterator[bytes]:

@@ -18,20 +18,20 @@ def left_branches(session: TableSession, traces: Collection[str]) -> Iterator[st
         if store.exists(name):
             continue
         own = {status.path for status in store.files(name)}
-        named = history_paths(line) | root_paths(line, Roots(line).kept_tags())
-        if not (own | named).isdisjoint(traces):
+        referenced = history_paths(line) | root_paths(line, Roots(line).kept_tags())
+        if not (own | referenced).isdisjoint(traces):
             yield name
 
 
 def objection_to_taking(session: TableSession, name: str, *, is_allowed: bool, age: str) -> str:
     """Return why what is left of a branch may not go; nothing: it may."""
-    what = f"what is left of branch {name!r}, whose creation or deletion died, holds a key"
+    description = f"what is left of branch {name!r}, whose creation or deletion died, holds a key"
     if not is_allowed:
-        return f"{what}; allow rewrite_branches, or delete the branch"
+        return f"{description}; allow rewrite_branches, or delete the branch"
     files = BranchStore(session.file_io, session.paths).files(name)
     oldest = session.file_io.now_millis() - parse_age(age)
     if any(status.modified_millis > oldest for status in files):
-        return f"{what}, and may be one that is being made: it is younger than {age!r}; try later"
+        return f"{description}, and may be one that is being made: it is younger than {age!r}; try later"
     return ""
 
 

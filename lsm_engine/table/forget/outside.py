@@ -41,7 +41,7 @@ class Outside:
             yield "no catalog was searched: the table was opened by its path; if it has a name in one, use that"
         if self.catalog_rows:
             yield f"{counted(self.catalog_rows, 'row')} of the catalog {'holds' if self.catalog_rows == 1 else 'hold'} a key"
-        yield from (str(one) for one in self.traces)
+        yield from (str(trace) for trace in self.traces)
         yield from self.alive
 
 
@@ -49,15 +49,15 @@ def texts_outside(session: TableSession, keys: ForgottenKeys) -> list[tuple[Trac
     """Return the catalog's files that hold a text of the keys as bytes, and the text."""
     return [
         (Trace(kind="catalog", path=path, detail=f"{shown_text(text)} in its bytes"), text)
-        for one in _holders(session)
-        for path, text in one.files_with_texts(keys.texts)
+        for holder in _holders(session)
+        for path, text in holder.files_with_texts(keys.texts)
     ]
 
 
 def outside_of(session: TableSession, keys: StoredKeys, traces: Iterable[Trace]) -> Outside:
     """Look at what keeps keys besides the table's files. `traces`: what was found as bytes."""
     holders = _holders(session)
-    rows = sum(one.rows_with_keys(session.name, keys) for one in holders)
+    rows = sum(holder.rows_with_keys(session.name, keys) for holder in holders)
     return Outside(
         has_catalog=bool(holders),
         catalog_rows=rows,
@@ -73,22 +73,24 @@ def clear_outside(session: TableSession, keys: StoredKeys) -> None:
         sweep(root)
     sweep_spills()
     clear_manifest_cache()
-    for one in _holders(session):
-        one.forget_keys(session.name, keys)
+    for holder in _holders(session):
+        holder.forget_keys(session.name, keys)
 
 
 def _holders(session: TableSession) -> list[KeyHolder]:
-    return [one for one in session.components.listeners if isinstance(one, KeyHolder)]
+    return [
+        listener for listener in session.components.listeners if isinstance(listener, KeyHolder)
+    ]
 
 
 def _lookup_files(session: TableSession) -> Iterator[str]:
     """Yield the processes that live and keep lookup files that may be of the table, but for this one."""
-    for left in chain.from_iterable(map(processes_of, default_roots())):
-        tables = left.state.get("tables")
-        held = tables if isinstance(tables, dict) else {}
-        is_other = left.is_alive and left.state.get("pid") != os.getpid()
-        if left.file_count and is_other and {session.name, _COMPACTIONS} & set(held):
+    for directory in chain.from_iterable(map(processes_of, default_roots())):
+        tables = directory.state.get("tables")
+        table_names = tables if isinstance(tables, dict) else {}
+        is_other = directory.is_alive and directory.state.get("pid") != os.getpid()
+        if directory.file_count and is_other and {session.name, _COMPACTIONS} & set(table_names):
             yield (
-                f"process {left.state.get('pid')} keeps lookup files in {left.path}, perhaps with a "
+                f"process {directory.state.get('pid')} keeps lookup files in {directory.path}, perhaps with a "
                 "key: they go when it ends, or after 'lookup.cache-file-retention'"
             )

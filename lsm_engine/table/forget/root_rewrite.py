@@ -38,7 +38,7 @@ def rewrite_head(
 
     Raises CommitConflictError where others commit faster than the files can be written.
     """
-    for left in reversed(range(_RACES)):
+    for tries_left in reversed(range(_RACES)):
         own = files.afresh()
         base = session.snapshots.latest()
         if base is None:
@@ -48,12 +48,12 @@ def rewrite_head(
             if not change.is_empty:
                 _replace_files(session, base, change)
             anew = LiveChange(rewrites_manifests=True, drops_statistics=True)
-            made = propose(session, _proposal(session, anew, base=None))
+            committed = propose(session, _proposal(session, anew, base=None))
         except CommitConflictError:
-            if not left:
+            if not tries_left:
                 raise
             continue
-        return made, own
+        return committed, own
     raise AssertionError("the last race returns or raises")
 
 
@@ -79,27 +79,29 @@ def _messages(change: StateChange) -> list[CommitMessage]:
     increments: dict[Bucket, DataIncrement] = {}
     totals: dict[Bucket, int] = {}
 
-    def of(bucket: Bucket) -> DataIncrement:
+    def increment_of(bucket: Bucket) -> DataIncrement:
         return increments.get(bucket, DataIncrement())
 
-    for entry in change.gone:
+    for entry in change.deleted:
         bucket = (entry.partition, entry.bucket)
         totals[bucket] = entry.total_buckets
-        gone = (*of(bucket).deleted_files, entry.file)
-        increments[bucket] = replace(of(bucket), deleted_files=gone)
+        deleted = (*increment_of(bucket).deleted_files, entry.file)
+        increments[bucket] = replace(increment_of(bucket), deleted_files=deleted)
     for entry in change.new:
         bucket = (entry.partition, entry.bucket)
-        new = (*of(bucket).new_files, entry.file)
-        increments[bucket] = replace(of(bucket), new_files=new)
+        new = (*increment_of(bucket).new_files, entry.file)
+        increments[bucket] = replace(increment_of(bucket), new_files=new)
     for index in change.index:
         bucket = (index.partition, index.bucket)
-        known = of(bucket)
+        increment = increment_of(bucket)
         files: tuple[IndexFileMeta, ...] = (index.index_file,)
         if index.kind is EntryKind.ADD:
-            known = replace(known, new_index_files=(*known.new_index_files, *files))
+            increment = replace(increment, new_index_files=(*increment.new_index_files, *files))
         else:
-            known = replace(known, deleted_index_files=(*known.deleted_index_files, *files))
-        increments[bucket] = known
+            increment = replace(
+                increment, deleted_index_files=(*increment.deleted_index_files, *files)
+            )
+        increments[bucket] = increment
     return [
         CommitMessage(
             partition=bucket[0], bucket=bucket[1], total_buckets=totals.get(bucket, -1), data=data
@@ -151,12 +153,16 @@ def _rewritten_state(
     checksums, paths = dict(writer.checksums), list(writer.paths)
     index = old.index_manifest
     if index is not None:
-        gone = {one.index_file.file_name for one in change.index if one.kind is EntryKind.DELETE}
-        kept = [one for one in session.index_entries(old) if one.index_file.file_name not in gone]
-        new = [one for one in change.index if one.kind is EntryKind.ADD]
+        deleted = {
+            item.index_file.file_name for item in change.index if item.kind is EntryKind.DELETE
+        }
+        retained = [
+            item for item in session.index_entries(old) if item.index_file.file_name not in deleted
+        ]
+        new = [item for item in change.index if item.kind is EntryKind.ADD]
         index = f"index-manifest-{session.ids.new_id()}-0"
         codec = session.options[core_options.MANIFEST_COMPRESSION]
-        written = session.manifests.write_index(index, [*kept, *new], codec=codec)
+        written = session.manifests.write_index(index, [*retained, *new], codec=codec)
         checksums[index] = written.checksum
         paths.append(session.paths.manifest(index))
     total = old.total_record_count

@@ -35,26 +35,26 @@ from lsm_engine.table.stage.dynamic_buckets import listed_hashes, write_hashes
 class StateChange:
     """What of a root's state is replaced: data files, and index files of the same buckets."""
 
-    gone: tuple[ManifestEntry, ...] = ()
+    deleted: tuple[ManifestEntry, ...] = ()
     new: tuple[ManifestEntry, ...] = ()
     index: tuple[IndexManifestEntry, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether the state stays as it is."""
-        return not (self.gone or self.index)
+        return not (self.deleted or self.index)
 
     @property
     def row_count(self) -> int:
         """How many stored rows go, those that deletion vectors had taken included."""
-        return sum(one.file.row_count for one in self.gone) - sum(
-            one.file.row_count for one in self.new
+        return sum(entry.file.row_count for entry in self.deleted) - sum(
+            entry.file.row_count for entry in self.new
         )
 
     def after(self, live: Iterable[ManifestEntry]) -> list[ManifestEntry]:
         """Return the live files of a state once it is changed."""
-        gone = {entry.identity for entry in self.gone}
-        return [*(entry for entry in live if entry.identity not in gone), *self.new]
+        deleted = {entry.identity for entry in self.deleted}
+        return [*(entry for entry in live if entry.identity not in deleted), *self.new]
 
 
 class KeyFiles:
@@ -68,21 +68,21 @@ class KeyFiles:
 
     def afresh(self) -> "KeyFiles":
         """Return the same findings without written files: a commit that fails deletes what it staged."""
-        other = KeyFiles(self._keys)
-        other._found = self._found
-        return other
+        copy = KeyFiles(self._keys)
+        copy._found = self._found
+        return copy
 
     def named_by(self, live: Iterable[ManifestEntry]) -> "KeyFiles":
         """Return the same findings with the written files of one state: others may be deleted meanwhile."""
         names = {entry.file.file_name for entry in live}
-        other = KeyFiles(self._keys)
-        other._found = self._found
-        other._written = {
+        copy = KeyFiles(self._keys)
+        copy._found = self._found
+        copy._written = {
             place: file
             for place, file in self._written.items()
             if file is None or file.file_name in names
         }
-        return other
+        return copy
 
     def holding(
         self, session: TableSession, live: Sequence[ManifestEntry]
@@ -95,8 +95,8 @@ class KeyFiles:
         matches: Iterable[MatchingRows] = matching_rows(session, self._keys.columns, searched)
         for match in matches:
             self._found[_place(match.entry)] = match.positions
-        found = [(entry, self._found[_place(entry)]) for entry in live]
-        return [(entry, positions) for entry, positions in found if len(positions)]
+        located = [(entry, self._found[_place(entry)]) for entry in live]
+        return [(entry, positions) for entry, positions in located if len(positions)]
 
     def _may_hold(self, session: TableSession, entry: ManifestEntry) -> bool:
         """Whether the partition and the key range of a file allow one of the keys.
@@ -108,8 +108,8 @@ class KeyFiles:
             return True
         partition = entry.partition if entry.partition in self._keys.by_partition else None
         if partition not in self._ordered:
-            some = self._keys.by_partition.get(partition, frozenset())
-            self._ordered[partition] = sorted(map(order, some))
+            stored_keys = self._keys.by_partition.get(partition, frozenset())
+            self._ordered[partition] = sorted(map(order, stored_keys))
         ordered = self._ordered[partition]
         first = bisect_left(ordered, order(entry.file.min_key))
         return first < len(ordered) and ordered[first] <= order(entry.file.max_key)
@@ -119,13 +119,19 @@ class KeyFiles:
     ) -> ManifestEntry | None:
         """Return the entry of a file that replaces one, at its level; None: no row is left."""
         vector = vectors.of(entry.file.file_name)
-        gone = self._found[_place(entry)]
-        dropped = DeletionVector.from_positions(gone) if vector is None else vector.union(gone)
+        positions = self._found[_place(entry)]
+        dropped = (
+            DeletionVector.from_positions(positions) if vector is None else vector.union(positions)
+        )
         name = (*_place(entry), dropped)
         if name not in self._written:
             self._written[name] = _rewritten(context, entry, dropped)
-        made = self._written[name]
-        return None if made is None else replace(entry, file=replace(made, level=entry.file.level))
+        rewritten = self._written[name]
+        return (
+            None
+            if rewritten is None
+            else replace(entry, file=replace(rewritten, level=entry.file.level))
+        )
 
     def refuse_foreign(self, entry: ManifestEntry) -> None:
         """Raise UnsupportedError for a file outside of the table, which is not ours to delete."""
@@ -163,11 +169,11 @@ def _rewritten(
         with own.open_file(entry.partition, entry.bucket, file) as reader:
             for rows in reader.without(dropped).batches():
                 writer.write(rows)
-        (made,) = writer.close()
+        (meta,) = writer.close()
     except BaseException:
         writer.abort()
         raise
-    return replace(made, creation_millis=file.creation_millis, file_source=file.file_source)
+    return replace(meta, creation_millis=file.creation_millis, file_source=file.file_source)
 
 
 def change_state(
@@ -193,14 +199,14 @@ def change_state(
         files.refuse_foreign(entry)
         bucket = (entry.partition, entry.bucket)
         names.setdefault(bucket, []).append(entry.file.file_name)
-        made = files.without(context, entry, vectors.get(bucket, none))
-        if made is not None:
-            new.append(made)
-    change = StateChange(gone=tuple(holding), new=tuple(new))
+        rewritten = files.without(context, entry, vectors.get(bucket, none))
+        if rewritten is not None:
+            new.append(rewritten)
+    change = StateChange(deleted=tuple(holding), new=tuple(new))
     index: list[IndexManifestEntry] = []
-    for bucket, gone in names.items():
+    for bucket, file_names in names.items():
         deletions = BucketDeletions(context, indexes.get(bucket, ()))
-        deletions.forget(gone)
+        deletions.forget(file_names)
         written = deletions.write()
         index += _replaced(bucket, written.deleted, written.new)
     index += _hash_indexes(session, snapshot, keys, change.after(live))
@@ -214,23 +220,25 @@ def _with_later(
 
     Rows that wait count in the order of their entries, and what is written anew comes last.
     """
-    held = {entry.identity for entry in holding}
+    holding_identities = {entry.identity for entry in holding}
     waiting: set[bytes] = set()
-    found = []
+    entries = []
     for entry in live:
-        if entry.identity in held or (entry.bucket < 0 and entry.partition in waiting):
-            found.append(entry)
+        if entry.identity in holding_identities or (
+            entry.bucket < 0 and entry.partition in waiting
+        ):
+            entries.append(entry)
             waiting |= {entry.partition} if entry.bucket < 0 else set()
-    return found
+    return entries
 
 
 def _replaced(
-    bucket: Bucket, gone: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
+    bucket: Bucket, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
 ) -> list[IndexManifestEntry]:
     return [
         IndexManifestEntry(kind=kind, partition=bucket[0], bucket=bucket[1], index_file=file)
-        for kind, some in ((EntryKind.DELETE, gone), (EntryKind.ADD, new))
-        for file in some
+        for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, new))
+        for file in files
     ]
 
 
@@ -241,11 +249,11 @@ def _hash_indexes(
     session: TableSession, snapshot: Snapshot, keys: ForgottenKeys, live: Sequence[ManifestEntry]
 ) -> list[IndexManifestEntry]:
     """Write the indexes anew that list the hash of a key and of no other key of their bucket."""
-    changed: list[IndexManifestEntry] = []
-    for entry, kept in indexes_with_hashes(session, snapshot, keys, live):
-        new = [write_hashes(session.context(), kept)] if len(kept) else []
-        changed += _replaced((entry.partition, entry.bucket), [entry.index_file], new)
-    return changed
+    changes: list[IndexManifestEntry] = []
+    for entry, remaining in indexes_with_hashes(session, snapshot, keys, live):
+        new = [write_hashes(session.context(), remaining)] if len(remaining) else []
+        changes += _replaced((entry.partition, entry.bucket), [entry.index_file], new)
+    return changes
 
 
 def indexes_with_hashes(
@@ -256,12 +264,12 @@ def indexes_with_hashes(
         if entry.index_file.index_type != HASH or not keys.may_be_in(entry.partition):
             continue
         listed = listed_hashes(session.context(), entry.index_file)
-        asked = np.isin(listed, list(keys.hashes))
-        if asked.any():
-            others = _hashes_of(session, entry.partition, entry.bucket, live)
-            kept = listed[~asked | np.isin(listed, others)]
-            if len(kept) < len(listed):
-                yield entry, kept
+        is_forgotten = np.isin(listed, list(keys.hashes))
+        if is_forgotten.any():
+            other_hashes = _hashes_of(session, entry.partition, entry.bucket, live)
+            remaining = listed[~is_forgotten | np.isin(listed, other_hashes)]
+            if len(remaining) < len(listed):
+                yield entry, remaining
 
 
 def _hashes_of(
@@ -273,8 +281,8 @@ def _hashes_of(
     reader = BucketReader(context, partition, bucket)
     names = session.schema.bucket_keys
     fields = session.schema.select(names)
-    found = np.zeros(0, np.int64)
+    hashes = np.zeros(0, np.int64)
     for entry in own:
         for rows in reader.file(entry.file, names):
-            found = np.union1d(found, bucket_hashes(fields, rows))
-    return found
+            hashes = np.union1d(hashes, bucket_hashes(fields, rows))
+    return hashes

@@ -98,16 +98,16 @@ class TraceSearch:
                 continue  # deleted meanwhile
             except _UNREADABLE as error:
                 unreadable.append(Trace(kind=kind, path=status.path, detail=str(error)))
-        known = {trace.path for trace in traces}
-        found = [(trace, text) for trace, text in texts if trace.path not in known]
-        others = self._in_other_rows(statuses, {*outside, *(text for _, text in found)})
-        traces += [trace for trace, text in found if text not in others]
+        traced = {trace.path for trace in traces}
+        text_traces = [(trace, text) for trace, text in texts if trace.path not in traced]
+        shared = self._in_other_rows(statuses, {*outside, *(text for _, text in text_traces)})
+        traces += [trace for trace, text in text_traces if text not in shared]
         return SearchReport(
             traces=tuple(traces),
             unreadable=tuple(unreadable),
             file_count=len(statuses),
             byte_count=sum(status.size for status in statuses),
-            texts_elsewhere=tuple(sorted(others)),
+            texts_elsewhere=tuple(sorted(shared)),
         )
 
     # --- decoded ---------------------------------------------------------------------------------
@@ -129,7 +129,9 @@ class TraceSearch:
         for prefix, search in searches.items():
             if path.startswith(self._session.paths.manifest_directory) and name.startswith(prefix):
                 data = self._session.file_io.read(path)
-                yield from (Trace(kind=kind, path=path, detail=each) for each in search(data, path))
+                yield from (
+                    Trace(kind=kind, path=path, detail=detail) for detail in search(data, path)
+                )
                 return
 
     def _of_manifest(self, data: bytes, path: str) -> Iterator[str]:
@@ -167,8 +169,8 @@ class TraceSearch:
         """Yield columns of a data file, row group by row group, in the types of the table."""
         with self._session.file_io.open_input(path) as source:
             stored = open_stored(source, path, ExpectedChecksums(), verify_pages=False)
-            there = set(stored.schema.names)
-            sources = {name: self._stored_name(name, there, path) for name in names}
+            stored_names = set(stored.schema.names)
+            sources = {name: self._stored_name(name, stored_names, path) for name in names}
             for group in range(len(stored.group_rows)):
                 table = stored.read_group(group, list(sources.values()))
                 yield {
@@ -181,13 +183,13 @@ class TraceSearch:
         declared = conform(values, arrow_type(field.type), file_name=path, column=name)
         return padded_values(field.type, one_array(declared))
 
-    def _stored_name(self, name: str, there: set[str], path: str) -> str:
+    def _stored_name(self, name: str, stored_names: set[str], path: str) -> str:
         """Return what a file calls a column: it may have been written under an older name."""
-        known: list[str] = [name, *self._older_names.get(self._session.schema.field(name).id, ())]
-        found = next((each for each in known if each in there), None)
-        if found is None:
+        names: list[str] = [name, *self._older_names.get(self._session.schema.field(name).id, ())]
+        stored_name = next((candidate for candidate in names if candidate in stored_names), None)
+        if stored_name is None:
             raise UnsupportedError("a data file lacks a key column", file=path, column=name)
-        return found
+        return stored_name
 
     @cached_property
     def _older_names(self) -> dict[int, list[str]]:
@@ -201,19 +203,19 @@ class TraceSearch:
 
     def _texts(self, kind: str, status: FileStatus) -> Iterator[tuple[Trace, bytes]]:
         """Yield the texts that a file's bytes hold, or its path."""
-        left = set(self._keys.texts)
+        unmatched = set(self._keys.texts)
         path = status.path.encode("utf-8", "surrogateescape")
-        for text in [text for text in left if text in path]:
-            left.discard(text)
+        for text in [text for text in unmatched if text in path]:
+            unmatched.discard(text)
             yield Trace(kind=kind, path=status.path, detail="in its path"), text
-        if not left:
+        if not unmatched:
             return
-        longest = max(map(len, left))
+        longest = max(map(len, unmatched))
         before = b""
         for piece in self._pieces(status):
             window = before + piece
-            for text in [text for text in left if text in window]:
-                left.discard(text)
+            for text in [text for text in unmatched if text in window]:
+                unmatched.discard(text)
                 yield Trace(kind=kind, path=status.path, detail="in its bytes"), text
             before = window[-longest:]
 
@@ -232,16 +234,16 @@ class TraceSearch:
 
     def _in_other_rows(self, statuses: Iterable[FileStatus], texts: set[bytes]) -> set[bytes]:
         """Return the texts that stand in a row of another key, in whatever column."""
-        found: set[bytes] = set()
+        shared: set[bytes] = set()
         for status in statuses:
-            if texts <= found:
+            if texts <= shared:
                 break
             if kind_of(status.path) in ("data file", "changelog file"):
-                found |= self._in_rows(status.path, texts - found)
-        return found
+                shared |= self._in_rows(status.path, texts - shared)
+        return shared
 
     def _in_rows(self, path: str, texts: set[bytes]) -> set[bytes]:
-        found: set[bytes] = set()
+        shared: set[bytes] = set()
         try:
             with self._session.file_io.open_input(path) as source:
                 stored = open_stored(source, path, ExpectedChecksums(), verify_pages=False)
@@ -251,12 +253,12 @@ class TraceSearch:
                 )
                 for group, keys in keyed:
                     rows = stored.read_group(group, names).select(names)
-                    others = np.ones(len(rows), np.bool_)
-                    others[self._positions(keys)] = False
-                    found |= _texts_in(rows.filter(pa.array(others)), texts)
+                    is_other = np.ones(len(rows), np.bool_)
+                    is_other[self._positions(keys)] = False
+                    shared |= _texts_in(rows.filter(pa.array(is_other)), texts)
         except _UNREADABLE:
-            return found  # it is among the unreadable ones already
-        return found
+            return shared  # it is among the unreadable ones already
+        return shared
 
     def _positions(self, keys: dict[str, pa.Array]) -> Longs:
         rows = pa.RecordBatch.from_arrays([keys[name] for name in self._names], self._names)
@@ -287,10 +289,10 @@ def emptied_partitions(session: TableSession, keys: ForgottenKeys) -> frozenset[
 def files_below(session: TableSession, directory: str) -> Iterator[FileStatus]:
     """Yield the files below a directory, however deep."""
     try:
-        found = session.file_io.list(directory)
+        statuses = session.file_io.list(directory)
     except NotFoundError:
         return
-    for status in found:
+    for status in statuses:
         if status.is_directory:
             yield from files_below(session, status.path)
         else:
@@ -305,7 +307,9 @@ def kind_of(path: str) -> str:
         directory = parts[2] if parts[0] == "branch" and len(parts) > 3 else parts[0]
         if directory == "manifest":
             prefixes = {_LIST: "manifest list", _INDEX: "index manifest", _MANIFEST: "manifest"}
-            return next((what for each, what in prefixes.items() if name.startswith(each)), "file")
+            return next(
+                (label for prefix, label in prefixes.items() if name.startswith(prefix)), "file"
+            )
         return {"index": "index file", "statistics": "statistics file"}.get(directory, directory)
     try:
         format_of(name)

@@ -11,8 +11,8 @@ def measured(session: TableSession, *, commit_count: int | None = None) -> Ampli
     live = session.live_entries(newest[0]) if newest else []
     return amplification(
         (
-            (each.commit_kind, list(Roots(session).delta_entries([each])))
-            for each in reversed(newest)
+            (snapshot.commit_kind, list(Roots(session).delta_entries([snapshot])))
+            for snapshot in reversed(newest)
         ),
         live,
     )

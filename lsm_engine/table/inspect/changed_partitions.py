@@ -32,8 +32,8 @@ def changed_partitions(session: TableSession, snapshot: Snapshot) -> frozenset[s
     if changes is None:
         return None
     entries, by_vectors = changes
-    changed = {entry.partition for entry in entries} | by_vectors
-    return frozenset(map(session.context().partition_path, changed))
+    partitions = {entry.partition for entry in entries} | by_vectors
+    return frozenset(map(session.context().partition_path, partitions))
 
 
 def changed_ranges(session: TableSession, snapshot: Snapshot, column: str) -> pa.Table | None:
@@ -49,20 +49,20 @@ def changed_ranges(session: TableSession, snapshot: Snapshot, column: str) -> pa
         return None
     entries, by_vectors = changes
     schema, kind = session.schema, session.schema.arrow.field(column).type
-    changed = {entry.partition for entry in entries} | by_vectors
-    paths = {each: session.context().partition_path(each) for each in changed}
+    partitions = {entry.partition for entry in entries} | by_vectors
+    paths = {partition: session.context().partition_path(partition) for partition in partitions}
     if column in schema.partition_keys:
         stored = pa.array(list(paths), pa.binary())
         values = partition_rows(stored, schema.select(schema.partition_keys))[column]
-        found = [_rows(list(paths.values()), values, values, pc.is_valid(values))]
+        tables = [_rows(list(paths.values()), values, values, pc.is_valid(values))]
     else:
-        found = [_rows([paths[each] for each in by_vectors], *_unknown(len(by_vectors)))]
-        for some, bounds in _bounds(session, entries, column):
-            ends = _ends([entry.file for entry in some], bounds)
-            found.append(_rows([paths[entry.partition] for entry in some], *ends))
+        tables = [_rows([paths[partition] for partition in by_vectors], *_unknown(len(by_vectors)))]
+        for group, bounds in _bounds(session, entries, column):
+            ends = _ends([entry.file for entry in group], bounds)
+            tables.append(_rows([paths[entry.partition] for entry in group], *ends))
     columns = {"partition_path": pa.string(), "low": kind, "high": kind}
-    nothing = pa.schema(columns).empty_table()
-    return pa.concat_tables([nothing, *(table.cast(nothing.schema) for table in found)])
+    empty = pa.schema(columns).empty_table()
+    return pa.concat_tables([empty, *(table.cast(empty.schema) for table in tables)])
 
 
 def hides_level_0(session: TableSession) -> bool:
@@ -139,9 +139,11 @@ def _bounds(
             return
         stats = [entry.file.key_stats for entry in entries]
         stored = StoredStats(
-            min_values=pa.array([one.min_values for one in stats], pa.binary()),
-            max_values=pa.array([one.max_values for one in stats], pa.binary()),
-            null_counts=pa.array([one.null_counts for one in stats], pa.list_(pa.int64())),
+            min_values=pa.array([entry_stats.min_values for entry_stats in stats], pa.binary()),
+            max_values=pa.array([entry_stats.max_values for entry_stats in stats], pa.binary()),
+            null_counts=pa.array(
+                [entry_stats.null_counts for entry_stats in stats], pa.list_(pa.int64())
+            ),
             row_counts=pa.array([entry.file.row_count for entry in entries], pa.int64()),
         )
         # Of another column nobody knows what the rows held that others have replaced.
@@ -152,11 +154,11 @@ def _bounds(
     of_files = {entry.file.file_name: entry for entry in entries}
     files = [entry.file for entry in of_files.values()]
     for layout in stats_layouts(files, schema, session.schemas.load):
-        some = [of_files[file.file_name] for file in layout.files]
+        group = [of_files[file.file_name] for file in layout.files]
         # A file of some columns gives rows that are there other values.
         is_whole = all(file.write_columns is None for file in layout.files)
-        known = stored_bounds(layout.stats, layout.covered, [column]) if is_whole else {}
-        yield some, known.get(column)
+        bounds = stored_bounds(layout.stats, layout.covered, [column]) if is_whole else {}
+        yield group, bounds.get(column)
 
 
 def _ends(
@@ -165,10 +167,10 @@ def _ends(
     """Return low and high values of a column in files, null where unknown, and which have a value."""
     if bounds is None:
         return _unknown(len(files))
-    known = pc.and_(pc.is_valid(bounds.mins), pc.is_valid(bounds.maxs))
+    is_valid = pc.and_(pc.is_valid(bounds.mins), pc.is_valid(bounds.maxs))
     counts = pa.array([file.row_count for file in files], pa.int64())
     has_some = pc.fill_null(pc.less(bounds.null_counts, counts), fill_value=True)
-    low, high = (pc.if_else(known, each, None) for each in (bounds.mins, bounds.maxs))
+    low, high = (pc.if_else(is_valid, ends, None) for ends in (bounds.mins, bounds.maxs))
     return low, high, has_some
 
 
@@ -176,6 +178,6 @@ def _unknown(count: int) -> tuple[pa.Array, pa.Array, pa.Array]:
     return pa.nulls(count), pa.nulls(count), pa.array([True] * count, pa.bool_())
 
 
-def _rows(paths: Sequence[str], low: pa.Array, high: pa.Array, kept: pa.Array) -> pa.Table:
+def _rows(paths: Sequence[str], low: pa.Array, high: pa.Array, mask: pa.Array) -> pa.Table:
     names = ["partition_path", "low", "high"]
-    return pa.table([pa.array(paths, pa.string()), low, high], names).filter(kept)
+    return pa.table([pa.array(paths, pa.string()), low, high], names).filter(mask)

@@ -46,7 +46,7 @@ class SnapshotDiff:
         return [
             (level, added.num_rows, removed.num_rows, _size(added) - _size(removed))
             for level in sorted(levels)
-            for added, removed in [(_of(self.added, level), _of(self.removed, level))]
+            for added, removed in [(_on_level(self.added, level), _on_level(self.removed, level))]
         ]
 
     def partitions(self) -> list[str]:
@@ -103,12 +103,12 @@ def _set(column: pa.ChunkedArray) -> pa.Array:
     return pa.array(column.to_pylist(), pa.string())
 
 
-def _without(rows: pa.Table, others: pa.Table) -> pa.Table:
-    there = pc.is_in(rows.column(_PATH), value_set=_set(others.column(_PATH)))
-    return rows.filter(pc.invert(there))
+def _without(rows: pa.Table, other_rows: pa.Table) -> pa.Table:
+    is_other = pc.is_in(rows.column(_PATH), value_set=_set(other_rows.column(_PATH)))
+    return rows.filter(pc.invert(is_other))
 
 
-def _of(rows: pa.Table, level: int) -> pa.Table:
+def _on_level(rows: pa.Table, level: int) -> pa.Table:
     return rows.filter(pc.equal(rows.column("level"), level))
 
 

@@ -29,26 +29,28 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     oldest = believed(session.snapshots.earliest_hint(), max(listed, default=0))
     ids = [number for number in listed if number >= oldest]
     files = report.own_damaged_files  # ids of branches name other snapshots
-    own = {one.path for one in files}
-    of_branches = [one for one in report.damaged_files if one.path not in own]
-    named = {text for one in report.damaged_files for text in (one.path, *one.problems)}
+    own = {item.path for item in files}
+    of_branches = [item for item in report.damaged_files if item.path not in own]
+    explained = {text for item in report.damaged_files for text in (item.path, *item.problems)}
     stray = session.snapshots.stray_latest(ids[-1] if ids else 0)
     is_lost, comes_back_to = _lost(session)
     hinted = [f"snapshot {stray}, which LATEST names"] if stray is not None else []
-    others = [text for text in report.problems if not any(one in text for one in (*named, *hinted))]
-    broken = {number for one in files if one.stake is None for number in one.snapshots}
+    other_problems = [
+        text for text in report.problems if not any(item in text for item in (*explained, *hinted))
+    ]
+    broken = {number for item in files if item.stake is None for number in item.snapshots}
     # A rollback reads all snapshots.
     is_torn = any(paths.snapshot_file(number) in own for number in broken)
-    live = _live_paths(session) if any(one.stake is not None for one in files) else frozenset()
+    live = _live_paths(session) if any(item.stake is not None for item in files) else frozenset()
     return {
-        "damage": tuple(_damaged(session, one, ids[-1] if ids else None, live) for one in files),
-        "other_problems": tuple(others),
+        "damage": tuple(_damaged(session, item, ids[-1] if ids else None, live) for item in files),
+        "other_problems": tuple(other_problems),
         "whole_id": None if is_torn else max({*ids} - broken, default=None),
         "rollback_to": _rollback_to(session),
-        "whole_tag": _newest_tag(session, {tag for one in files for tag in one.tags}),
+        "whole_tag": _newest_tag(session, {tag for item in files for tag in item.tags}),
         "hidden": report.hidden if _is_settled(session, [_earliest(session)]) else None,
         "damaged_branches": (
-            *dict.fromkeys(name for one in of_branches for name in one.branches),
+            *dict.fromkeys(name for item in of_branches for name in item.branches),
             *_left_branches(session),
         ),
         "stray_latest": stray,
@@ -87,15 +89,15 @@ def _left_branches(session: TableSession) -> Iterator[str]:
 
 def _is_settled(session: TableSession, files: Iterable[FileStatus | None]) -> bool:
     """Whether nobody is at it any more: none of the files was written lately."""
-    written = [one.modified_millis for one in files if one is not None]
+    written = [status.modified_millis for status in files if status is not None]
     return max(written, default=0) < session.storage_time() - _UNDER_WAY_MILLIS
 
 
 def _newest_tag(session: TableSession, damaged: Container[str]) -> str | None:
     """Return the tag of the newest snapshot, among those that can be read."""
     names = [name for name in session.tags.names() if name not in damaged]
-    held = [tag for name in names if (tag := session.tags.find(name)) is not None]
-    return max(held, key=lambda tag: tag.snapshot.id).name if held else None
+    tags = [tag for name in names if (tag := session.tags.find(name)) is not None]
+    return max(tags, key=lambda tag: tag.snapshot.id).name if tags else None
 
 
 def _live_paths(session: TableSession) -> frozenset[str]:
@@ -126,7 +128,7 @@ def _damaged(
         is_data=file.stake is not None,
         is_snapshot=file.path in map(session.paths.snapshot_file, file.snapshots),
         is_schema=directory == session.paths.schema_directory,
-        is_miscounted=all(one.startswith((MISCOUNTED, EXCHANGED)) for one in file.problems),
+        is_miscounted=all(problem.startswith((MISCOUNTED, EXCHANGED)) for problem in file.problems),
         is_trash=directory == session.paths.trash_directory,
         consumer=name.removeprefix(CONSUMER_PREFIX) if is_consumer else None,
         rebuildable=file.is_rebuildable,

@@ -30,7 +30,7 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     snapshots = session.snapshots.all()
     tags = {tag.name: tag.snapshot for tag in session.tags.list()}
     mentions = _mentions(session, snapshots, name)
-    held_by = {tag: found for tag, root in tags.items() if (found := _state(session, root, name))}
+    held_by = {tag: state for tag, root in tags.items() if (state := _state(session, root, name))}
     listed = [entry for mention in mentions for entry in mention.entries]
     listed += [entry for entries in held_by.values() for entry in entries]
     changelog = [] if listed else _changelog(session, snapshots, name)
@@ -47,7 +47,7 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     newest = listed[-1]
     stages = _stages(mentions, changelog)
     ids = [snapshot.id for snapshot in snapshots]
-    held = tuple(s.id for s, _ in changelog) if changelog else holding(stages, ids)
+    snapshot_ids = tuple(s.id for s, _ in changelog) if changelog else holding(stages, ids)
     path = session.data_path(newest)
     made_from, became = _relatives(session, mentions, name)
     return FileExplanation(
@@ -58,11 +58,11 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
         content=_CHANGELOG if changelog else _DATA,
         file=newest.file,
         is_stored=session.file_io.exists(path),
-        is_live=not changelog and bool(ids) and ids[-1] in held,
+        is_live=not changelog and bool(ids) and ids[-1] in snapshot_ids,
         stages=stages,
         made_from=made_from,
         became=became,
-        snapshots=held,
+        snapshots=snapshot_ids,
         tags=tuple(sorted(held_by)),
         branches=_branches(session, name),
     )
@@ -77,41 +77,43 @@ class _Mention:
 
 
 def _mentions(session: TableSession, snapshots: Sequence[Snapshot], name: str) -> list[_Mention]:
-    found = []
+    mentions = []
     if snapshots:
-        base = _named(session, snapshots[0], snapshots[0].base_manifest_list, name)
-        found.append(_Mention(snapshot=None, entries=tuple(_left(base))))
+        base = _entries_of_file(session, snapshots[0], snapshots[0].base_manifest_list, name)
+        mentions.append(_Mention(snapshot=None, entries=tuple(_live(base))))
     for snapshot in snapshots:
-        entries = _named(session, snapshot, snapshot.delta_manifest_list, name)
-        found.append(_Mention(snapshot=snapshot, entries=tuple(entries)))
-    return [mention for mention in found if mention.entries]
+        entries = _entries_of_file(session, snapshot, snapshot.delta_manifest_list, name)
+        mentions.append(_Mention(snapshot=snapshot, entries=tuple(entries)))
+    return [mention for mention in mentions if mention.entries]
 
 
 def _branches(session: TableSession, name: str) -> tuple[str, ...]:
     """Return the other branches that hold the file, main among them for a branch."""
-    found = []
+    names = []
     for branch in other_branches(session):
         snapshots = branch.snapshots.all()
-        held = holding(_stages(_mentions(branch, snapshots, name), ()), [s.id for s in snapshots])
-        if held or any(_state(branch, tag.snapshot, name) for tag in branch.tags.list()):
-            found.append(branch.paths.branch_name or MAIN_BRANCH)
-    return tuple(found)
+        snapshot_ids = holding(
+            _stages(_mentions(branch, snapshots, name), ()), [s.id for s in snapshots]
+        )
+        if snapshot_ids or any(_state(branch, tag.snapshot, name) for tag in branch.tags.list()):
+            names.append(branch.paths.branch_name or MAIN_BRANCH)
+    return tuple(names)
 
 
-def _named(
+def _entries_of_file(
     session: TableSession, snapshot: Snapshot, list_name: str, name: str
 ) -> list[ManifestEntry]:
     """Return the entries about a file; one made object per entry found, not per entry there."""
-    found: list[ManifestEntry] = []
+    entries: list[ManifestEntry] = []
     for meta in session.manifest_list(snapshot, list_name):
         rows = session.manifests.read(meta)
         if rows.num_rows:
             hit = rows.filter(pc.equal(rows.column(FILE_NAME), pa.scalar(name)))
-            found += entries_of(hit) if hit.num_rows else []
-    return found
+            entries += entries_of(hit) if hit.num_rows else []
+    return entries
 
 
-def _left(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+def _live(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     listed = list(entries)
     deleted = {entry.identity for entry in listed if entry.kind is EntryKind.DELETE}
     return [
@@ -121,7 +123,11 @@ def _left(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 
 def _state(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
-    return _left(entry for one in lists for entry in _named(session, snapshot, one, name))
+    return _live(
+        entry
+        for list_name in lists
+        for entry in _entries_of_file(session, snapshot, list_name, name)
+    )
 
 
 def _changelog(
@@ -131,7 +137,7 @@ def _changelog(
         (snapshot, entry)
         for snapshot in snapshots
         if snapshot.changelog_manifest_list is not None
-        for entry in _named(session, snapshot, snapshot.changelog_manifest_list, name)
+        for entry in _entries_of_file(session, snapshot, snapshot.changelog_manifest_list, name)
     ]
 
 
@@ -144,7 +150,7 @@ def _stages(
     for mention in mentions:
         commit = None if mention.snapshot is None else _commit(mention.snapshot)
         # An upgrade deletes the file on one level and adds it on another in one commit.
-        for entry in sorted(mention.entries, key=lambda each: each.kind is EntryKind.ADD):
+        for entry in sorted(mention.entries, key=lambda item: item.kind is EntryKind.ADD):
             level = entry.file.level
             if entry.kind is EntryKind.ADD:
                 open_stages[level] = commit

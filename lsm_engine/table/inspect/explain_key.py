@@ -56,10 +56,10 @@ def explain_key(
     refuse_taken(schema.names, (*FACTS.names, MARK), "explain_key")
     keys = keys_of(schema, [dict(key)])
     shown = keys.to_pylist()[0]
-    found = [] if snapshot is None else _buckets(session, snapshot, keys)
-    explained = [_explained(session, each) for each in found]
-    holders = [each for each in explained if each.row is not None] or explained
-    versions = [each.versions for each in explained]
+    buckets = [] if snapshot is None else _buckets(session, snapshot, keys)
+    explained = [_explained(session, bucket) for bucket in buckets]
+    holders = [bucket for bucket in explained if bucket.row is not None] or explained
+    versions = [bucket.versions for bucket in explained]
     empty = pa.schema([*FACTS, *schema.arrow]).empty_table()
     verdict = "no file of the snapshot holds the key: it is not there"
     if holders:
@@ -100,7 +100,7 @@ class _Version:
 class _KeyBucket:
     """The versions of the key in one bucket, newest run last, and where their files came from."""
 
-    where: Bucket
+    place: Bucket
     versions: tuple[_Version, ...]
     origins: FileOrigins
 
@@ -116,16 +116,16 @@ class _Explained:
 
 def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) -> list[_KeyBucket]:
     predicate = _predicate(session.schema, keys)
-    held = prune_files(session, snapshot, predicate, predicate).entries
-    places = {(entry.partition, entry.bucket) for entry in held}
+    matching = prune_files(session, snapshot, predicate, predicate).entries
+    places = {(entry.partition, entry.bucket) for entry in matching}
     live = session.live_entries(snapshot, BucketScope(buckets=frozenset(places)))
     vectors = session.vector_places(snapshot)
-    found = []
+    buckets = []
     for place in sorted(places):
         files = [entry.file for entry in live if (entry.partition, entry.bucket) == place]
         kept_files = {
             (entry.file.file_name, entry.file.level)
-            for entry in held
+            for entry in matching
             if (entry.partition, entry.bucket) == place
         }
         versions = _versions(
@@ -133,17 +133,17 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
         )
         if versions:
             stored = partial(_holds, session, place, keys, predicate)
-            rows = {(each.file.file_name, each.sequence_number) for each in versions}
+            rows = {(version.file.file_name, version.sequence_number) for version in versions}
             origins = origins_of(session, snapshot, place, rows, stored)
-            found.append(_KeyBucket(where=place, versions=tuple(versions), origins=origins))
-    return found
+            buckets.append(_KeyBucket(place=place, versions=tuple(versions), origins=origins))
+    return buckets
 
 
 def _predicate(schema: TableSchema, keys: pa.RecordBatch) -> Predicate | None:
     """Return the key as a filter, floats left out: as a key NaN equals NaN, in a filter it does not."""
     parts = [
-        col(field.name) == keys.column(at)[0]
-        for at, field in enumerate(keys.schema)
+        col(field.name) == keys.column(index)[0]
+        for index, field in enumerate(keys.schema)
         if not pa.types.is_floating(field.type)
     ]
     return bind(AllOf(parts=tuple(parts)), schema.compared) if parts else None
@@ -164,22 +164,25 @@ def _versions(
         files, level_count=session.options.level_count, key_order=session.key_order
     )
     context = session.context(file.schema_id for file in files)
-    whole, reader = BucketReader(context, *place), BucketReader(context, *place, vectors.values())
-    found = []
+    all_rows, reader = (
+        BucketReader(context, *place),
+        BucketReader(context, *place, vectors.values()),
+    )
+    versions = []
     for number, run in reversed(list(enumerate(levels.runs))):
         for file in run.files:
             if (file.file_name, file.level) not in kept_files:
                 continue
-            stored, seen = (
+            stored, visible = (
                 _rows_in(session.schema, source, file, keys, predicate)
-                for source in (whole, reader)
+                for source in (all_rows, reader)
             )
             # A vector takes rows out and leaves the rest as it is: what is seen is stored, too.
-            found += [
-                _Version(file=file, run=number, row=row, deleted=not any(map(row.equals, seen)))
+            versions += [
+                _Version(file=file, run=number, row=row, deleted=not any(map(row.equals, visible)))
                 for row in stored
             ]
-    return found
+    return versions
 
 
 def _holds(
@@ -221,31 +224,35 @@ def _rows_of_key(
 ) -> list[pa.RecordBatch]:
     if not rows.num_rows:
         return []
-    here = locate(SearchKeys.from_sort_keys(rules.keys(rows)), batch.search, np.zeros(1, np.int64))
-    first, last = int(here.first[0]), int(here.last[0])
-    found = [rows.slice(at, 1) for at in range(first, last + 1)]
-    others = [name for name in keys.schema.names if name not in rules.key_columns]
+    location = locate(
+        SearchKeys.from_sort_keys(rules.keys(rows)), batch.search, np.zeros(1, np.int64)
+    )
+    first, last = int(location.first[0]), int(location.last[0])
+    candidates = [rows.slice(index, 1) for index in range(first, last + 1)]
+    other_columns = [name for name in keys.schema.names if name not in rules.key_columns]
     return [
-        row for row in found if row.select(others).to_pylist() == keys.select(others).to_pylist()
+        row
+        for row in candidates
+        if row.select(other_columns).to_pylist() == keys.select(other_columns).to_pylist()
     ]
 
 
 def _explained(session: TableSession, bucket: _KeyBucket) -> _Explained:
     schema, rules = session.schema, merge_rules(session.schema)
     above_zero = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
-    seen = [each for each in bucket.versions if not each.deleted]
-    levels = [each.file.level for each in seen if each.file.level > 0]
+    visible = [version for version in bucket.versions if not version.deleted]
+    levels = [version.file.level for version in visible if version.file.level > 0]
     youngest = min(levels, default=0) if rules.newest_stands else max(levels, default=0)
     read = [
-        each
-        for each in seen
-        if each.file.level <= youngest and not (above_zero and each.file.level == 0)
+        version
+        for version in visible
+        if version.file.level <= youngest and not (above_zero and version.file.level == 0)
     ]
-    taken = set(map(id, read))
-    unread = [each for each in bucket.versions if id(each) not in taken]
-    rows = [each.row for each in read]
+    read_ids = set(map(id, read))
+    unread = [version for version in bucket.versions if id(version) not in read_ids]
+    rows = [version.row for version in read]
     order = merge_order([rules.keys(row) for row in rows], [rules.ranks(row) for row in rows])
-    ordered = [read[at] for at in order.run.tolist()]
+    ordered = [read[index] for index in order.run.tolist()]
     outcome = outcome_of(schema, rules.function, order, rows)
     return _Explained(
         versions=_as_table(session, bucket, [*ordered, *unread], outcome),
@@ -263,30 +270,30 @@ def _unread(version: _Version) -> str:
 def _as_table(
     session: TableSession, bucket: _KeyBucket, versions: Sequence[_Version], outcome: KeyOutcome
 ) -> pa.Table:
-    partition = session.context().partition_path(bucket.where[0])
+    partition = session.context().partition_path(bucket.place[0])
     facts = []
-    for at, version in enumerate(versions):
+    for index, version in enumerate(versions):
         sequence = version.sequence_number
-        read = at < len(outcome.verdicts)
+        read = index < len(outcome.verdicts)
         facts.append(
             {
-                POSITION: at,
+                POSITION: index,
                 "_row_kind": RowKind(version.row.column(VALUE_KIND)[0].as_py()).symbol,
                 "_sequence_number": sequence,
                 "_partition": partition,
-                "_bucket": bucket.where[1],
+                "_bucket": bucket.place[1],
                 "_level": version.file.level,
                 "_run": version.run,
                 "_file_name": version.file.file_name,
                 "_file_snapshot_id": bucket.origins.file_snapshots.get(version.file.file_name),
                 "_snapshot_id": bucket.origins.writer_of(sequence),
-                "_gives": list(outcome.gives[at]) if read else [],
-                "_verdict": outcome.verdicts[at] if read else _unread(version),
+                "_gives": list(outcome.gives[index]) if read else [],
+                "_verdict": outcome.verdicts[index] if read else _unread(version),
             }
         )
     table = pa.Table.from_pylist(facts, schema=FACTS)
     names = session.schema.names
-    values = pa.Table.from_batches([each.row.select(names) for each in versions])
+    values = pa.Table.from_batches([item.row.select(names) for item in versions])
     for name in names:
         table = table.append_column(session.schema.arrow.field(name), values.column(name))
     return table

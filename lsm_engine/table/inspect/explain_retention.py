@@ -53,29 +53,31 @@ def simulate_retention(
     """
     if later_millis < 0:
         raise InvalidInputError("only the future can be simulated", later_millis=later_millis)
-    whole = replace(retention, expire_limit=NO_LIMIT)
-    at = session.clock.now_millis() + later_millis
-    clock = _At(millis=at, clock=session.clock)
+    unlimited = replace(retention, expire_limit=NO_LIMIT)
+    at_millis = session.clock.now_millis() + later_millis
+    clock = _At(millis=at_millis, clock=session.clock)
     then = session.with_components(replace(session.components, clock=clock))
-    report = expire(then, whole, dry_run=True)
+    report = expire(then, unlimited, dry_run=True)
     expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()
-    kept = [snapshot for snapshot in snapshots if snapshot.id not in expired]
+    retained = [snapshot for snapshot in snapshots if snapshot.id not in expired]
     history = dead_candidates(Roots(session).delta_entries(snapshots[1:]))
 
-    held: dict[str, list[PhysicalFile]] = {}
-    for root in Roots(session).kept_roots(kept, candidate_buckets(history), besides=report.tags):
-        held.setdefault(_NUMBERED.sub(r"\1s", root.name), []).extend(_files(root.entries))
+    files_by_root: dict[str, list[PhysicalFile]] = {}
+    for root in Roots(session).kept_roots(
+        retained, candidate_buckets(history), besides=report.tags
+    ):
+        files_by_root.setdefault(_NUMBERED.sub(r"\1s", root.name), []).extend(_files(root.entries))
     return RetentionSimulation(
         table=session.name,
         retention=retention,
-        at_millis=at,
-        readable=tuple(snapshot.id for snapshot in kept),
+        at_millis=at_millis,
+        readable=tuple(snapshot.id for snapshot in retained),
         tags=tuple(tag.name for tag in session.tags.list() if tag.name not in report.tags),
         expired_tags=report.tags,
         plan=report.plan,
         changelogs=report.changelogs,
-        pins=pins_of(history, list(held.items())),
+        pins=pins_of(history, list(files_by_root.items())),
     )
 
 

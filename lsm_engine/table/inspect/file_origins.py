@@ -64,12 +64,12 @@ def origins_of(
     `rows`: (file name, sequence number) of rows of one key in live files of the snapshot. `holds(file, number)`:
     whether a file has the key with a sequence number, which decides where commits took the same numbers.
     """
-    ids = [each for each in session.snapshots.ids() if each < snapshot.id]
+    ids = [snapshot_id for snapshot_id in session.snapshots.ids() if snapshot_id < snapshot.id]
     names = {name for name, _ in rows}
     if len(ids) >= BISECTED_FROM and ids[-1] == snapshot.id - 1:
-        found = _Bisection(session, place, [*ids, snapshot.id]).origins(rows, holds)
-        if found is not None:
-            return found
+        origins = _Bisection(session, place, [*ids, snapshot.id]).origins(rows, holds)
+        if origins is not None:
+            return origins
     return _by_all_deltas(session, snapshot, place, names)
 
 
@@ -78,13 +78,13 @@ def _by_all_deltas(
 ) -> FileOrigins:
     written: dict[str, int] = {}
     appends: list[tuple[int, int, int]] = []
-    for at in snapshots_back(session, snapshot):
+    for past in snapshots_back(session, snapshot):
         try:
-            files = _added_by(session, at, place)
+            files = _added_by(session, past, place)
         except NotFoundError:
             break  # expired meanwhile
-        written |= {file.file_name: at.id for file in files if file.file_name in names}
-        appends += [_range(file, at.id) for file in files if _is_appended(file)]
+        written |= {file.file_name: past.id for file in files if file.file_name in names}
+        appends += [_range(file, past.id) for file in files if _is_appended(file)]
     return FileOrigins(file_snapshots=written, appends=tuple(appends))
 
 
@@ -106,7 +106,9 @@ class _Bisection:
     def __init__(self, session: TableSession, place: Bucket, ids: Sequence[int]) -> None:
         self._session, self._place, self._ids = session, place, ids
         self._state = cache(self._state_at)
-        self._added = cache(lambda at: _added_by(session, session.snapshots.load(at), place))
+        self._added = cache(
+            lambda snapshot_id: _added_by(session, session.snapshots.load(snapshot_id), place)
+        )
 
     def origins(
         self, rows: Collection[tuple[str, int]], holds: Callable[[DataFileMeta, int], bool]
@@ -116,21 +118,21 @@ class _Bisection:
         appends: list[tuple[int, int, int]] = []
         try:
             for name in {name for name, _ in rows}:
-                at = self._first(partial(_has_file, name))
-                if any(file.file_name == name for file in self._added(at)):
-                    written[name] = at
-                elif at != self._ids[0]:
+                snapshot_id = self._first(partial(_has_file, name))
+                if any(file.file_name == name for file in self._added(snapshot_id)):
+                    written[name] = snapshot_id
+                elif snapshot_id != self._ids[0]:
                     return None
             for number in {number for _, number in rows}:
-                at = self._first(partial(_reaches, number))
+                snapshot_id = self._first(partial(_reaches, number))
                 files = [
                     file
-                    for file in self._added(at)
+                    for file in self._added(snapshot_id)
                     if _is_appended(file) and _spans(file, number) and holds(file, number)
                 ]
-                if not files and at != self._ids[0]:
+                if not files and snapshot_id != self._ids[0]:
                     return None
-                appends += [(number, number, at) for _ in files[:1]]
+                appends += [(number, number, snapshot_id) for _ in files[:1]]
         except NotFoundError:
             return None  # expired meanwhile
         return FileOrigins(file_snapshots=written, appends=tuple(appends))
@@ -167,22 +169,22 @@ def _file_facts(entries: pa.Table) -> dict[Bucket, tuple[int, dict[str, int]]]:
     added = (entries.column(KIND).to_numpy() != EntryKind.DELETE) * 2 - 1
     numbers = entries.column(MAX_SEQUENCE_NUMBER).to_numpy()
     names = entries.column(FILE_NAME)
-    found: dict[Bucket, tuple[int, dict[str, int]]] = {}
-    for at, place in enumerate(pairs):
-        (rows,) = (of_row == at).nonzero()
+    facts: dict[Bucket, tuple[int, dict[str, int]]] = {}
+    for index, place in enumerate(pairs):
+        (rows,) = (of_row == index).nonzero()
         moved = Counter[str]()
         for name, count in zip(names.take(pa.array(rows)).to_pylist(), added[rows], strict=True):
             moved[name] += int(count)
-        found[place] = int(numbers[rows].max()), dict(moved)
-    return found
+        facts[place] = int(numbers[rows].max()), dict(moved)
+    return facts
 
 
 def snapshots_back(session: TableSession, snapshot: Snapshot) -> Iterator[Snapshot]:
     """Yield a snapshot and those before it that are left, newest first."""
-    found: Snapshot | None = snapshot
-    while found is not None:
-        yield found
-        found = session.snapshots.before(found)
+    current: Snapshot | None = snapshot
+    while current is not None:
+        yield current
+        current = session.snapshots.before(current)
 
 
 def _added_by(session: TableSession, snapshot: Snapshot, place: Bucket) -> list[DataFileMeta]:

@@ -32,8 +32,8 @@ def examine(
 
 def report_of(facts: TableFacts, depth: Depth, *, stale_millis: int) -> HealthReport:
     """Return what facts about one table make wrong with it."""
-    found = findings(facts, stale_millis=stale_millis)
-    return HealthReport(findings=found, table_count=1, depth=depth)
+    problems = findings(facts, stale_millis=stale_millis)
+    return HealthReport(findings=problems, table_count=1, depth=depth)
 
 
 def health(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
@@ -42,6 +42,6 @@ def health(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     return health_rows(examine(session).findings)
 
 
-def health_rows(found: Iterable[Finding]) -> pa.Table:
+def health_rows(problems: Iterable[Finding]) -> pa.Table:
     """Return findings as rows."""
-    return pa.Table.from_pylist([one.facts() for one in found], schema=HEALTH)
+    return pa.Table.from_pylist([finding.facts() for finding in problems], schema=HEALTH)

@@ -67,7 +67,7 @@ def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = N
         state = _newest_state(session, latest, by_lists=depth is Depth.SHALLOW)
         facts: dict[str, Any] = {**state, **_retention(session, latest)}
         if depth > Depth.SHALLOW and not _is_damaged(damage):
-            facts |= _whole(session, facts)
+            facts |= _storage_facts(session, facts)
     except LsmError as error:
         if _is_damaged(damage):  # the same, with what mends it
             return TableFacts(table=session.name, **_settings(session), **damage)
@@ -91,9 +91,9 @@ def unreadable(name: str, error: LsmError) -> TableFacts:
 
 def _settings(session: TableSession) -> dict[str, Any]:
     refused = [
-        (one.key, one.reason)
-        for one in unsupported_options(session.options)
-        if one.verdict in (Verdict.REFUSES_WRITING, Verdict.UNKNOWN)
+        (unsupported.key, unsupported.reason)
+        for unsupported in unsupported_options(session.options)
+        if unsupported.verdict in (Verdict.REFUSES_WRITING, Verdict.UNKNOWN)
     ]
     return {
         "is_write_only": session.options[core_options.WRITE_ONLY],
@@ -170,7 +170,10 @@ def _sizes(session: TableSession, metas: Sequence[ManifestFileMeta]) -> Sizes:
     levels = rows.column(LEVEL).to_numpy().astype(np.int64)
 
     def summed(weights: Any) -> list[int]:
-        return [int(one) for one in np.bincount(of_row, weights, minlength=len(pairs))]
+        return [
+            int(total_of_bucket)
+            for total_of_bucket in np.bincount(of_row, weights, minlength=len(pairs))
+        ]
 
     # A run is a file of level 0, or a deeper level: the first file of each counts.
     _, first = np.unique((of_row << 32) + levels, return_index=True)
@@ -190,11 +193,11 @@ def _sizes(session: TableSession, metas: Sequence[ManifestFileMeta]) -> Sizes:
 
 def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...]:
     context = session.context()
-    held: dict[bytes, list[int]] = {}
+    sizes_by_partition: dict[bytes, list[int]] = {}
     totals: dict[bytes, int] = {}
     for (partition, bucket), (size, *_, total) in sizes.items():
         if bucket >= 0:
-            held.setdefault(partition, []).append(size)
+            sizes_by_partition.setdefault(partition, []).append(size)
             totals[partition] = total
     return tuple(
         BucketFacts(
@@ -203,7 +206,7 @@ def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...
             sizes=tuple(listed),
             declared=session.schema.bucket_count,
         )
-        for partition, listed in held.items()
+        for partition, listed in sizes_by_partition.items()
     )
 
 
@@ -215,11 +218,11 @@ def _debt(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | 
     work = plan_compaction(session, latest, counts_picks=False)
     if not work:
         return None
-    counts = [runs.get((one.partition, one.bucket), 0) for one in work]
+    counts = [runs.get((item.partition, item.bucket), 0) for item in work]
     return DebtFacts(
         buckets=len(work),
         runs=sum(counts),
-        size_bytes=sum(one.size_bytes for one in work),
+        size_bytes=sum(item.size_bytes for item in work),
         waiting=max(counts) > session.options.stop_trigger,
     )
 
@@ -233,8 +236,8 @@ def _small_files(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtF
         return None
     return DebtFacts(
         buckets=len(work),
-        runs=sum(len(group) for one in work for group in one.groups),
-        size_bytes=sum(one.size_bytes for one in work),
+        runs=sum(len(group) for item in work for group in item.groups),
+        size_bytes=sum(item.size_bytes for item in work),
         waiting=False,
     )
 
@@ -251,7 +254,7 @@ def _retention(session: TableSession, latest: Snapshot | None) -> dict[str, Any]
     except InvalidOptionError:
         pass  # the options are at odds, which is a finding of its own
     else:
-        needed = min((one.next_snapshot_id for one in consumers), default=None)
+        needed = min((consumer.next_snapshot_id for consumer in consumers), default=None)
         facts["expirable"] = _expirable(session, ids, retention, needed)
     tags = session.tags.list()
     if tags:
@@ -262,11 +265,11 @@ def _retention(session: TableSession, latest: Snapshot | None) -> dict[str, Any]
         now = session.storage_time()
         facts["consumers"] = tuple(
             PinFacts(
-                name=one.name,
-                age_millis=now - one.modified_millis,
-                at_snapshot=one.next_snapshot_id,
+                name=consumer.name,
+                age_millis=now - consumer.modified_millis,
+                at_snapshot=consumer.next_snapshot_id,
             )
-            for one in consumers
+            for consumer in consumers
         )
     return facts
 
@@ -274,7 +277,11 @@ def _retention(session: TableSession, latest: Snapshot | None) -> dict[str, Any]
 def _ids_up_to(session: TableSession, newest: Snapshot) -> Sequence[int]:
     """Return every id that counts; the newest was just looked up, and nothing is read for the others."""
     listed, earliest = session.snapshots.listed_ids(), session.snapshots.earliest_hint()
-    counted = [at for at in listed if believed(earliest, newest.id) <= at <= newest.id]
+    counted = [
+        snapshot_id
+        for snapshot_id in listed
+        if believed(earliest, newest.id) <= snapshot_id <= newest.id
+    ]
     return newest_run(counted) if counted else [newest.id]
 
 
@@ -321,10 +328,17 @@ def _branches(session: TableSession) -> dict[str, Any]:
     if session.paths.branch_name:
         return {}
     names = BranchStore(session.file_io, session.paths).names()
-    found = {one.paths.branch_name: one for one in roots.other_branches(session)} if names else {}
+    sessions = (
+        {
+            session_of_branch.paths.branch_name: session_of_branch
+            for session_of_branch in roots.other_branches(session)
+        }
+        if names
+        else {}
+    )
     pins, live = [], {}
     for name in names:
-        branch = found.get(name)
+        branch = sessions.get(name)
         if branch is None:
             continue  # deleted meanwhile, here as below
         with suppress(NotFoundError):
@@ -339,8 +353,8 @@ def _branches(session: TableSession) -> dict[str, Any]:
                 )
             if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
                 continue
-            made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
-            moved = made if latest is None else max(latest.time_millis, 0)
+            created = session.file_io.status(branch.paths.schema_file(0)).modified_millis
+            moved = created if latest is None else max(latest.time_millis, 0)
             now = session.storage_time() if latest is None else session.clock.now_millis()
             pins.append(PinFacts(name=name, age_millis=now - moved))
     return {"branches": tuple(pins), "branch_snapshots": live}
@@ -349,32 +363,32 @@ def _branches(session: TableSession) -> dict[str, Any]:
 # --- what takes longer ---------------------------------------------------------------------------
 
 
-def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _storage_facts(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what roots keep, what expiry would free, and what nothing names; all roots are sound."""
-    found: dict[str, Any] = {}
+    new_facts: dict[str, Any] = {}
     try:
         simulation = simulate_retention(session, retention_of(session.options))
     except InvalidOptionError:
         simulation = None
     if simulation is not None:
-        found["expirable"] = len(simulation.expired)
-        found["expirable_bytes"] = simulation.freed_bytes
-        found["overdue_tags"] = simulation.expired_tags
-        kept = {pin.name: pin.only_size_bytes for pin in simulation.pins}
+        new_facts["expirable"] = len(simulation.expired)
+        new_facts["expirable_bytes"] = simulation.freed_bytes
+        new_facts["overdue_tags"] = simulation.expired_tags
+        pinned_bytes = {pin.name: pin.only_size_bytes for pin in simulation.pins}
         for kind, name in (("tags", "tag {!r}"), ("branches", "branch {!r}")):
-            found[kind] = tuple(
-                replace(pin, only_size_bytes=kept.get(name.format(pin.name), 0))
+            new_facts[kind] = tuple(
+                replace(pin, only_size_bytes=pinned_bytes.get(name.format(pin.name), 0))
                 for pin in facts.get(kind, ())
             )
-    found["delta_lists"] = _delta_lists(session)
-    found["branch_snapshots"] = {
+    new_facts["delta_lists"] = _delta_lists(session)
+    new_facts["branch_snapshots"] = {
         branch.paths.branch_name: replace(live, lists=_delta_lists(branch))
         for branch in roots.other_branches(session)
         if (live := facts.get("branch_snapshots", {}).get(branch.paths.branch_name)) is not None
     }
     plan = remove_orphans(session, dry_run=True, older_than=_ORPHAN_AGE, force=False).plan
     return {
-        **found,
+        **new_facts,
         "orphan_count": len(plan.orphans),
         "orphan_bytes": plan.freed_bytes,
         "unfinished_uploads": len(plan.uploads),
@@ -382,4 +396,4 @@ def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _delta_lists(session: TableSession) -> dict[int, str]:
-    return {one.id: one.delta_manifest_list for one in session.snapshots.all()}
+    return {snapshot.id: snapshot.delta_manifest_list for snapshot in session.snapshots.all()}

@@ -60,7 +60,8 @@ def _chosen(
 ) -> KeyOutcome:
     """One version is the row as it is: mark them, and see which one comes out."""
     marked = [
-        batch.append_column(MARK, pa.array([at], pa.int32())) for at, batch in enumerate(versions)
+        batch.append_column(MARK, pa.array([index], pa.int32()))
+        for index, batch in enumerate(versions)
     ]
     merged = function.merge(order, marked)
     places = order.run.tolist()
@@ -73,15 +74,15 @@ def _chosen(
     deleted = _is_deleted(merged)
     values = () if deleted else _values(schema)
     verdicts = [
-        (f"replaced by version {winner + 1}" if at < winner else f"version {winner + 1} counts")
-        if at != winner
+        (f"replaced by version {winner + 1}" if index < winner else f"version {winner + 1} counts")
+        if index != winner
         else ("takes the key away" if deleted else "is the row")
-        for at in range(len(places))
+        for index in range(len(places))
     ]
     why = _why(order, versions, winner)
     return KeyOutcome(
         row=None if deleted else _row(schema, merged),
-        gives=tuple(values if at == winner else () for at in range(len(places))),
+        gives=tuple(values if index == winner else () for index in range(len(places))),
         verdicts=tuple(verdicts),
         verdict=f"version {winner + 1} {'takes the key away' if deleted else 'is the row'}{why}",
     )
@@ -90,7 +91,7 @@ def _chosen(
 def _why(order: MergeOrder, versions: Sequence[pa.RecordBatch], winner: int) -> str:
     if len(versions) == 1:
         return ": there is no other"
-    numbers = [versions[at].column(SEQUENCE_NUMBER)[0].as_py() for at in order.run.tolist()]
+    numbers = [versions[index].column(SEQUENCE_NUMBER)[0].as_py() for index in order.run.tolist()]
     if numbers.count(numbers[winner]) > 1:
         return (
             f": sequence number {numbers[winner]} is in {numbers.count(numbers[winner])} files, "
@@ -114,15 +115,15 @@ def _folded(
     gives: list[tuple[str, ...]] = [() for _ in states]
     if deleted:
         verdicts = [_NOTHING] * len(states)
-        at = _since(states, None)
-        verdicts[at] = "takes the key away"
-        verdict = f"version {at + 1} takes the key away"
+        index = _since(states, None)
+        verdicts[index] = "takes the key away"
+        verdict = f"version {index + 1} takes the key away"
         return KeyOutcome(row=None, gives=tuple(gives), verdicts=tuple(verdicts), verdict=verdict)
     row = _row(schema, final)
     for name in _values(schema):
         if row[name] is not None:
-            at = _since(states, name)
-            gives[at] = (*gives[at], name)
+            index = _since(states, name)
+            gives[index] = (*gives[index], name)
     verdicts = [f"decides {', '.join(names)}" if names else _NOTHING for names in gives]
     takers = sum(bool(names) for names in gives)
     verdict = f"the row is put together from {takers} of {len(states)} versions"
@@ -132,10 +133,10 @@ def _folded(
 def _since(states: Sequence[pa.Table], name: str | None) -> int:
     """Return the state from which on a column (None: the lack of the key) stays as it is."""
     texts = [_text(state, name) for state in states]
-    at = len(texts) - 1
-    while at and texts[at - 1] == texts[at]:
-        at -= 1
-    return at
+    index = len(texts) - 1
+    while index and texts[index - 1] == texts[index]:
+        index -= 1
+    return index
 
 
 def _text(state: pa.Table, name: str | None) -> str:

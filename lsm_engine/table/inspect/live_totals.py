@@ -39,9 +39,9 @@ class LiveTotals:
 def keep_newest_lists(tables: Newest) -> None:
     """Have the manifest lists of newest snapshots read and kept, for `manifest_metas` to return."""
     keep_lists(
-        (session.manifests, each, newest.checksum_of(each))
+        (session.manifests, list_name, newest.checksum_of(list_name))
         for session, newest in tables.values()
-        for each in lists_to_fetch(newest)
+        for list_name in lists_to_fetch(newest)
     )
 
 
@@ -52,18 +52,18 @@ def live_totals(tables: Newest) -> dict[str, LiveTotals]:
     that take partitions from a fallback branch.
     """
     keep_newest_lists(tables)
-    wanted, owners, lacking = [], [], {}
+    manifests, owners, lacking = [], [], {}
     for owner, (session, snapshot) in enumerate(tables.values()):
         if session.options[core_options.SCAN_FALLBACK_BRANCH] is not None:
             continue
         with suppress(LsmError):
             metas = session.manifest_metas(snapshot)
-            wanted += [(session.manifests, meta) for meta in metas]
+            manifests += [(session.manifests, meta) for meta in metas]
             owners += [owner] * len(metas)
             lacking[owner] = len(metas)
     of_manifest = np.array(owners, np.int64)
     joined = []
-    for entries, of_entry, places in joined_entries(wanted, _COLUMNS):
+    for entries, of_entry, places in joined_entries(manifests, _COLUMNS):
         joined.append(entries.append_column(_OWNER, pa.array(of_manifest[of_entry])))
         for place in places:
             lacking[owners[place]] -= 1
@@ -85,7 +85,7 @@ def _sums(entries: pa.Table, count: int) -> list[tuple[int, int, int]]:
     owners = live.column(_OWNER).to_numpy()
 
     def summed(values: Longs | None) -> list[int]:
-        return [int(one) for one in np.bincount(owners, values, minlength=count)]
+        return [int(value) for value in np.bincount(owners, values, minlength=count)]
 
     rows, sizes = (summed(live.column(name).to_numpy()) for name in (ROW_COUNT, _SIZE))
     return list(zip(rows, sizes, summed(None), strict=True))

@@ -43,15 +43,15 @@ def system_table(
 
     `where` keeps the rows for which it is true; it may read columns that `columns` leaves out.
     """
-    found = TABLES.get(name)
-    if found is None:
+    definition = TABLES.get(name)
+    if definition is None:
         raise NotFoundError(
             f"no system table {name!r}; there are {', '.join(sorted(TABLES))}",
             kind=ErrorKind.NO_SUCH_TABLE,
             name=name,
         )
     snapshot = _snapshot(session, snapshot_id, tag)
-    return chosen(found.make(session, snapshot), where, columns)
+    return chosen(definition.make(session, snapshot), where, columns)
 
 
 def chosen(rows: pa.Table, where: Filter | None, columns: str | Sequence[str] | None) -> pa.Table:

@@ -71,7 +71,7 @@ def files(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     if rows is None:
         return FILES.empty_table()
     columns: dict[str, Any] = {
-        **_where(session, rows),
+        **_file_columns(session, rows),
         **_facts(rows),
         "delete_row_count": rows.column("_FILE._DELETE_ROW_COUNT"),
         **_keys(session.schema, rows),
@@ -93,7 +93,7 @@ def file_key_ranges(session: TableSession, snapshot: Snapshot | None) -> pa.Tabl
     if rows is None:
         return FILE_KEY_RANGES.empty_table()
     columns = {
-        **_where(session, rows),
+        **_file_columns(session, rows),
         **_facts(rows),
         **_keys(session.schema, rows),
         "first_row_id": rows.column("_FILE._FIRST_ROW_ID"),
@@ -106,27 +106,27 @@ def file_indexes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     rows = _live(session, snapshot)
     if rows is None:
         return FILE_INDEXES.empty_table()
-    where = _where(session, rows)
+    file_columns = _file_columns(session, rows)
     embedded = rows.column("_FILE._EMBEDDED_FILE_INDEX")
     sizes = pc.binary_length(embedded).to_pylist()
     extras: list[list[str] | None] = rows.column("_FILE._EXTRA_FILES").to_pylist()
-    found: list[tuple[int, str, str | None, int | None]] = [
-        (at, "embedded", None, size) for at, size in enumerate(sizes) if size is not None
+    indexes: list[tuple[int, str, str | None, int | None]] = [
+        (index, "embedded", None, size) for index, size in enumerate(sizes) if size is not None
     ]
-    found += [
-        (at, "sidecar", name, None)
-        for at, names in enumerate(extras)
+    indexes += [
+        (index, "sidecar", name, None)
+        for index, names in enumerate(extras)
         for name in (names or ())
         if name.endswith(INDEX_SUFFIX)
     ]
-    found.sort(key=lambda each: (each[0], each[2] or ""))
-    places = pa.array([each[0] for each in found], pa.int64())
+    indexes.sort(key=lambda item: (item[0], item[2] or ""))
+    places = pa.array([each[0] for each in indexes], pa.int64())
     columns: dict[str, Any] = {
-        name: where[name].take(places) for name in ("partition", "bucket", "file_path")
+        name: file_columns[name].take(places) for name in ("partition", "bucket", "file_path")
     }
-    columns["index_kind"] = pa.array([each[1] for each in found], pa.string())
-    columns["index_file"] = pa.array([each[2] for each in found], pa.string())
-    columns["index_size_in_bytes"] = pa.array([each[3] for each in found], pa.int64())
+    columns["index_kind"] = pa.array([each[1] for each in indexes], pa.string())
+    columns["index_file"] = pa.array([each[2] for each in indexes], pa.string())
+    columns["index_size_in_bytes"] = pa.array([each[3] for each in indexes], pa.int64())
     return _table(columns, FILE_INDEXES)
 
 
@@ -139,16 +139,18 @@ def partitions(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     fallback = fallback_of(session, snapshot, past=is_past(session, snapshot))
     if fallback is None:
         return own
-    other = _grouped(
+    fallback_rows = _grouped(
         fallback.session,
         fallback.snapshot,
         ["partition"],
         PARTITIONS,
         hidden=held_partitions(session, snapshot),
     )
-    hidden = other.column("partition")  # here, its rows wait for a bucket: they are read from there
+    hidden = fallback_rows.column(
+        "partition"
+    )  # here, its rows wait for a bucket: they are read from there
     own = own.filter(pc.invert(pc.is_in(own.column("partition"), value_set=hidden)))
-    return pa.concat_tables([own, other]).sort_by("partition")
+    return pa.concat_tables([own, fallback_rows]).sort_by("partition")
 
 
 def buckets(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
@@ -178,7 +180,7 @@ def _grouped(
         "last_update_time": rows.column("_FILE._CREATION_TIME"),
         "file_count": rows.column(FILE_NAME),
     }
-    how = {
+    aggregates = {
         "record_count": "sum",
         "file_size_in_bytes": "sum",
         "file_count": "count",
@@ -187,11 +189,13 @@ def _grouped(
     }
     aggregated = [name for name in schema.names if name not in keys]
     grouped = (
-        pa.table(columns).group_by(list(keys)).aggregate([(name, how[name]) for name in aggregated])
+        pa.table(columns)
+        .group_by(list(keys))
+        .aggregate([(name, aggregates[name]) for name in aggregated])
     )
-    found = {name: grouped.column(name) for name in keys}
-    found |= {name: grouped.column(f"{name}_{how[name]}") for name in aggregated}
-    return _table(found, schema).sort_by([(name, "ascending") for name in keys])
+    result = {name: grouped.column(name) for name in keys}
+    result |= {name: grouped.column(f"{name}_{aggregates[name]}") for name in aggregated}
+    return _table(result, schema).sort_by([(name, "ascending") for name in keys])
 
 
 def _live(session: TableSession, snapshot: Snapshot | None) -> pa.Table | None:
@@ -213,7 +217,7 @@ def _partitions(session: TableSession, rows: pa.Table) -> pa.Array:
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
-def _where(session: TableSession, rows: pa.Table) -> dict[str, Any]:
+def _file_columns(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     context = session.context()
     pairs, of_row = bucket_pairs(rows)
     names = rows.column(FILE_NAME)
@@ -224,12 +228,12 @@ def _where(session: TableSession, rows: pa.Table) -> dict[str, Any]:
         )
     else:  # a file may lie where a writer of the other spelling has put it
         listed = names.to_pylist()
-        places = (pairs[at] for at in of_row.tolist())
-        found = [
+        places = (pairs[index] for index in of_row.tolist())
+        data_files = [
             context.data_file(partition, bucket, name)
             for (partition, bucket), name in zip(places, listed, strict=True)
         ]
-        paths = pa.array(found, pa.string())
+        paths = pa.array(data_files, pa.string())
     return {
         "partition": _partitions(session, rows),
         "bucket": rows.column(BUCKET),
@@ -250,8 +254,8 @@ def _facts(rows: pa.Table) -> dict[str, Any]:
 
 def _keys(schema: TableSchema, rows: pa.Table) -> dict[str, Any]:
     if not schema.has_primary_key:
-        nothing = pa.nulls(rows.num_rows, pa.string())
-        return {"min_key": nothing, "max_key": nothing}
+        nulls = pa.nulls(rows.num_rows, pa.string())
+        return {"min_key": nulls, "max_key": nulls}
     fields = schema.select(schema.trimmed_primary_keys)
     return {
         "min_key": _row_texts(rows.column("_FILE._MIN_KEY"), fields),
@@ -267,7 +271,7 @@ def _row_texts(stored: pa.ChunkedArray, fields: Sequence[DataField]) -> pa.Array
 
 def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     """Return JSON objects by column name, as the file's own schema calls its columns."""
-    found: dict[str, list[str | None]] = {
+    stats: dict[str, list[str | None]] = {
         name: [None] * rows.num_rows
         for name in ("null_value_counts", "min_value_stats", "max_value_stats")
     }
@@ -280,27 +284,29 @@ def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
         layouts.setdefault((schema_id, None if names is None else tuple(names)), []).append(row)
     for (schema_id, names), places in layouts.items():
         fields = session.schemas.load(schema_id).written_fields(names)
-        some = rows.take(pa.array(places, pa.int64()))
-        counts = some.column("_FILE._VALUE_STATS._NULL_COUNTS").to_pylist()
+        group = rows.take(pa.array(places, pa.int64()))
+        counts = group.column("_FILE._VALUE_STATS._NULL_COUNTS").to_pylist()
         columns = [field.name for field in fields]
-        for at, row in enumerate(places):
-            if counts[at] is not None and len(counts[at]) == len(columns):
-                found["null_value_counts"][row] = _json(dict(zip(columns, counts[at], strict=True)))
+        for index, row in enumerate(places):
+            if counts[index] is not None and len(counts[index]) == len(columns):
+                stats["null_value_counts"][row] = _json(
+                    dict(zip(columns, counts[index], strict=True))
+                )
         for name, side in (("min_value_stats", "_MIN_VALUES"), ("max_value_stats", "_MAX_VALUES")):
             values = decode_columns(
-                some.column(f"_FILE._VALUE_STATS.{side}"), [field.type for field in fields]
+                group.column(f"_FILE._VALUE_STATS.{side}"), [field.type for field in fields]
             )
             texts = zip(*(column.to_pylist() for column in values), strict=True)
             for row, bounds in zip(places, texts, strict=False):
-                found[name][row] = _json(dict(zip(columns, bounds, strict=True)))
-    return {name: pa.array(texts, pa.string()) for name, texts in found.items()}
+                stats[name][row] = _json(dict(zip(columns, bounds, strict=True)))
+    return {name: pa.array(texts, pa.string()) for name, texts in stats.items()}
 
 
 def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, default=_plain, ensure_ascii=False)
+    return json.dumps(values, default=_text_of, ensure_ascii=False)
 
 
-def _plain(value: Any) -> str:
+def _text_of(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

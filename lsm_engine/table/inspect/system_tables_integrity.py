@@ -49,7 +49,7 @@ def _rows(files: tuple[DamagedFile, ...]) -> pa.Table:
 
 
 def _row(file: DamagedFile) -> dict[str, object]:
-    held = file.stake
+    stake = file.stake
     row: dict[str, object] = {
         "file_path": file.path,
         "problems": file.problems,
@@ -59,17 +59,17 @@ def _row(file: DamagedFile) -> dict[str, object]:
         "branches": file.branches,
         "sources": file.sources,
     }
-    if held is None:
+    if stake is None:
         return row
     return row | {
-        "partition": _text(held.partition),
-        "bucket": held.bucket,
-        "level": held.level,
-        "record_count": held.row_count,
-        "delete_row_count": held.delete_count,
-        "file_size_in_bytes": held.byte_count,
-        "min_key": _text(held.min_key),
-        "max_key": _text(held.max_key),
+        "partition": _text(stake.partition),
+        "bucket": stake.bucket,
+        "level": stake.level,
+        "record_count": stake.row_count,
+        "delete_row_count": stake.delete_count,
+        "file_size_in_bytes": stake.byte_count,
+        "min_key": _text(stake.min_key),
+        "max_key": _text(stake.max_key),
     }
 
 

@@ -194,8 +194,8 @@ def _partition_bounds(session: TableSession, meta: ManifestFileMeta) -> dict[str
         ("min_partition_stats", stats.min_values),
         ("max_partition_stats", stats.max_values),
     ):
-        known = bool(fields and stored)
-        values = decode_row(stored, [field.type for field in fields]) if known else ()
+        has_bounds = bool(fields and stored)
+        values = decode_row(stored, [field.type for field in fields]) if has_bounds else ()
         pairs = {field.name: value for field, value in zip(fields, values, strict=False)}
         texts[name] = _json(pairs) if pairs else None
     return texts
@@ -227,14 +227,14 @@ def _statistics(session: TableSession, snapshot: Snapshot | None) -> list[dict[s
     if snapshot is None or snapshot.statistics is None:
         return []
     path = session.paths.statistics_file(snapshot.statistics)
-    found = decode_statistics(session.file_io.read(path, length=READ_MAX), file_name=path)
+    statistics = decode_statistics(session.file_io.read(path, length=READ_MAX), file_name=path)
     return [
         {
-            "snapshot_id": found.snapshot_id,
-            "schema_id": found.schema_id,
-            "mergedRecordCount": found.merged_record_count,
-            "mergedRecordSize": found.merged_record_size,
-            "colstat": found.column_stats,
+            "snapshot_id": statistics.snapshot_id,
+            "schema_id": statistics.schema_id,
+            "mergedRecordCount": statistics.merged_record_count,
+            "mergedRecordSize": statistics.merged_record_size,
+            "colstat": statistics.column_stats,
         }
     ]
 
@@ -255,12 +255,12 @@ def _aggregation_fields(session: TableSession, _: Snapshot | None) -> list[dict[
             for key, text in sorted(session.options.texts.items())
             if key.startswith(prefix)
         }
-        named = own.pop("aggregate-function", None)
+        function = own.pop("aggregate-function", None)
         rows.append(
             {
                 "field_name": field.name,
                 "field_type": type_text(field.type),
-                "function": functions.get(field.name, named),
+                "function": functions.get(field.name, function),
                 "function_options": _json(own) if own else None,
                 "comment": field.description,
             }

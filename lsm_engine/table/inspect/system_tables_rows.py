@@ -100,9 +100,9 @@ def row_tracking(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
             option=core_options.ROW_TRACKING_ENABLED.key,
             table=session.name,
         )
-    at = None if snapshot is None else snapshot.id
+    current_id = None if snapshot is None else snapshot.id
     names = (*session.schema.names, *session.schema.tracking_names)
-    request = ScanRequest(columns=names, snapshot_id=at, is_batch=False)
+    request = ScanRequest(columns=names, snapshot_id=current_id, is_batch=False)
     return Scan(session, request, snapshot).to_arrow()
 
 

@@ -55,8 +55,8 @@ class DeepCheck:
         for file, fingerprint in files:
             if file.path in self._found:
                 continue
-            known = fingerprint is not None and self._before.get(file.path) == fingerprint
-            if known and self._store is not None:
+            is_verified = fingerprint is not None and self._before.get(file.path) == fingerprint
+            if is_verified and self._store is not None:
                 self._found[file.path] = ()
                 self._sound[file.path] = self._before[file.path]
                 self.skipped_count += 1
@@ -75,14 +75,14 @@ class DeepCheck:
             self._progress(file.path, self.read_count)
         self.read_count += 1
         if self.read_count % _RECORDED_EVERY == 0:
-            self.record(whole=False)
+            self.record(complete=False)
 
-    def record(self, *, whole: bool) -> None:
+    def record(self, *, complete: bool) -> None:
         """Keep what was found sound; `whole`: all roots were looked at, other files no longer exist."""
         if self._store is None:
             return
         try:
-            self._store.replace(self._sound if whole else {**self._before, **self._sound})
+            self._store.replace(self._sound if complete else {**self._before, **self._sound})
         except LsmError as error:
             log.warning("what was verified is not recorded, and will be read again: %s", error)
 

@@ -27,9 +27,9 @@ class Finding:
 
 def finding_of(error: LsmError, stake: FileStake | None = None) -> Finding:
     """Return an error over stored bytes as a finding about the file that it names."""
-    named = (error.facts.get("file"), error.facts.get("path"))
-    known = [one for one in named if isinstance(one, str)]
-    path = known[0] if known else None if stake is None else stake.path
+    values = (error.facts.get("file"), error.facts.get("path"))
+    names = [value for value in values if isinstance(value, str)]
+    path = names[0] if names else None if stake is None else stake.path
     return Finding(text=str(error), path=path, stake=stake)
 
 
@@ -66,17 +66,17 @@ class DamagedFile:
 
     def __str__(self) -> str:
         roots = [
-            f"{kind} {', '.join(str(one) for one in names)}"
+            f"{kind} {', '.join(str(name) for name in names)}"
             for kind, names in (
                 ("snapshots", _ranges(self.snapshots)),
                 ("tags", self.tags),
                 ("changelogs", _ranges(self.changelogs)),
-                ("branches", tuple(one for one in self.branches if one != MAIN)),
+                ("branches", tuple(name for name in self.branches if name != MAIN)),
             )
             if names
         ]
-        held = f" held {self.stake}" if self.stake is not None else ""
-        parts = [f"{self.path}{held}", *roots, *self.sources]
+        held_rows = f" held {self.stake}" if self.stake is not None else ""
+        parts = [f"{self.path}{held_rows}", *roots, *self.sources]
         return "; ".join(parts)
 
 
@@ -102,8 +102,8 @@ def readable(
     """
     for name in names:
         with suppress(passes_over):
-            if (found := find(name)) is not None:
-                yield name, found
+            if (value := find(name)) is not None:
+                yield name, value
 
 
 class Findings:
@@ -114,35 +114,35 @@ class Findings:
         self.texts: list[str] = []
         self._files: dict[str, list[tuple[Root | None, Finding]]] = {}
 
-    def add(self, found: Finding, *, of: str, root: Root | None = None) -> None:
+    def add(self, finding: Finding, *, subject: str, root: Root | None = None) -> None:
         """Take a problem of something, such as "schema 3", or of a root."""
-        self.texts.append(f"{of}: {found}")
-        if found.path is not None:
-            self._files.setdefault(found.path, []).append((root, found))
+        self.texts.append(f"{subject}: {finding}")
+        if finding.path is not None:
+            self._files.setdefault(finding.path, []).append((root, finding))
 
-    def note(self, root: Root, found: Iterable[Finding]) -> None:
+    def note(self, root: Root, findings: Iterable[Finding]) -> None:
         """Take what is wrong with a root."""
-        for one in found:
-            self.add(one, of=str(root), root=root)
+        for finding in findings:
+            self.add(finding, subject=str(root), root=root)
 
     def files(self) -> list[DamagedFile]:
         """Return the files that something is wrong with."""
-        return [self._file(path, found) for path, found in self._files.items()]
+        return [self._file(path, findings) for path, findings in self._files.items()]
 
-    def _file(self, path: str, found: Sequence[tuple[Root | None, Finding]]) -> DamagedFile:
-        def named(kind: str) -> tuple[int | str, ...]:
+    def _file(self, path: str, findings: Sequence[tuple[Root | None, Finding]]) -> DamagedFile:
+        def names(kind: str) -> tuple[int | str, ...]:
             return tuple(
-                dict.fromkeys(root.name for root, _ in found if root and root.kind == kind)
+                dict.fromkeys(root.name for root, _ in findings if root and root.kind == kind)
             )
 
-        stakes = [one.stake for _, one in found if one.stake is not None]
+        stakes = [item.stake for _, item in findings if item.stake is not None]
         return DamagedFile(
             path=path,
-            problems=tuple(dict.fromkeys(one.text for _, one in found)),
+            problems=tuple(dict.fromkeys(item.text for _, item in findings)),
             stake=stakes[0] if stakes else None,
-            snapshots=tuple(one for one in named("snapshot") if isinstance(one, int)),
-            tags=tuple(str(one) for one in named("tag")),
-            changelogs=tuple(one for one in named("changelog") if isinstance(one, int)),
+            snapshots=tuple(item for item in names("snapshot") if isinstance(item, int)),
+            tags=tuple(str(item) for item in names("tag")),
+            changelogs=tuple(item for item in names("changelog") if isinstance(item, int)),
             branches=(self._branch,),
         )
 
@@ -150,21 +150,21 @@ class Findings:
 def merged(files: Iterable[DamagedFile]) -> tuple[DamagedFile, ...]:
     """Return one entry per file, of those that were found in several branches."""
     by_path: dict[str, DamagedFile] = {}
-    for one in files:
-        other = by_path.get(one.path)
-        by_path[one.path] = one if other is None else _both(other, one)
+    for file in files:
+        earlier = by_path.get(file.path)
+        by_path[file.path] = file if earlier is None else _both(earlier, file)
     return tuple(by_path.values())
 
 
-def _both(one: DamagedFile, other: DamagedFile) -> DamagedFile:
+def _both(first: DamagedFile, second: DamagedFile) -> DamagedFile:
     return DamagedFile(
-        path=one.path,
-        problems=tuple(dict.fromkeys((*one.problems, *other.problems))),
-        stake=one.stake or other.stake,
-        snapshots=tuple(dict.fromkeys((*one.snapshots, *other.snapshots))),
-        tags=tuple(dict.fromkeys((*one.tags, *other.tags))),
-        changelogs=tuple(dict.fromkeys((*one.changelogs, *other.changelogs))),
-        branches=tuple(dict.fromkeys((*one.branches, *other.branches))),
-        sources=tuple(dict.fromkeys((*one.sources, *other.sources))),
-        is_rebuildable=one.is_rebuildable or other.is_rebuildable,
+        path=first.path,
+        problems=tuple(dict.fromkeys((*first.problems, *second.problems))),
+        stake=first.stake or second.stake,
+        snapshots=tuple(dict.fromkeys((*first.snapshots, *second.snapshots))),
+        tags=tuple(dict.fromkeys((*first.tags, *second.tags))),
+        changelogs=tuple(dict.fromkeys((*first.changelogs, *second.changelogs))),
+        branches=tuple(dict.fromkeys((*first.branches, *second.branches))),
+        sources=tuple(dict.fromkeys((*first.sources, *second.sources))),
+        is_rebuildable=first.is_rebuildable or second.is_rebuildable,
     )

@@ -38,10 +38,10 @@ def lost_newest(session: TableSession, ids: Sequence[int]) -> tuple[list[int], i
 
 def newest_tagged(session: TableSession, above: int, upto: int) -> Tag | None:
     """Return the newest tag of a snapshot between two ids whose manifests can be read, if there is one."""
-    held = readable(session.tags.names(), session.tags.find, CorruptFileError)
-    for _, one in sorted(held, key=lambda found: -found[1].snapshot.id):
-        if above < one.snapshot.id <= upto and is_whole(session, one.snapshot):
-            return one
+    tags = readable(session.tags.names(), session.tags.find, CorruptFileError)
+    for _, tag in sorted(tags, key=lambda item: -item[1].snapshot.id):
+        if above < tag.snapshot.id <= upto and is_whole(session, tag.snapshot):
+            return tag
     return None
 
 
@@ -59,9 +59,9 @@ def stands(session: TableSession, number: int) -> bool:
 
     It is lost where LATEST names the one above, whose manifests are whole: else that one may be what a rollback has cut off.
     """
-    found = found_readable(session, number)
-    if found is None or named_base(found) is None:
-        return found is not None
+    snapshot = found_readable(session, number)
+    if snapshot is None or named_base(snapshot) is None:
+        return snapshot is not None
     if session.snapshots.earliest_hint() == number:
         return True
     try:
@@ -69,8 +69,8 @@ def stands(session: TableSession, number: int) -> bool:
     except CorruptFileError:
         return True
     if below is None:
-        return session.snapshots.latest_hint() == number and is_whole(session, found)
-    return is_built_on(found, below)
+        return session.snapshots.latest_hint() == number and is_whole(session, snapshot)
+    return is_built_on(snapshot, below)
 
 
 def found_readable(session: TableSession, number: int) -> Snapshot | None:

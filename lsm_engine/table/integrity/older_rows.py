@@ -43,14 +43,14 @@ class OlderRows:
     @property
     def row_count(self) -> int:
         """How many rows they have, at most as many as may be of the lost file's keys."""
-        return sum(one.file.row_count for one in (*self.files, *self.changelogs))
+        return sum(entry.file.row_count for entry in (*self.files, *self.changelogs))
 
     def __str__(self) -> str:
         shown = "" if self.root is None else str(self.root)
         if self.root is not None and self.root.branch:
             shown += f" of branch {self.root.branch!r}"
         changes = counted(len(self.changelogs), "changelog file") if self.changelogs else ""
-        return " and ".join(one for one in (shown, changes) if one)
+        return " and ".join(text for text in (shown, changes) if text)
 
 
 def older_rows(session: TableSession, lost: ManifestEntry, bad: frozenset[str]) -> OlderRows | None:
@@ -108,14 +108,14 @@ def _keys(session: TableSession) -> list[str]:
     return list(session.schema.trimmed_primary_keys)
 
 
-def write_older_rows(session: TableSession, found: OlderRows) -> list[DataFileMeta]:
+def write_older_rows(session: TableSession, older: OlderRows) -> list[DataFileMeta]:
     """Write them in the lost file's place: of each of its keys the version that counted last."""
-    lost = found.lost
+    lost = older.lost
     tables = []
-    for rows in merged_files(session, lost, found.base, found.files, drop_deletes=False):
-        whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        tables.append(_between(whole, session.schema, lost.file))
-    tables += _changed_rows(session, found)
+    for rows in merged_files(session, lost, older.base, older.files, drop_deletes=False):
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        tables.append(_between(table, session.schema, lost.file))
+    tables += _changed_rows(session, older)
     writer = session.context().new_files(
         lost.partition, lost.bucket, level=lost.file.level, source=FileSource.COMPACT
     )
@@ -128,17 +128,17 @@ def write_older_rows(session: TableSession, found: OlderRows) -> list[DataFileMe
         raise
 
 
-def _changed_rows(session: TableSession, found: OlderRows) -> Iterator[pa.Table]:
+def _changed_rows(session: TableSession, older: OlderRows) -> Iterator[pa.Table]:
     """Yield what keys became, by changelogs, no newer than the lost file: newer files have the rest."""
-    lost = found.lost
-    reader = reader_of(session, lost, None, found.changelogs)
+    lost = older.lost
+    reader = reader_of(session, lost, None, older.changelogs)
     names = (*session.schema.names, SEQUENCE_NUMBER, VALUE_KIND)
-    for entry in found.changelogs:
+    for entry in older.changelogs:
         for batch in reader.file(entry.file, names):
             rows = pa.Table.from_batches([batch])
-            known = pc.less_equal(rows.column(SEQUENCE_NUMBER), lost.file.max_sequence_number)
+            not_newer = pc.less_equal(rows.column(SEQUENCE_NUMBER), lost.file.max_sequence_number)
             before = pc.equal(rows.column(VALUE_KIND), RowKind.UPDATE_BEFORE.value)
-            rows = rows.filter(pc.and_(known, pc.invert(before)))
+            rows = rows.filter(pc.and_(not_newer, pc.invert(before)))
             yield _between(rows, session.schema, lost.file)
 
 
@@ -172,8 +172,8 @@ def sections_of(session: TableSession, parts: Sequence[ManifestEntry]) -> list[S
     """Return the sections of files of a bucket."""
     order = session.key_order
     assert order is not None
-    found = sections([part.file for part in parts], order)
-    return [tuple(tuple(run.files) for run in section) for section in found]
+    file_sections = sections([part.file for part in parts], order)
+    return [tuple(tuple(run.files) for run in section) for section in file_sections]
 
 
 def reader_of(
@@ -196,7 +196,9 @@ def _between(rows: pa.Table, schema: TableSchema, file: DataFileMeta) -> pa.Tabl
         [
             bound[0].cast(column.type)
             for bound, column in zip(
-                decode_columns(pa.array([stored], pa.binary()), [one.type for one in fields]),
+                decode_columns(
+                    pa.array([stored], pa.binary()), [field_of_key.type for field_of_key in fields]
+                ),
                 columns,
                 strict=True,
             )

@@ -20,12 +20,12 @@ Identity = tuple[bytes, int, str]
 class Origin:
     """The commit that made a file, in one bucket.
 
-    `made`: the file's entry there. `inputs`: what a compaction merged; `outputs`: what it wrote;
+    `entry`: the file's entry in it. `inputs`: what a compaction merged; `outputs`: what it wrote;
     `changelog`: files with the rows as they were written, where the producer keeps them.
     """
 
     snapshot: Snapshot
-    made: ManifestEntry
+    entry: ManifestEntry
     inputs: tuple[ManifestEntry, ...]
     outputs: tuple[ManifestEntry, ...]
     changelog: tuple[ManifestEntry, ...]
@@ -43,15 +43,15 @@ def every_root(
 
     `rolled_back`: also what rollbacks have left in the trash.
     """
-    found: list[tuple[TableSession, Root, Snapshot]] = []
+    retained: list[tuple[TableSession, Root, Snapshot]] = []
     for branch in roots.branches(session):
         name = branch.paths.branch_name
         for number, snapshot in readable(branch.snapshots.listed_ids(), branch.snapshots.find):
-            found.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
+            retained.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
         for tag_name, tag in readable(branch.tags.names(), branch.tags.find):
-            found.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
-    found += _of_trash(session, rolled_back=rolled_back)
-    yield from sorted(found, key=lambda one: -one[2].id)
+            retained.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
+    retained += _of_trash(session, rolled_back=rolled_back)
+    yield from sorted(retained, key=lambda item: -item[2].id)
 
 
 def own_roots(session: TableSession) -> Iterator[tuple[TableSession, Root, Snapshot]]:
@@ -60,17 +60,21 @@ def own_roots(session: TableSession) -> Iterator[tuple[TableSession, Root, Snaps
     Another branch shares the snapshots up to the newest that both have. All else may hold rows that this
     one never had, or no longer has.
     """
-    own, every = session.paths.branch_name, list(every_root(session, rolled_back=False))
-    mine = {one.id: one for _, root, one in every if root.branch == own}
-    mine |= {one.id: one for _, root, one in every if (root.kind, root.branch) == ("snapshot", own)}
+    own, all_roots = session.paths.branch_name, list(every_root(session, rolled_back=False))
+    mine = {snapshot.id: snapshot for _, root, snapshot in all_roots if root.branch == own}
+    mine |= {
+        snapshot.id: snapshot
+        for _, root, snapshot in all_roots
+        if (root.kind, root.branch) == ("snapshot", own)
+    }
     shared: dict[str, int] = {}
-    for _, root, one in every:
-        if same_state(mine.get(one.id), one):
-            shared[root.branch] = max(shared.get(root.branch, 0), one.id)
-    for branch, root, one in every:
-        is_mine = same_state(mine.get(one.id, one), one)
-        if is_mine and one.id <= shared.get(root.branch, 0):
-            yield branch, root, one
+    for _, root, snapshot in all_roots:
+        if same_state(mine.get(snapshot.id), snapshot):
+            shared[root.branch] = max(shared.get(root.branch, 0), snapshot.id)
+    for branch, root, snapshot in all_roots:
+        is_mine = same_state(mine.get(snapshot.id, snapshot), snapshot)
+        if is_mine and snapshot.id <= shared.get(root.branch, 0):
+            yield branch, root, snapshot
 
 
 def _of_trash(
@@ -83,44 +87,47 @@ def _of_trash(
     return [
         (
             session,
-            Root(kind=f"snapshot {snapshot.id} in trash", name=one.name, branch=one.branch),
+            Root(kind=f"snapshot {snapshot.id} in trash", name=trashed.name, branch=trashed.branch),
             snapshot,
         )
-        for one in records
-        if rolled_back or not one.was_rolled_back
-        for snapshot in (*one.snapshots, *(tag.snapshot for tag in one.tags))
+        for trashed in records
+        if rolled_back or not trashed.was_rolled_back
+        for snapshot in (*trashed.snapshots, *(tag.snapshot for tag in trashed.tags))
     ]
 
 
-def origins_of(session: TableSession, wanted: Iterable[Identity]) -> Mapping[Identity, Origin]:
+def origins_of(session: TableSession, identities: Iterable[Identity]) -> Mapping[Identity, Origin]:
     """Return the commits that made some files, as far as their snapshots are still there."""
-    left = set(wanted)
-    found: dict[Identity, Origin] = {}
-    seen: set[str] = set()
+    missing = set(identities)
+    origins: dict[Identity, Origin] = {}
+    visited_lists: set[str] = set()
     for branch, _, snapshot in every_root(session):
-        if not left:
+        if not missing:
             break
-        if snapshot.delta_manifest_list in seen:
+        if snapshot.delta_manifest_list in visited_lists:
             continue
-        seen.add(snapshot.delta_manifest_list)
+        visited_lists.add(snapshot.delta_manifest_list)
         delta = _entries(branch, snapshot, snapshot.delta_manifest_list)
         removed = {identity(entry) for entry in delta if entry.kind is EntryKind.DELETE}
         for entry in delta:
             key = identity(entry)
-            if entry.kind is EntryKind.ADD and key in left and key not in removed:
-                found[key] = _origin(branch, snapshot, entry, delta)
-                left.discard(key)
-    return found
+            if entry.kind is EntryKind.ADD and key in missing and key not in removed:
+                origins[key] = _origin(branch, snapshot, entry, delta)
+                missing.discard(key)
+    return origins
 
 
 def _origin(
-    session: TableSession, snapshot: Snapshot, made: ManifestEntry, delta: Sequence[ManifestEntry]
+    session: TableSession,
+    snapshot: Snapshot,
+    file_entry: ManifestEntry,
+    delta: Sequence[ManifestEntry],
 ) -> Origin:
     def of_bucket(entries: Iterable[ManifestEntry], kind: EntryKind) -> tuple[ManifestEntry, ...]:
         return tuple(
             entry
             for entry in entries
-            if entry.kind is kind and identity(entry)[:2] == identity(made)[:2]
+            if entry.kind is kind and identity(entry)[:2] == identity(file_entry)[:2]
         )
 
     merged = snapshot.commit_kind is CommitKind.COMPACT
@@ -128,7 +135,7 @@ def _origin(
     changelog = [] if merged or listed is None else _entries(session, snapshot, listed)
     return Origin(
         snapshot=snapshot,
-        made=made,
+        entry=file_entry,
         inputs=of_bucket(delta, EntryKind.DELETE) if merged else (),
         outputs=of_bucket(delta, EntryKind.ADD),
         changelog=of_bucket(changelog, EntryKind.ADD),
@@ -163,7 +170,7 @@ def older_versions(
         return None
     newest = session.snapshots.latest()
     bucket = (lost.partition, lost.bucket)
-    live = {identity(one) for one in _live(session, newest, bucket) or ()}
+    live = {identity(candidate) for candidate in _live(session, newest, bucket) or ()}
     for branch, root, snapshot in own_roots(session):
         entries = _live(branch, snapshot, bucket)
         if entries is None:
@@ -174,11 +181,15 @@ def older_versions(
             if order(entry.file.min_key) <= order(lost.file.max_key)
             and order(lost.file.min_key) <= order(entry.file.max_key)
         ]
-        others = tuple(entry for entry in overlapping if identity(entry) not in live)
+        versions = tuple(entry for entry in overlapping if identity(entry) not in live)
         paths = {session.data_path(entry) for entry in overlapping}
         is_whole = not paths & bad and all(is_there(session, entry) for entry in overlapping)
-        if others and is_whole and identity(lost) not in {identity(one) for one in overlapping}:
-            return root, snapshot, others
+        if (
+            versions
+            and is_whole
+            and identity(lost) not in {identity(candidate) for candidate in overlapping}
+        ):
+            return root, snapshot, versions
     return None
 
 

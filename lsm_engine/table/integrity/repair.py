@@ -57,14 +57,14 @@ class RepairReport:
         text += "" if self.back_to is None else f"; {self.back_to} {would or 'is '}the newest"
         if not self.lost:
             return text
-        places = {(str(one.partition), one.bucket) for one in self.lost}
+        places = {(str(stake.partition), stake.bucket) for stake in self.lost}
         lost = counted(self.lost_row_count, "row")
         return f"{text}; {lost} of {counted(len(places), 'bucket')} are lost"
 
     @property
     def lost_row_count(self) -> int:
         """How many stored rows are lost with the files."""
-        return sum(one.row_count for one in self.lost)
+        return sum(stake.row_count for stake in self.lost)
 
 
 def remove_unexisting_files(
@@ -96,8 +96,8 @@ def remove_damaged_files(
     """
     session.options.require_writable()
     base = session.snapshots.latest()
-    found = () if base is None else verify(session, snapshot_id=base.id, deep=True).damaged_files
-    bad = {one.path for one in found if one.stake is not None}
+    files = () if base is None else verify(session, snapshot_id=base.id, deep=True).damaged_files
+    bad = {file.path for file in files if file.stake is not None}
 
     def damaged(on: Snapshot | None) -> list[ManifestEntry]:
         live = [] if on is None else session.live_entries(on)
@@ -109,7 +109,7 @@ def remove_damaged_files(
 def _given_up(
     session: TableSession,
     identity: CommitIdentity,
-    what: str,
+    label: str,
     lost: Sequence[ManifestEntry],
     choose: Callable[[Snapshot | None], Sequence[ManifestEntry]],
     *,
@@ -117,9 +117,9 @@ def _given_up(
 ) -> RepairReport:
     """Take files out of the newest state, as `choose` then finds them, and report what they held."""
     stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
-    made = propose(session, _taking(identity, choose)) if lost and not dry_run else None
-    paths = tuple(one.path for one in stakes)
-    return RepairReport(what=what, found=paths, dry_run=dry_run, snapshot=made, lost=stakes)
+    committed = propose(session, _taking(identity, choose)) if lost and not dry_run else None
+    paths = tuple(stake.path for stake in stakes)
+    return RepairReport(what=label, found=paths, dry_run=dry_run, snapshot=committed, lost=stakes)
 
 
 def _taking(
@@ -138,7 +138,9 @@ def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
             continue
         directory = path.rpartition("/")[0]
         if directory not in listed:
-            listed[directory] = {one.path for one in stable_listing(session.file_io, directory)}
+            listed[directory] = {
+                status.path for status in stable_listing(session.file_io, directory)
+            }
         if path not in listed[directory] and not session.file_io.exists(path):
             lost.append(entry)
     return lost
@@ -153,12 +155,12 @@ def compact_manifest(
     metas = [] if base is None else session.manifest_metas(base)
     stale = sum(meta.deleted_file_count for meta in metas)
     names = tuple(meta.file_name for meta in metas)
-    made = None
+    committed = None
 
     def anew(on: Snapshot | None) -> LiveChange:
         live = [] if on is None else session.live_entries(on)
         return LiveChange(
-            rewrites_manifests=True, base_record_count=sum(one.file.row_count for one in live)
+            rewrites_manifests=True, base_record_count=sum(entry.file.row_count for entry in live)
         )
 
     def is_miscounted(on: Snapshot) -> bool:
@@ -168,8 +170,10 @@ def compact_manifest(
         )
 
     if base is not None and not dry_run and (stale or len(metas) > 1 or is_miscounted(base)):
-        made = propose(session, Proposal(identity=identity, kind=CommitKind.COMPACT, choose=anew))
-    return RepairReport(what="manifests", found=names, dry_run=dry_run, snapshot=made)
+        committed = propose(
+            session, Proposal(identity=identity, kind=CommitKind.COMPACT, choose=anew)
+        )
+    return RepairReport(what="manifests", found=names, dry_run=dry_run, snapshot=committed)
 
 
 def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
@@ -181,36 +185,38 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     """
     session.options.require_writable()
     ids = session.snapshots.listed_ids()
-    there, ghosts = session.snapshots.stable_listing_with_ghosts(partial(found_readable, session))
-    held, left_out = {one.id: one for one in there}, {one.id for one in ghosts}
-    whole: int | None = None
+    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(
+        partial(found_readable, session)
+    )
+    by_id, left_out = {item.id: item for item in snapshots}, {item.id for item in ghosts}
+    oldest_whole: int | None = None
     for number in reversed([number for number in ids if number not in left_out]):
-        if number not in held or (whole is not None and number != whole - 1):
+        if number not in by_id or (oldest_whole is not None and number != oldest_whole - 1):
             break
-        found_wrong = verify(session, snapshot_id=number, held=held[number])
-        lost = [one for one in found_wrong.damaged_files if one.stake is None]
-        if lost or (whole is not None and not found_wrong.is_clean):
+        found_wrong = verify(session, snapshot_id=number, held=by_id[number])
+        lost = [item for item in found_wrong.damaged_files if item.stake is None]
+        if lost or (oldest_whole is not None and not found_wrong.is_clean):
             break
-        if whole is not None and not follows(held[whole], held[number]):
+        if oldest_whole is not None and not follows(by_id[oldest_whole], by_id[number]):
             break
-        whole = number
-    if ids and whole is None:
+        oldest_whole = number
+    if ids and oldest_whole is None:
         raise CorruptFileError(
             "the newest snapshot is broken itself; roll back to one that verify finds whole",
             file=session.paths.snapshot_file(ids[-1]),
         )
-    broken = [number for number in ids if whole is not None and number < whole]
+    broken = [number for number in ids if oldest_whole is not None and number < oldest_whole]
     hint = session.snapshots.earliest_hint()
-    is_wrong = whole is not None and hint is not None and hint != whole
-    if whole is not None and not dry_run:
-        session.snapshots.hint_earliest(whole)
+    is_wrong = oldest_whole is not None and hint is not None and hint != oldest_whole
+    if oldest_whole is not None and not dry_run:
+        session.snapshots.hint_earliest(oldest_whole)
         for number in broken:
             session.snapshots.delete(number)
         _notify(session, "snapshots below the oldest whole one", broken)
-    found = [session.paths.snapshot_file(number) for number in broken]
-    if not found and is_wrong:
-        found.append(session.paths.snapshot_hint(EARLIEST))
-    return RepairReport(what="broken snapshots", found=tuple(found), dry_run=dry_run)
+    paths = [session.paths.snapshot_file(number) for number in broken]
+    if not paths and is_wrong:
+        paths.append(session.paths.snapshot_hint(EARLIEST))
+    return RepairReport(what="broken snapshots", found=tuple(paths), dry_run=dry_run)
 
 
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
@@ -222,11 +228,11 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     Raises CorruptFileError if no snapshot and no tag can be read.
     """
     session.options.require_writable()
-    snapshots, what = session.snapshots, "broken newest snapshots"
+    snapshots, label = session.snapshots, "broken newest snapshots"
     ids = snapshots.listed_ids()
     broken, stray = lost_newest(session, ids)
     if not broken and stray is None:
-        return RepairReport(what=what, found=(), dry_run=dry_run)
+        return RepairReport(what=label, found=(), dry_run=dry_run)
     newest = None if len(broken) == len(ids) else ids[-1 - len(broken)]
     tagged = newest_tagged(session, newest or 0, stray or max(broken, default=0))
     if tagged is None and newest is None:
@@ -251,14 +257,16 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
         if tagged is not None:
             _bring_back(session, tagged.snapshot, begins_anew=begins_anew)
         _notify(session, "snapshots above the newest readable one", broken)
-    found = [session.paths.snapshot_file(number) for number in broken]
-    found += [] if stray is None else [session.paths.snapshot_hint(LATEST)]
-    return RepairReport(what=what, found=tuple(found), dry_run=dry_run, back_to=back_to)
+    paths = [session.paths.snapshot_file(number) for number in broken]
+    paths += [] if stray is None else [session.paths.snapshot_hint(LATEST)]
+    return RepairReport(what=label, found=tuple(paths), dry_run=dry_run, back_to=back_to)
 
 
 def _bring_back(session: TableSession, snapshot: Snapshot, *, begins_anew: bool) -> None:
     """Make a tag's snapshot the newest; `begins_anew`: and the oldest."""
-    for number in [one for one in session.changelogs.ids() if one >= snapshot.id]:
+    for number in [
+        changelog_id for changelog_id in session.changelogs.ids() if changelog_id >= snapshot.id
+    ]:
         session.changelogs.delete(number)
     if begins_anew:
         session.snapshots.hint_earliest(snapshot.id)
@@ -276,12 +284,12 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
     trash = TrashStore(session.file_io, session.paths)
     verified = VerifiedFileStore(session.file_io, session.paths)
     report = verify(session)
-    paths = {one.path for one in report.damaged_files}
+    paths = {file.path for file in report.damaged_files}
     records = [name for name in trash.names() if session.paths.trash_file(name) in paths]
     own = report.own_damaged_files  # changelogs of a branch have the same ids
-    last = max((number for one in own for number in one.changelogs), default=0)
+    last = max((number for file in own for number in file.changelogs), default=0)
     changelogs = [number for number in session.changelogs.ids() if number <= last]
-    found = [
+    paths_removed = [
         *map(session.paths.trash_file, records),
         *([session.paths.verified_file] if session.paths.verified_file in paths else []),
         *map(session.paths.changelog_file, changelogs),
@@ -295,7 +303,7 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
             session.changelogs.hint_earliest(last + 1)
         for number in changelogs:
             session.changelogs.delete(number)
-    return RepairReport(what="broken records", found=tuple(found), dry_run=dry_run)
+    return RepairReport(what="broken records", found=tuple(paths_removed), dry_run=dry_run)
 
 
 def _notify(session: TableSession, reason: str, ids: Sequence[int]) -> None:
@@ -321,7 +329,7 @@ def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: boo
     """
     session.options.require_writable()
     store, ids = branch.branches(session), session.snapshots.listed_ids()
-    found = [
+    items = [
         *(f"branch {name}" for name in store.directories()),
         *(f"tag {name}" for name in session.tags.names()),
         *(f"consumer {name}" for name in session.consumers.names()),
@@ -329,11 +337,11 @@ def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: boo
         *(f"snapshot {number}" for number in ids),
     ]
     if not ids and lost_newest(session, ids)[1] is not None:
-        found.append("LATEST and EARLIEST")
-    made = None
-    if not dry_run and found:
-        made = _purge(session, identity)
-    return RepairReport(what="everything", found=tuple(found), dry_run=dry_run, snapshot=made)
+        items.append("LATEST and EARLIEST")
+    committed = None
+    if not dry_run and items:
+        committed = _purge(session, identity)
+    return RepairReport(what="everything", found=tuple(items), dry_run=dry_run, snapshot=committed)
 
 
 def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
@@ -342,9 +350,9 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
     def everything(on: Snapshot | None) -> Sequence[ManifestEntry]:
         return () if on is None else session.live_entries(on)
 
-    made = None
+    committed = None
     if can_be_read and everything(session.snapshots.latest()):
-        made = propose(session, _taking(identity, everything))
+        committed = propose(session, _taking(identity, everything))
     for name in branch.branches(session).directories():
         branch.delete(session, name)
     for name in session.consumers.names():
@@ -359,7 +367,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
         expire_changelogs.take_all(session, reason="the table was purged")
     else:
         _let_go(session)
-    return made
+    return committed
 
 
 def _let_go(session: TableSession) -> None:

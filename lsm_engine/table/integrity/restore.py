@@ -65,8 +65,8 @@ class RestoredFile:
     def __str__(self) -> str:
         if self.source is None:
             return f"{self.stake}; nothing has them"
-        what = "all of it" if self.is_exact else counted(self.row_count, "older row")
-        return f"{self.stake}; {what} from {self.source}"
+        rows_text = "all of it" if self.is_exact else counted(self.row_count, "older row")
+        return f"{self.stake}; {rows_text} from {self.source}"
 
 
 @record
@@ -84,15 +84,15 @@ class RestoreReport:
     @property
     def lost_row_count(self) -> int:
         """Rows that nothing gives back."""
-        return sum(one.lost_row_count for one in self.files)
+        return sum(file.lost_row_count for file in self.files)
 
     def __str__(self) -> str:
         if not self.files and not self.left:
             return "no data file is damaged or missing"
         would = "would be " if self.dry_run else ""
-        exact = sum(one.is_exact for one in self.files)
-        older = sum(one.source is not None for one in self.files) - exact
-        rows = sum(one.row_count for one in self.files)
+        exact = sum(file.is_exact for file in self.files)
+        older = sum(file.source is not None for file in self.files) - exact
+        rows = sum(file.row_count for file in self.files)
         files = counted(len(self.files) + len(self.left), "damaged or missing file")
         return (
             f"{files}: {exact} {would}restored whole, "
@@ -108,7 +108,7 @@ def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) 
     """
     session.options.require_writable()
     damaged = verify(session, deep=True).damaged_files
-    stakes = {one.path: one.stake for one in damaged if one.stake is not None}
+    stakes = {item.path: item.stake for item in damaged if item.stake is not None}
     entries = entries_at(session, stakes)
     restore = _Restore(session, entries, dry_run=dry_run)
     done = restore.rebuild()
@@ -126,19 +126,19 @@ def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) 
                 )
             )
             continue
-        found = restore.older(entry) if path in live else None
-        message, one = found or (None, None)
+        older = restore.older(entry) if path in live else None
+        message, item = older or (None, None)
         if message is not None:
             messages.append(message)
-        source, count = (None, 0) if one is None else one
+        source, count = (None, 0) if item is None else item
         files.append(
             RestoredFile(
                 stake=stake, source=source, is_exact=False, row_count=min(count, stake.row_count)
             )
         )
-    made = None
+    committed = None
     if messages:
-        made = propose(
+        committed = propose(
             session,
             Proposal(
                 identity=who, messages=tuple(messages), planned_on=newest, kind=CommitKind.COMPACT
@@ -146,9 +146,9 @@ def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) 
         )
     return RestoreReport(
         files=tuple(files),
-        left=tuple(one for one in damaged if one.path not in entries),
+        left=tuple(item for item in damaged if item.path not in entries),
         dry_run=dry_run,
-        snapshot=made,
+        snapshot=committed,
     )
 
 
@@ -177,8 +177,8 @@ class _Restore:
                 if origin is None or not rebuilt_from(self._session, origin, frozenset(self._bad)):
                     continue
                 if self._made_again(path, origin):
-                    what = "compaction" if origin.inputs else "changelog"
-                    done[path] = f"the {what} of snapshot {origin.snapshot.id}"
+                    origin_kind = "compaction" if origin.inputs else "changelog"
+                    done[path] = f"the {origin_kind} of snapshot {origin.snapshot.id}"
                     self._bad.discard(path)
                     progress = True
         return done
@@ -186,13 +186,13 @@ class _Restore:
     def _made_again(self, path: str, origin: Origin) -> bool:
         if self._dry_run:
             return True
-        session = self._session.with_schema(self._session.schemas.load(origin.made.file.schema_id))
+        session = self._session.with_schema(self._session.schemas.load(origin.entry.file.schema_id))
         try:
             # As a compaction writes it that copies what nothing overlaps, and as one that does not.
             for file, data in chain(
                 _written(session, origin, copies=True), _written(session, origin, copies=False)
             ):
-                if checksum_of(data) == origin.made.file.checksum and len(data) == file.file_size:
+                if checksum_of(data) == origin.entry.file.checksum and len(data) == file.file_size:
                     self._session.file_io.replace(path, data)
                     return True
         except LsmError as error:
@@ -202,19 +202,19 @@ class _Restore:
     def older(self, entry: ManifestEntry) -> tuple[CommitMessage | None, tuple[str, int]] | None:
         """Return a commit that puts older rows in a file's place, their source and count."""
         session = self._session.rewriting([entry.file.schema_id])
-        found = older_rows(session, entry, frozenset(self._bad))
-        if found is None:
+        older = older_rows(session, entry, frozenset(self._bad))
+        if older is None:
             return None
         if self._dry_run:
-            return None, (str(found), found.row_count)
-        made = write_older_rows(session, found)
+            return None, (str(older), older.row_count)
+        written = write_older_rows(session, older)
         message = CommitMessage(
             partition=entry.partition,
             bucket=entry.bucket,
             total_buckets=entry.total_buckets,
-            compact=CompactIncrement(before=(entry.file,), after=tuple(made)),
+            compact=CompactIncrement(before=(entry.file,), after=tuple(written)),
         )
-        return message, (str(found), sum(one.row_count for one in made))
+        return message, (str(older), sum(file.row_count for file in written))
 
 
 def _written(
@@ -224,7 +224,7 @@ def _written(
 
     With `copies` none where nothing is copied.
     """
-    entry, snapshot = origin.made, origin.snapshot
+    entry, snapshot = origin.entry, origin.snapshot
     parts = origin.inputs or origin.changelog
     deletes = entry.file.delete_row_count or 0
     base = session.snapshots.before(snapshot) if origin.inputs else None
@@ -251,7 +251,7 @@ def _written(
         copier = GroupCopier.of(context, entry.partition, entry.bucket, reader, writer)
     if copies and copier is None:
         return
-    made: list[DataFileMeta] = []
+    written: list[DataFileMeta] = []
     try:
         if copier is not None:
             for section in sections_of(session, parts):
@@ -259,8 +259,8 @@ def _written(
         else:
             for batch in rows:
                 writer.write(batch)
-        made = writer.close()
-        for file in made:
+        written = writer.close()
+        for file in written:
             path = context.data_file(entry.partition, entry.bucket, file.file_name)
             yield file, session.file_io.read(path)
     except BaseException:
@@ -268,7 +268,7 @@ def _written(
         raise
     finally:
         session.delete_quietly(
-            context.data_file(entry.partition, entry.bucket, file.file_name) for file in made
+            context.data_file(entry.partition, entry.bucket, file.file_name) for file in written
         )
 
 
@@ -277,13 +277,16 @@ def _appended(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a compaction of an append table put into one file: its share of the joined rows."""
     names = (*session.schema.names, *session.schema.tracking_names)
-    reader = reader_of(session, origin.made, base, origin.inputs)
-    before = takewhile(lambda one: identity(one) != identity(origin.made), origin.outputs)
-    skipped, left = sum(one.file.row_count for one in before), origin.made.file.row_count
+    reader = reader_of(session, origin.entry, base, origin.inputs)
+    before = takewhile(lambda output: identity(output) != identity(origin.entry), origin.outputs)
+    skipped, remaining = (
+        sum(output.file.row_count for output in before),
+        origin.entry.file.row_count,
+    )
     for part in origin.inputs:
         for rows in reader.file(part.file, names):
-            own = rows.slice(skipped, left)
+            own = rows.slice(skipped, remaining)
             skipped -= min(skipped, rows.num_rows)
-            left -= own.num_rows
+            remaining -= own.num_rows
             if own.num_rows:
                 yield own

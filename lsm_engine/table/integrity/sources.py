@@ -24,43 +24,43 @@ _LOOKED_FOR = 100
 
 def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[DamagedFile, ...]:
     """Return the same files with their sources."""
-    some, rest = files[:_LOOKED_FOR], files[_LOOKED_FOR:]
-    if not some:
+    searched, unsearched = files[:_LOOKED_FOR], files[_LOOKED_FOR:]
+    if not searched:
         return tuple(files)
-    entries = entries_at(session, {one.path for one in some if one.stake is not None})
+    entries = entries_at(session, {file.path for file in searched if file.stake is not None})
     origins = origins_of(session, [identity(entry) for entry in entries.values()])
-    bad = frozenset(one.path for one in files)
-    found = []
-    for one in some:
-        entry = entries.get(one.path)
+    bad = frozenset(file.path for file in files)
+    results = []
+    for file in searched:
+        entry = entries.get(file.path)
         if entry is None:
-            sound = () if one.stake is not None else tuple(_sound(session, one))
-            found.append(replace(one, sources=sound))
+            sound = () if file.stake is not None else tuple(_sound(session, file))
+            results.append(replace(file, sources=sound))
             continue
         rebuilt = tuple(_rebuilt(session, origins.get(identity(entry)), bad))
         sources = (*rebuilt, *_older(session, entry, bad))
-        found.append(replace(one, sources=sources, is_rebuildable=bool(rebuilt)))
-    return (*found, *rest)
+        results.append(replace(file, sources=sources, is_rebuildable=bool(rebuilt)))
+    return (*results, *unsearched)
 
 
 def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, ManifestEntry]:
     """Return an entry of each data file that some root names and whose schema is there, by path."""
-    left = set(paths)
-    found: dict[str, ManifestEntry] = {}
+    missing = set(paths)
+    by_path: dict[str, ManifestEntry] = {}
     for branch, _, snapshot in every_root(session):
-        if not left:
+        if not missing:
             break
         try:
             entries = branch.live_entries(snapshot)
         except LsmError:
             continue
-        names = {path.rpartition("/")[2] for path in left}
+        names = {path.rpartition("/")[2] for path in missing}
         for entry in entries:
-            if entry.file.file_name in names and (path := session.data_path(entry)) in left:
-                left.discard(path)
+            if entry.file.file_name in names and (path := session.data_path(entry)) in missing:
+                missing.discard(path)
                 if _has_schema(session, entry):
-                    found[path] = entry
-    return found
+                    by_path[path] = entry
+    return by_path
 
 
 def _has_schema(session: TableSession, entry: ManifestEntry) -> bool:
@@ -73,31 +73,31 @@ def _has_schema(session: TableSession, entry: ManifestEntry) -> bool:
 
 
 def _sound(session: TableSession, file: DamagedFile) -> Iterator[str]:
-    named = set(file.snapshots)
-    sound = [number for number in session.snapshots.listed_ids() if number not in named]
+    damaged_ids = set(file.snapshots)
+    sound = [number for number in session.snapshots.listed_ids() if number not in damaged_ids]
     if sound:
         yield f"snapshot {sound[-1]} does not need it"
 
 
 def _rebuilt(session: TableSession, origin: Origin | None, bad: frozenset[str]) -> Iterator[str]:
     if origin is not None and rebuilt_from(session, origin, bad):
-        what = "files that were compacted to it" if origin.inputs else "changelog files of it"
+        input_kind = "files that were compacted to it" if origin.inputs else "changelog files of it"
         count = len(origin.inputs or origin.changelog)
-        yield f"repair can rebuild it from {count} {what} in snapshot {origin.snapshot.id}"
+        yield f"repair can rebuild it from {count} {input_kind} in snapshot {origin.snapshot.id}"
 
 
 def _older(session: TableSession, entry: ManifestEntry, bad: frozenset[str]) -> Iterator[str]:
     try:
         older = older_versions(session, entry, bad)
-        changed = older_rows(session, entry, bad)
+        restorable = older_rows(session, entry, bad)
     except LsmError:
         return  # which snapshot is the newest is not known, which is a finding of its own
-    if changed is None:
+    if restorable is None:
         return  # nothing, or rows that would be merged twice: a restore would not take them
     if older is not None:
         yield f"{older[0]} of {older[0].branch or 'main'} holds older rows of its keys"
-    if changed.changelogs:
-        yield f"rows of its keys are in {counted(len(changed.changelogs), 'changelog file')}"
+    if restorable.changelogs:
+        yield f"rows of its keys are in {counted(len(restorable.changelogs), 'changelog file')}"
 
 
 def rebuilt_from(
@@ -107,8 +107,10 @@ def rebuilt_from(
 
     Of a file of another writer, which took no checksum, nothing would show that the rows are the same.
     """
-    if origin.made.file.checksum is None:
+    if origin.entry.file.checksum is None:
         return ()
     parts = origin.inputs or origin.changelog
-    whole = all(session.data_path(one) not in bad and is_there(session, one) for one in parts)
-    return parts if whole else ()
+    are_all_stored = all(
+        session.data_path(part) not in bad and is_there(session, part) for part in parts
+    )
+    return parts if are_all_stored else ()

@@ -94,14 +94,14 @@ def verify(
             check.snapshot(held or session.snapshots.load(snapshot_id))
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
-        found = [("", check.report(snapshot_count=1, tag_count=0))]
+        reports = [("", check.report(snapshot_count=1, tag_count=0))]
     else:
-        found = [("", _verify_branch(session, rows if deep else None))]
+        reports = [("", _verify_branch(session, rows if deep else None))]
         if not session.paths.branch_name:
-            found += _verify_other_branches(session, rows if deep else None)
+            reports += _verify_other_branches(session, rows if deep else None)
     if deep:
-        rows.record(whole=snapshot_id is None and not session.paths.branch_name)
-    report = of_branches(found)
+        rows.record(complete=snapshot_id is None and not session.paths.branch_name)
+    report = of_branches(reports)
     with suppress(LsmError):  # such an error is a problem in the report already
         report = report.with_sources(with_sources(session, report.damaged_files))
     return replace(
@@ -140,27 +140,29 @@ def _failed(error: LsmError) -> VerifyReport:
 def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyReport:
     """Check the table itself, or a branch alone."""
     check = _Verification(session, rows)
-    for schema_id in check.found("schemas", session.schemas.ids) or ():
-        check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
+    for schema_id in check.readable("schemas", session.schemas.ids) or ():
+        check.readable(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     listing = partial(session.snapshots.stable_listing_with_ghosts, check.find_snapshot)
-    snapshots, ghosts = check.found("snapshots", listing) or ((), ())
+    snapshots, ghosts = check.readable("snapshots", listing) or ((), ())
     line = check.unsealed(snapshots)
-    check.found("snapshots", partial(check.chain, line))
+    check.readable("snapshots", partial(check.chain, line))
     if line and rows is not None:
         check.newest(line[-1])
     for snapshot in line:
         check.snapshot(snapshot)
-    check.found("EARLIEST", lambda: check.ends(line, ghosts))
-    for changelog in check.each("changelog", session.changelogs.ids, session.changelogs.find):
+    check.readable("EARLIEST", lambda: check.ends(line, ghosts))
+    for changelog in check.readable_items(
+        "changelog", session.changelogs.ids, session.changelogs.find
+    ):
         check.changelog(changelog)
-    tags = check.each("tag", session.tags.names, session.tags.find)
+    tags = check.readable_items("tag", session.tags.names, session.tags.find)
     for tag in tags:
         check.tag(tag)
-    check.each("consumer", session.consumers.names, session.consumers.find)
+    check.readable_items("consumer", session.consumers.names, session.consumers.find)
     if not session.paths.branch_name:
         trash = TrashStore(session.file_io, session.paths)
-        check.each("trash", trash.names, trash.find)
-        check.found("verified files", VerifiedFileStore(session.file_io, session.paths).load)
+        check.readable_items("trash", trash.names, trash.find)
+        check.readable("verified files", VerifiedFileStore(session.file_io, session.paths).load)
     return check.report(snapshot_count=len(line), tag_count=len(tags))
 
 
@@ -193,7 +195,9 @@ class _Verification:
             file_count=self._file_count,
             index_file_count=self._indexes.file_count,
             gone_count=self._gone_count,
-            not_honoured=tuple(str(one) for one in unsupported_options(self._session.options)),
+            not_honoured=tuple(
+                str(unsupported) for unsupported in unsupported_options(self._session.options)
+            ),
             unchecked_count=self._unchecked_count,
             damaged_files=tuple(self._found.files()),
             warnings=tuple(self._warnings),
@@ -202,9 +206,9 @@ class _Verification:
 
     def add(self, name: str, error: LsmError, root: Root | None = None) -> None:
         """List an error as a problem of something."""
-        self._found.add(finding_of(error), of=name, root=root)
+        self._found.add(finding_of(error), subject=name, root=root)
 
-    def found(self, name: str, read: Callable[[], T], root: Root | None = None) -> T | None:
+    def readable(self, name: str, read: Callable[[], T], root: Root | None = None) -> T | None:
         """Return what can be read; what is damaged is listed, what was deleted is passed over."""
         try:
             return read()
@@ -217,35 +221,39 @@ class _Verification:
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return what a snapshot file holds; what is damaged is listed once."""
         root = Root(kind="snapshot", name=snapshot_id)
-        return self.found(str(root), partial(self._session.snapshots.find, snapshot_id), root)
+        return self.readable(str(root), partial(self._session.snapshots.find, snapshot_id), root)
 
-    def each(
+    def readable_items(
         self, kind: str, list_names: Callable[[], Iterable[K]], find: Callable[[K], T | None]
     ) -> list[T]:
         """Return what can be read of a kind; the rest is listed."""
-        names = self.found(f"{kind}s", list_names) or ()
-        of = {name: Root(kind=kind, name=name) for name in names}
-        read = [self.found(str(root), partial(find, name), root) for name, root in of.items()]
-        return [one for one in read if one is not None]
+        names = self.readable(f"{kind}s", list_names) or ()
+        roots = {name: Root(kind=kind, name=name) for name in names}
+        read = [self.readable(str(root), partial(find, name), root) for name, root in roots.items()]
+        return [item for item in read if item is not None]
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
         self._warnings += warnings_of(self._session, snapshots)
-        there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
+        listed_ids = frozenset(
+            self._session.snapshots.listed_ids()
+        )  # damaged ones are listed already
         paths = self._session.paths
-        if any(wrong_between(snapshots, there, paths)):  # or some went while the others were read
+        if any(
+            wrong_between(snapshots, listed_ids, paths)
+        ):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
-            left = [one for one in unsealed(again).line if not self._is_deleted(one)]
-            for root, found in wrong_between(left, there, paths):
-                self._found.note(root, found)
+            live = [snapshot for snapshot in unsealed(again).line if not self._is_deleted(snapshot)]
+            for root, findings in wrong_between(live, listed_ids, paths):
+                self._found.note(root, findings)
 
     def unsealed(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
         """No rollback is left undone; return the snapshots that it does not take."""
-        found = unsealed(snapshots)
-        if found.seal is not None and is_there(self._session, found.seal):
-            to = rollback_target(found.seal)
+        chain = unsealed(snapshots)
+        if chain.seal is not None and is_there(self._session, chain.seal):
+            to = rollback_target(chain.seal)
             self._found.texts.append(f"a rollback is not done; roll back to {to} again if it died")
-        return found.line or snapshots[:-1]
+        return chain.line or snapshots[:-1]
 
     def ends(self, snapshots: Sequence[Snapshot], ghosts: Sequence[Snapshot]) -> None:
         """Nothing is missing before the oldest and after the newest, and nothing is left there."""
@@ -254,56 +262,58 @@ class _Verification:
         self._found.texts += problems
         self._warnings += warnings
 
-    def snapshot(self, one: Snapshot) -> None:
+    def snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot can be read, and agrees with its files."""
         self._note(
-            Root(kind="snapshot", name=one.id),
-            self._root(one, with_changelog=True),
-            lambda: self._is_deleted(one),
+            Root(kind="snapshot", name=snapshot.id),
+            self._root(snapshot, with_changelog=True),
+            lambda: self._is_deleted(snapshot),
         )
 
-    def tag(self, one: Tag) -> None:
+    def tag(self, tag: Tag) -> None:
         """A tag's snapshot can be read, and agrees with its files."""
         self._note(
-            Root(kind="tag", name=one.name),
-            self._root(one.snapshot, with_changelog=False),
-            lambda: self._session.tags.find(one.name) != one,
+            Root(kind="tag", name=tag.name),
+            self._root(tag.snapshot, with_changelog=False),
+            lambda: self._session.tags.find(tag.name) != tag,
         )
 
-    def changelog(self, one: Snapshot) -> None:
+    def changelog(self, snapshot: Snapshot) -> None:
         """The files of a changelog that has outlived its snapshot are there, with their sizes."""
         changelogs = self._session.changelogs
 
         def is_deleted() -> bool:
             marked = changelogs.earliest_hint()
-            return not changelogs.exists(one.id) or (
-                marked is not None and changelogs.exists(marked) and one.id < marked
+            return not changelogs.exists(snapshot.id) or (
+                marked is not None and changelogs.exists(marked) and snapshot.id < marked
             )
 
-        self._note(Root(kind="changelog", name=one.id), self._fed(one), is_deleted)
+        self._note(Root(kind="changelog", name=snapshot.id), self._fed(snapshot), is_deleted)
 
-    def _note(self, root: Root, found: Iterable[Finding], is_deleted: Callable[[], bool]) -> None:
-        problems = list(found)
+    def _note(
+        self, root: Root, findings: Iterable[Finding], is_deleted: Callable[[], bool]
+    ) -> None:
+        problems = list(findings)
         if problems and is_deleted():
             self._gone_count += 1
         else:
             self._found.note(root, problems)
 
-    def _is_deleted(self, one: Snapshot) -> bool:
+    def _is_deleted(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot was deleted, or is older than those that an expiry keeps."""
         snapshots = self._session.snapshots
         marked = snapshots.earliest_hint()
-        passed = marked is not None and one.id < marked and snapshots.exists(marked)
-        return passed or not is_there(self._session, one)
+        passed = marked is not None and snapshot.id < marked and snapshots.exists(marked)
+        return passed or not is_there(self._session, snapshot)
 
-    def _fed(self, one: Snapshot) -> Iterator[Finding]:
+    def _fed(self, snapshot: Snapshot) -> Iterator[Finding]:
         try:
-            (kept,) = Roots(self._session).kept_changelogs([one])
+            (retained,) = Roots(self._session).kept_changelogs([snapshot])
         except LsmError as error:
             yield finding_of(error)
             return
-        yield from self._added(kept.entries, is_changelog=False)
-        yield from self._added(kept.changelog, is_changelog=True)
+        yield from self._added(retained.entries, is_changelog=False)
+        yield from self._added(retained.changelog, is_changelog=True)
 
     def _added(self, entries: Iterable[ManifestEntry], *, is_changelog: bool) -> Iterator[Finding]:
         added = [entry for entry in entries if entry.kind is EntryKind.ADD]
@@ -400,10 +410,10 @@ class _Verification:
     def _files(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
         """Check files that no root before named; report again what was wrong with the others."""
         files = identities_of(live)
-        new = [at for at, file in enumerate(files) if file not in self._looked]
+        new = [index for index, file in enumerate(files) if file not in self._looked]
         if new:
-            taken = entries_of(live.take(pa.array(new)))
-            self._look(taken, is_changelog=False, snapshot=snapshot)
+            entries = entries_of(live.take(pa.array(new)))
+            self._look(entries, is_changelog=False, snapshot=snapshot)
         if self._anything_wrong:
             for file in files:
                 yield from self._looked[file]
@@ -418,17 +428,17 @@ class _Verification:
         """Look at files, each once: whether they are there, have their size and, deep, their rows."""
         new = {identity_of(entry): entry for entry in entries}
         context = with_schemas(self._session, {entry.file.schema_id for entry in new.values()})
-        there: dict[tuple[bytes, int, str], tuple[FileToRead, str | None]] = {}
+        to_read: dict[tuple[bytes, int, str], tuple[FileToRead, str | None]] = {}
         indexes = {} if self._rows is None else hash_indexes(self._session, snapshot)
         for key, entry in new.items():
             if key in self._looked:
                 continue
             check = partial(self._wrong_with, entry, context.schemas)
-            self._looked[key] = found = tuple(_listed(check))
-            self._anything_wrong |= bool(found)
-            if not found and self._rows is not None:
+            self._looked[key] = findings = tuple(_listed(check))
+            self._anything_wrong |= bool(findings)
+            if not findings and self._rows is not None:
                 path = self._session.data_path(entry)
-                there[key] = (
+                to_read[key] = (
                     FileToRead(
                         entry=entry,
                         path=path,
@@ -437,9 +447,9 @@ class _Verification:
                     ),
                     fingerprint_of(entry.file, self._session.file_io.status(path)),
                 )
-        if there and self._rows is not None:
-            wrong = self._rows.problems(context, list(there.values()))
-            for key, (file, _) in there.items():
+        if to_read and self._rows is not None:
+            wrong = self._rows.problems(context, list(to_read.values()))
+            for key, (file, _) in to_read.items():
                 self._anything_wrong |= bool(texts := wrong[file.path])
                 self._looked[key] = tuple(self._about(file.entry, text) for text in texts)
 

@@ -23,13 +23,13 @@ from lsm_engine.table.tags.tag import is_there
 _FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 
 
-def ghost_problems(session: TableSession, found: Sequence[Snapshot]) -> Iterator[str]:
+def ghost_problems(session: TableSession, ghosts: Sequence[Snapshot]) -> Iterator[str]:
     """Yield what is wrong with files that hold no snapshot; a writer that is at it takes its own back."""
-    for one in found:
-        if is_there(session, one):
-            path = session.paths.snapshot_file(one.id)
+    for snapshot in ghosts:
+        if is_there(session, snapshot):
+            path = session.paths.snapshot_file(snapshot.id)
             yield (
-                f"{path}: snapshot {one.id} of {one.commit_user!r} never counted, its writer was "
+                f"{path}: snapshot {snapshot.id} of {snapshot.commit_user!r} never counted, its writer was "
                 "stopped while the id expired or was rolled back; remove_orphan_files removes it"
             )
 
@@ -68,24 +68,24 @@ def wrong_ends(
     if not snapshots:
         return problems + _lost_newest(session, 0), [], None
     first, hint = snapshots[0], session.snapshots.earliest_hint()
-    passed = [one for one in snapshots if one.id < believed(hint, snapshots[-1].id)]
-    kept = _kept(session, snapshots, passed)
+    passed = [snapshot for snapshot in snapshots if snapshot.id < believed(hint, snapshots[-1].id)]
+    retained = _oldest_retained(session, snapshots, passed)
     warnings, hidden = [], None
-    if kept is not None:
-        hidden = kept.id, passed[-1].id
+    if retained is not None:
+        hidden = retained.id, passed[-1].id
         warnings.append(
-            f"warning: EARLIEST is {hint}, so that snapshots {kept.id} to {passed[-1].id} are not read, and "
+            f"warning: EARLIEST is {hint}, so that snapshots {retained.id} to {passed[-1].id} are not read, and "
             "retention keeps them: an expiry died, or EARLIEST is damaged; repair earliest has them back, while "
             "nobody expires"
         )
-    there = session.snapshots.listed_ids()
-    lost = [number for number in lost_below(hint, first)[-_FEW:] if number not in there]
+    listed_ids = session.snapshots.listed_ids()
+    lost = [number for number in lost_below(hint, first)[-_FEW:] if number not in listed_ids]
     if lost:
         problems.append(
             f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them, as EARLIEST is {hint}; "
             "restore their files, or let the next expiry move on"
         )
-    problems += _lost_newest(session, max(there, default=0))
+    problems += _lost_newest(session, max(listed_ids, default=0))
     return problems, warnings + _astray(session, snapshots), hidden
 
 
@@ -94,8 +94,8 @@ def _lost_newest(session: TableSession, newest_id: int) -> list[str]:
     latest = session.snapshots.stray_latest(newest_id)
     if latest is None:
         return []
-    there = session.snapshots.listed_ids()
-    if session.snapshots.stray_latest(max(there, default=0)) != latest:
+    listed_ids = session.snapshots.listed_ids()
+    if session.snapshots.stray_latest(max(listed_ids, default=0)) != latest:
         return []
     return [
         f"snapshot {latest}, which LATEST names, is missing, and neither reads nor writes go on without it; "
@@ -110,34 +110,34 @@ def _astray(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:
     A warning: a tag may come back from the trash after a rollback, and Java's leaves consumers.
     """
     tags = [tag for _, tag in readable(session.tags.names(), session.tags.find)]
-    there = {one.id: one for one in snapshots}
-    others = [
+    by_id = {item.id: item for item in snapshots}
+    other_warnings = [
         f"warning: tag {tag.name!r} is of another snapshot {tag.snapshot.id} than the one that is there: it is "
         "older than a rollback, or the file of another branch's tag"
         for tag in tags
-        if not same_state(there.get(tag.snapshot.id, tag.snapshot), tag.snapshot)
+        if not same_state(by_id.get(tag.snapshot.id, tag.snapshot), tag.snapshot)
     ]
-    named = [
+    references = [
         (f"tag {tag.name!r} is of snapshot {tag.snapshot.id}", tag.snapshot.id) for tag in tags
     ] + [
         (
-            f"consumer {one.name!r} goes on at snapshot {one.next_snapshot_id}",
-            one.next_snapshot_id - 1,
+            f"consumer {item.name!r} goes on at snapshot {item.next_snapshot_id}",
+            item.next_snapshot_id - 1,
         )
-        for _, one in readable(session.consumers.names(), session.consumers.find)
+        for _, item in readable(session.consumers.names(), session.consumers.find)
     ]
     try:
         newest = session.snapshots.latest_id() or 0  # after them
     except LsmError:
-        return others  # a problem of its own
-    return others + [
+        return other_warnings  # a problem of its own
+    return other_warnings + [
         f"warning: {text}, and the newest is {newest}: newer ones were rolled back, or are lost"
-        for text, reached in named
+        for text, reached in references
         if reached > newest
     ]
 
 
-def _kept(
+def _oldest_retained(
     session: TableSession, snapshots: Sequence[Snapshot], passed: Sequence[Snapshot]
 ) -> Snapshot | None:
     """Return the oldest snapshot below EARLIEST that the table's retention keeps."""
@@ -160,8 +160,8 @@ def _needed(session: TableSession) -> Iterator[int]:
     """Yield the snapshots that consumers keep; one that cannot be read is a finding of its own."""
     if session.options[core_options.CONSUMER_CHANGELOG_ONLY]:
         return
-    for _, one in readable(session.consumers.names(), session.consumers.find):
-        yield one.next_snapshot_id
+    for _, consumer in readable(session.consumers.names(), session.consumers.find):
+        yield consumer.next_snapshot_id
 
 
 def _lost_changelogs(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:

@@ -198,11 +198,11 @@ class _Rows:
         counts = self._file.value_stats.null_counts
         if not self._has_all_stats() or counts is None or len(counts) != len(self._nulls):
             return
-        for (name, found), recorded in zip(self._nulls.items(), counts, strict=True):
+        for (name, null_count), recorded in zip(self._nulls.items(), counts, strict=True):
             if name in self._schema.tracking_names:
                 continue  # what is null in the file was read from the manifest
-            if recorded is not None and recorded != found:
-                yield f"column {name!r} has {found} nulls, its manifest entry counts {recorded}"
+            if recorded is not None and recorded != null_count:
+                yield f"column {name!r} has {null_count} nulls, its manifest entry counts {recorded}"
 
     def _has_all_stats(self) -> bool:
         return self._file.value_stats_columns is None
@@ -233,6 +233,6 @@ def _repeats(keys: pa.Table) -> int:
         return 0
     same = [pc.equal(column.slice(0, count), column.slice(1)) for column in keys.columns]
     repeated = same[0]
-    for other in same[1:]:
-        repeated = pc.and_(repeated, other)
+    for column_repeats in same[1:]:
+        repeated = pc.and_(repeated, column_repeats)
     return int(pc.sum(repeated).as_py() or 0)

@@ -46,11 +46,11 @@ class IndexVerification:
         yield from self._buckets.problems(entries)
         marked: set[tuple[bytes, int, str]] = set()
         for entry in entries:
-            found = self._read(entry.index_file)
-            if isinstance(found, Finding):
-                yield found
+            vectors = self._read(entry.index_file)
+            if isinstance(vectors, Finding):
+                yield vectors
                 continue
-            for name, vector in found.items():
+            for name, vector in vectors.items():
                 key = (entry.partition, entry.bucket, name)
                 path = self._session.paths.index_file(entry.index_file.file_name)
                 for text in _of_vector(entry, name, vector, rows.get(key), is_second=key in marked):
@@ -72,11 +72,11 @@ class IndexVerification:
             if size != file.file_size:
                 return Finding(text=f"{path} has {size} bytes, not {file.file_size}", path=path)
             return {}
-        found = self._store.read_file(file)
-        if file.row_count != len(found):
-            text = f"{path} holds {len(found)} deletion vectors, not {file.row_count}"
+        vectors = self._store.read_file(file)
+        if file.row_count != len(vectors):
+            text = f"{path} holds {len(vectors)} deletion vectors, not {file.row_count}"
             return Finding(text=text, path=path)
-        return found
+        return vectors
 
 
 def _of_vector(
@@ -87,13 +87,13 @@ def _of_vector(
     *,
     is_second: bool,
 ) -> Iterable[str]:
-    where = f"index file {entry.index_file.file_name}"
+    label = f"index file {entry.index_file.file_name}"
     if is_second:
-        yield f"{where} holds a second deletion vector of {name}"
+        yield f"{label} holds a second deletion vector of {name}"
     if row_count is None:
-        yield f"{where} deletes rows of {name}, which is not live"
+        yield f"{label} deletes rows of {name}, which is not live"
     elif len(vector) and int(vector.positions[-1]) >= row_count:
-        yield f"{where} deletes row {vector.positions[-1]} of {name}, which has {row_count}"
+        yield f"{label} deletes row {vector.positions[-1]} of {name}, which has {row_count}"
 
 
 class BucketVerification:
@@ -117,9 +117,9 @@ class BucketVerification:
                 continue
             doubled = len(hashes) - len(distinct(hashes))
             if doubled:
-                where = context.partition_path(partition) or "the table"
+                label = context.partition_path(partition) or "the table"
                 yield Finding(
-                    text=f"{counted(doubled, 'key')} of {where} listed for two dynamic buckets, so that rows may "
+                    text=f"{counted(doubled, 'key')} of {label} listed for two dynamic buckets, so that rows may "
                     "be read twice; overwrite it with its rows"
                 )
             else:

@@ -38,14 +38,16 @@ def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[F
     order = session.key_order
     assert order is not None
     context = session.context()
-    found = []
-    for (partition, bucket), held in by_bucket(entries).items():
+    findings = []
+    for (partition, bucket), bucket_entries in by_bucket(entries).items():
         try:
-            Levels.from_files([entry.file for entry in held], level_count=1, key_order=order)
+            Levels.from_files(
+                [entry.file for entry in bucket_entries], level_count=1, key_order=order
+            )
         except LsmError as error:
-            where = context.bucket_directory(partition, bucket)
-            found.append(Finding(text=f"{where}: {error}"))
-    return found
+            directory = context.bucket_directory(partition, bucket)
+            findings.append(Finding(text=f"{directory}: {error}"))
+    return findings
 
 
 def identity_of(entry: ManifestEntry) -> tuple[bytes, int, str]:

@@ -26,7 +26,7 @@ def wrong_rows(
     path: str, entries: Iterable[ManifestEntry], expected: int | None
 ) -> Iterator[Finding]:
     """Yield that the entries of a list add other rows than its snapshot counts, where that is known."""
-    signed = ((one.kind is EntryKind.ADD, one.file.row_count) for one in entries)
+    signed = ((entry.kind is EntryKind.ADD, entry.file.row_count) for entry in entries)
     rows = sum(count if is_added else -count for is_added, count in signed)
     if expected is not None and rows != expected:
         text = f"{EXCHANGED}: it adds {counted(rows, 'row')}, and not {expected}"
@@ -59,9 +59,9 @@ class ListVerification:
         try:
             for name, size in lists:
                 path = self._session.paths.manifest(name)
-                found = self._session.file_io.status(path).size
-                if size is not None and found != size:
-                    yield Finding(text=f"{EXCHANGED}: {found} bytes, not {size}", path=path)
+                stored_size = self._session.file_io.status(path).size
+                if size is not None and stored_size != size:
+                    yield Finding(text=f"{EXCHANGED}: {stored_size} bytes, not {size}", path=path)
             follows = below[1] if in_line and below and below[0] == snapshot.id - 1 else None
             yield from self._wrong_delta(snapshot, follows, live)
         except LsmError as error:
@@ -77,8 +77,8 @@ class ListVerification:
         if below is None or miscounted:
             return
         files = set(identities_of(below))
-        files -= {identity_of(one) for one in entries if one.kind is not EntryKind.ADD}
-        files |= {identity_of(one) for one in entries if one.kind is EntryKind.ADD}
+        files -= {identity_of(entry) for entry in entries if entry.kind is not EntryKind.ADD}
+        files |= {identity_of(entry) for entry in entries if entry.kind is EntryKind.ADD}
         if files != set(identities_of(live)):
             text = (
                 f"{EXCHANGED}, or the other one is not: it does not lead there from the one below"

@@ -47,10 +47,14 @@ class VerifyReport:
 
     def with_sources(self, files: Sequence[DamagedFile]) -> "VerifyReport":
         """Return the same report with what could give the files back, as `files` have it."""
-        of = {one.path: one for one in files}
+        by_path = {file.path: file for file in files}
         own = tuple(
-            replace(one, sources=of[one.path].sources, is_rebuildable=of[one.path].is_rebuildable)
-            for one in self.own_damaged_files
+            replace(
+                file,
+                sources=by_path[file.path].sources,
+                is_rebuildable=by_path[file.path].is_rebuildable,
+            )
+            for file in self.own_damaged_files
         )
         return replace(self, damaged_files=tuple(files), own_damaged_files=own)
 
@@ -69,9 +73,9 @@ class VerifyReport:
             looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
             return "\n".join([f"clean: {looked}", *self.not_honoured, *self.warnings])
-        found = f"{counted(len(self.problems), 'problem')} in {looked}"
-        files = [f"damaged: {one}" for one in self.damaged_files]
-        return "\n".join([found, *self.problems, *files, *self.not_honoured, *self.warnings])
+        headline = f"{counted(len(self.problems), 'problem')} in {looked}"
+        files = [f"damaged: {file}" for file in self.damaged_files]
+        return "\n".join([headline, *self.problems, *files, *self.not_honoured, *self.warnings])
 
 
 def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
@@ -82,20 +86,24 @@ def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
         for name, report in reports
         for problem in report.problems
     ]
-    whole = [report for _, report in reports]
+    branch_reports = [report for _, report in reports]
     return VerifyReport(
         problems=tuple(problems),
-        snapshot_count=sum(one.snapshot_count for one in whole),
-        tag_count=sum(one.tag_count for one in whole),
-        file_count=sum(one.file_count for one in whole),
-        index_file_count=sum(one.index_file_count for one in whole),
-        gone_count=sum(one.gone_count for one in whole),
+        snapshot_count=sum(branch_report.snapshot_count for branch_report in branch_reports),
+        tag_count=sum(branch_report.tag_count for branch_report in branch_reports),
+        file_count=sum(branch_report.file_count for branch_report in branch_reports),
+        index_file_count=sum(branch_report.index_file_count for branch_report in branch_reports),
+        gone_count=sum(branch_report.gone_count for branch_report in branch_reports),
         not_honoured=first.not_honoured,
-        unchecked_count=sum(one.unchecked_count for one in whole),
-        read_count=sum(one.read_count for one in whole),
-        skipped_count=sum(one.skipped_count for one in whole),
-        warnings=tuple(warning for one in whole for warning in one.warnings),
-        damaged_files=merged(file for one in whole for file in one.damaged_files),
+        unchecked_count=sum(branch_report.unchecked_count for branch_report in branch_reports),
+        read_count=sum(branch_report.read_count for branch_report in branch_reports),
+        skipped_count=sum(branch_report.skipped_count for branch_report in branch_reports),
+        warnings=tuple(
+            warning for branch_report in branch_reports for warning in branch_report.warnings
+        ),
+        damaged_files=merged(
+            file for branch_report in branch_reports for file in branch_report.damaged_files
+        ),
         own_damaged_files=first.damaged_files,
         hidden=first.hidden,
     )

@@ -79,9 +79,9 @@ class RowIdVerification:
         both = np.concatenate(ranges)
         order = np.argsort(both[:, 0], kind="stable")
         starts, ends = both[order, 0], np.maximum.accumulate(both[order, 1])
-        for at in np.flatnonzero(starts[1:] < ends[:-1])[:_SHOWN].tolist():
-            one, two = names[order[at]], names[order[at + 1]]
-            yield f"row ids from {starts[at + 1]} on are given twice: in {one} and in {two}"
+        for index in np.flatnonzero(starts[1:] < ends[:-1])[:_SHOWN].tolist():
+            first_name, second_name = names[order[index]], names[order[index + 1]]
+            yield f"row ids from {starts[index + 1]} on are given twice: in {first_name} and in {second_name}"
 
     def _runs_of(self, entry: ManifestEntry) -> Longs:
         """Return the ids that a file stores as runs [first, end) of ids that follow each other."""

@@ -28,16 +28,16 @@ class StatisticsVerification:
             return
         if name not in self._known:
             self._known[name] = self._read(name)
-        found = self._known[name]
-        if isinstance(found, Finding):
-            yield found
+        statistics = self._known[name]
+        if isinstance(statistics, Finding):
+            yield statistics
             return
         path = self._session.paths.statistics_file(name)
-        if found.snapshot_id > snapshot.id:
+        if statistics.snapshot_id > snapshot.id:
             yield Finding(
-                text=f"{path} is of snapshot {found.snapshot_id}, which is newer", path=path
+                text=f"{path} is of snapshot {statistics.snapshot_id}, which is newer", path=path
             )
-        for text in self._misfits(found):
+        for text in self._misfits(statistics):
             yield Finding(text=f"{path} {text}", path=path)
 
     def _read(self, name: str) -> TableStatistics | Finding:
@@ -49,16 +49,16 @@ class StatisticsVerification:
         except LsmError as error:
             return Finding(text=str(error), path=path)
 
-    def _misfits(self, found: TableStatistics) -> Iterator[str]:
+    def _misfits(self, statistics: TableStatistics) -> Iterator[str]:
         try:
-            schema = self._session.schemas.load(found.schema_id)
+            schema = self._session.schemas.load(statistics.schema_id)
         except LsmError as error:
-            yield f"is of schema {found.schema_id}: {finding_of(error)}"
+            yield f"is of schema {statistics.schema_id}: {finding_of(error)}"
             return
-        unknown = sorted(set(found.null_counts) - set(schema.names))
+        unknown = sorted(set(statistics.null_counts) - set(schema.names))
         if unknown:
             yield f"has a column {unknown[0]!r}, which schema {schema.id} does not have"
-        most = found.merged_record_count
-        for name, count in sorted(found.null_counts.items()):
+        most = statistics.merged_record_count
+        for name, count in sorted(statistics.null_counts.items()):
             if count is not None and most is not None and count > most:
                 yield f"counts {counted(count, 'null')} of column {name!r} in {counted(most, 'row')}"

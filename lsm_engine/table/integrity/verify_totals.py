@@ -35,7 +35,7 @@ def wrong_total(snapshot: Snapshot, rows: int, manifest_list: str) -> Iterator[F
 
 
 def wrong_between(
-    snapshots: Sequence[Snapshot], there: frozenset[int], paths: TablePaths
+    snapshots: Sequence[Snapshot], listed_ids: frozenset[int], paths: TablePaths
 ) -> Iterator[tuple[Root, Sequence[Finding]]]:
     """Yield gaps between snapshots, those not made on the one before, and totals that are not its plus the delta.
 
@@ -43,21 +43,21 @@ def wrong_between(
     """
     for older, newer in pairwise(snapshots):
         if newer.id != older.id + 1:
-            for number in sorted(set(range(older.id + 1, newer.id)) - there):
+            for number in sorted(set(range(older.id + 1, newer.id)) - listed_ids):
                 path = paths.snapshot_file(number)
-                found = Finding(text=f"{path} is missing", path=path)
-                yield Root(kind="snapshot", name=number), [found]
+                finding = Finding(text=f"{path} is missing", path=path)
+                yield Root(kind="snapshot", name=number), [finding]
         elif not follows(newer, older):
             text = (
                 f"it was not made on the snapshot {older.id} that is there: the file of one of the two is that of "
                 "another branch, or of before a rollback; restore it"
             )
-            found = Finding(text=text, path=paths.snapshot_file(newer.id))
-            yield Root(kind="snapshot", name=newer.id), [found]
+            finding = Finding(text=text, path=paths.snapshot_file(newer.id))
+            yield Root(kind="snapshot", name=newer.id), [finding]
         elif adds_up(newer, older) is False:
             text = (
                 f"{MISCOUNTED} {newer.total_record_count}, "
                 f"not {older.total_record_count} + {newer.delta_record_count}"
             )
-            found = Finding(text=text, path=paths.manifest(newer.base_manifest_list))
-            yield Root(kind="snapshot", name=newer.id), [found]
+            finding = Finding(text=text, path=paths.manifest(newer.base_manifest_list))
+            yield Root(kind="snapshot", name=newer.id), [finding]

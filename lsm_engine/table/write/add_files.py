@@ -37,17 +37,17 @@ def add_files(
     staging = staging_on(session, base)
     context = staging.context
     files = NewFiles(schema=session.schema, directory=context.bucket_directory(EMPTY_ROW, _BUCKET))
-    sources = [os.path.abspath(each) for each in _paths(paths)]
+    sources = [os.path.abspath(file_written) for file_written in _paths(paths)]
     footers = [given_footer(source, files) for source in sources]
     unique, number = context.ids.new_id(), staging.next_sequence_number(EMPTY_ROW, _BUCKET)
     names: list[str] = []
-    made: list[WrittenFile] = []
+    linked: list[WrittenFile] = []
     try:
         for source, footer in zip(sources, footers, strict=True):
             if footer.num_rows == 0:
                 continue
             names.append(f"{DATA_PREFIX}{unique}-{len(names)}.parquet")
-            made.append(
+            linked.append(
                 linked_file(
                     file_io,
                     source,
@@ -63,7 +63,7 @@ def add_files(
         delete_quietly(file_io, [f"{files.directory}/{name}" for name in names])
         raise
     metas = [
-        meta for each in made for meta in metas_of([each])
+        meta for file_written in linked for meta in metas_of([file_written])
     ]  # each has columns in its own order
     message = CommitMessage(
         partition=EMPTY_ROW,
@@ -74,12 +74,12 @@ def add_files(
     return write.land([message] if metas else [], planned_on=base)
 
 
-def _paths(given: object) -> tuple[str, ...]:
-    if isinstance(given, str | os.PathLike):
-        return (os.fspath(given),)
-    named = given if isinstance(given, Iterable) else (given,)
+def _paths(argument: object) -> tuple[str, ...]:
+    if isinstance(argument, str | os.PathLike):
+        return (os.fspath(argument),)
+    paths = argument if isinstance(argument, Iterable) else (argument,)
     return names_of(
-        [os.fspath(each) if isinstance(each, os.PathLike) else each for each in named], "paths"
+        [os.fspath(path) if isinstance(path, os.PathLike) else path for path in paths], "paths"
     )
 
 

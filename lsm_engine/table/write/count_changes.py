@@ -38,8 +38,8 @@ def count_changes(
     total = RowCounts()
     for files in by_bucket(added).values():
         files.sort(key=lambda entry: newest_first(entry.file))
-        for at, entry in enumerate(files):
-            total += _changes_of(session, base, entry, files[:at])
+        for index, entry in enumerate(files):
+            total += _changes_of(session, base, entry, files[:index])
     return total
 
 
@@ -51,8 +51,8 @@ def _changes_of(
     if newer:
         superseded = KeySearch(session.schema, keys)
         search_files(session, superseded, rows_of(newer), SearchWay(), everywhere=False)
-        kept = superseded.place < 0
-        keys, retracted = keys.filter(pa.array(kept)), retracted[kept]
+        is_newest = superseded.place < 0
+        keys, retracted = keys.filter(pa.array(is_newest)), retracted[is_newest]
     search = KeySearch(session.schema, keys)
     if base is not None and len(search):
         tag_search(session, search, base, everywhere=False)
@@ -72,8 +72,8 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
     schema = session.schema
     context = session.context([entry.file.schema_id])
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
-    wanted = (*names, VALUE_KIND)
-    with context.open_file(entry.partition, entry.bucket, entry.file, wanted) as reader:
+    columns = (*names, VALUE_KIND)
+    with context.open_file(entry.partition, entry.bucket, entry.file, columns) as reader:
         rows = reader.read()
     keys = pa.RecordBatch.from_arrays([one_array(rows.column(name)) for name in names], list(names))
     return keys, fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
@@ -103,8 +103,8 @@ def as_merged(schema: TableSchema, counts: RowCounts) -> RowCounts:
     """Return counts of keys that were there or not as what the merge engine makes of their rows."""
     policy = schema.options[core_options.MERGE_ENGINE].policy
     if policy.keeps_first_row:
-        left = counts.skipped + counts.updated + counts.deleted
-        return RowCounts(inserted=counts.inserted, skipped=left)
+        skipped = counts.skipped + counts.updated + counts.deleted
+        return RowCounts(inserted=counts.inserted, skipped=skipped)
     removes = schema.options[core_options.AGGREGATION_REMOVE_ON_DELETE]
     if policy.has_functions and not removes:  # a -D takes its values back
         counts = replace(counts, updated=counts.updated + counts.deleted, deleted=0)

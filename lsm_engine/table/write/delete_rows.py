@@ -139,7 +139,7 @@ def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
 
 
 def _marked(
-    session: TableSession, base: Snapshot, found: Iterable[_Found]
+    session: TableSession, base: Snapshot, matches: Iterable[_Found]
 ) -> tuple[list[CommitMessage], int]:
     """Write the deletion vectors of some rows; return what to commit, and how many rows went."""
     vectors = session.vector_files(base)
@@ -147,7 +147,7 @@ def _marked(
     deletions: dict[Bucket, BucketDeletions] = {}
     totals: dict[Bucket, int] = {}
     counts: dict[Bucket, int] = {}
-    for entry, positions in found:
+    for entry, positions in matches:
         bucket = (entry.partition, entry.bucket)
         if bucket not in deletions:
             deletions[bucket] = BucketDeletions(context, vectors.get(bucket, ()))
@@ -162,8 +162,8 @@ def _rows_with_keys(
     session: TableSession, keys: pa.RecordBatch, base: Snapshot
 ) -> Iterator[_Found]:
     deleted = rows_deleted_by_vectors(session, base)
-    for found in matching_rows(session, keys, _candidates(session, base, keys), deleted=deleted):
-        yield found.entry, found.positions
+    for match in matching_rows(session, keys, _candidates(session, base, keys), deleted=deleted):
+        yield match.entry, match.positions
 
 
 def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> Iterator[_Found]:
@@ -175,11 +175,11 @@ def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> 
         with context.open_file(
             entry.partition, entry.bucket, entry.file, names, with_positions=True
         ) as reader:
-            kept = [
+            file_positions = [
                 rows.column(POSITION).to_numpy()[matches(predicate, rows)]
-                for rows in map(pa.Table.from_batches, ([one] for one in reader.batches()))
+                for rows in map(pa.Table.from_batches, ([batch] for batch in reader.batches()))
             ]
-        positions = np.concatenate([np.zeros(0, np.int64), *kept])
+        positions = np.concatenate([np.zeros(0, np.int64), *file_positions])
         if len(positions):
             yield entry, positions
 
@@ -222,9 +222,9 @@ def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> 
 
 
 def _allowed(session: TableSession, base: Snapshot, predicate: Predicate) -> list[ManifestEntry]:
-    found = prune_files(session, base, predicate, predicate)
-    match = found.value_match
-    return [entry for entry in found.entries if match is None or match(entry.file)]
+    pruned = prune_files(session, base, predicate, predicate)
+    match = pruned.value_match
+    return [entry for entry in pruned.entries if match is None or match(entry.file)]
 
 
 def _has_order(keys: pa.RecordBatch, name: str) -> bool:

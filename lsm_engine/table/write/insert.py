@@ -60,23 +60,23 @@ def write_only(
         raise InvalidInputError(
             "rows can be refused or skipped: give 'refuse' or 'skip'", given=mismatch
         ) from None
-    held = _held(session.schema, rows, condition)
-    if not held.num_rows:
+    table = _conformed_table(session.schema, rows, condition)
+    if not table.num_rows:
         return None
 
     def stage_on(base: Snapshot | None) -> tuple[list[CommitMessage], RowCounts] | None:
-        tags = locate_rows(session, held, base)
+        tags = locate_rows(session, table, base)
         fits, counts = _fitting(tags, session.schema, condition)
         if not skips and not fits.all():
             raise _refusal(tags, session.schema, condition, fits)
         if not fits.any():
             return None
-        return stage(session, held.filter(pa.array(fits)), base), counts
+        return stage(session, table.filter(pa.array(fits)), base), counts
 
     return write_looked_up(session, identity, stage_on)
 
 
-def _held(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
+def _conformed_table(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
     """Return all rows, made to fit; retracts are refused."""
     if isinstance(rows, list) and not rows:
         return pa.table({})
@@ -91,8 +91,8 @@ def _held(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
                 f"{condition.value} takes rows to write, and some are -U or -D; use upsert or delete"
             )
         batches.append(incoming.rows)
-    held = pa.Table.from_batches(batches) if batches else pa.table({})
-    return _as_updates(held.to_reader()).read_all() if is_update else held
+    table = pa.Table.from_batches(batches) if batches else pa.table({})
+    return _as_updates(table.to_reader()).read_all() if is_update else table
 
 
 def _as_updates(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:

@@ -42,7 +42,7 @@ def overwrite(
     schema = session.schema
     fields = schema.select_read(schema.partition_keys)
     scope: OverwriteScope | None = None
-    whole = StaticPartitions(predicate=TRUE, fields=fields)
+    all_partitions = StaticPartitions(predicate=TRUE, fields=fields)
     if partition is not None:
         scope = StaticPartitions(predicate=_predicate(partition, fields), fields=fields)
     write = Write(session, identity)
@@ -55,10 +55,10 @@ def overwrite(
     base, messages = write.staged_again(rows, staged)
     if scope is None:
         dynamic = bool(fields) and session.options[core_options.DYNAMIC_PARTITION_OVERWRITE]
-        scope = dynamic_scope(messages) if dynamic else whole
+        scope = dynamic_scope(messages) if dynamic else all_partitions
     try:
         crosses = session.schema.bucket_mode.policy.crosses_partitions
-        if messages and crosses and scope != whole:
+        if messages and crosses and scope != all_partitions:
             raise _needs_whole(session)
         require_in_scope(messages, scope)
     except BaseException:

@@ -100,8 +100,8 @@ class StreamWriter:
                 incoming = list(incoming)  # all of it fits, or nothing is taken
             staged = self._staged = self._staged or self._begun()
             try:
-                for some in incoming:
-                    staged.writer.write(some)
+                for batch in incoming:
+                    staged.writer.write(batch)
             except BaseException:
                 self._drop()
                 raise

@@ -37,7 +37,7 @@ def changed_messages(
     if base is None or not all(isinstance(field.type, ScalarType) for field in fields):
         return list(messages)
     with TableQuery(session.with_level_0(), snapshot=base) as query:
-        return [one for one in messages if _changes(session, query, one)]
+        return [message for message in messages if _changes(session, query, message)]
 
 
 def _changes(session: TableSession, query: TableQuery, message: CommitMessage) -> bool:

@@ -57,18 +57,18 @@ def update_columns(
     All rows are held in memory. Raises InvalidInputError for tables without 'data-evolution.enabled', for
     partition columns, ids that are null, doubled or nowhere in the table, and rows that do not fit.
     """
-    given = _given(session, rows)
+    new_values = _new_values(session, rows)
     write = Write(session, identity)
     before = write.replayed()
     if before is not None:
         return before
     require_writable(session)
-    if not given.num_rows:
+    if not new_values.num_rows:
         return None
 
     def attempt(_: int) -> WriteResult | None:
         base = session.snapshots.latest()
-        work = _planned(session, base, given)
+        work = _planned(session, base, new_values)
         files = [file for item in work for file in item.files]
         context = session.context(file.schema_id for file in files)
         messages = session.components.executor.messages(
@@ -84,7 +84,7 @@ def update_columns(
     return write.again(attempt)
 
 
-def _given(session: TableSession, rows: Any) -> pa.Table:
+def _new_values(session: TableSession, rows: Any) -> pa.Table:
     """Return rows as the table stores them, by ascending id."""
     schema = session.schema
     if not schema.evolves_data:
@@ -137,15 +137,15 @@ def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> li
     """Return the ranges that hold the rows; raises InvalidInputError for rows that are nowhere."""
     ids = one_array(rows.column(ROW_ID)).to_numpy()
     live = [] if base is None else session.live_entries(base)
-    found = np.zeros(len(ids), np.bool_)
+    is_found = np.zeros(len(ids), np.bool_)
     work = []
     for (partition, bucket), entries in by_bucket(live).items():
         for files in column_groups(entry.file for entry in entries):
-            held = row_ids_of(files[0])
-            low, high = np.searchsorted(ids, (held.start, held.stop)).tolist()
+            id_range = row_ids_of(files[0])
+            low, high = np.searchsorted(ids, (id_range.start, id_range.stop)).tolist()
             if low == high:
                 continue
-            found[low:high] = True
+            is_found[low:high] = True
             work.append(
                 ColumnWork(
                     partition=partition,
@@ -155,11 +155,11 @@ def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> li
                     rows=rows.slice(low, high - low),
                 )
             )
-    if not found.all():
+    if not is_found.all():
         raise InvalidInputError(
-            f"{counted(int((~found).sum()), 'row')} to update could not be found in the table; nothing was written",
+            f"{counted(int((~is_found).sum()), 'row')} to update could not be found in the table; nothing was written",
             kind=ErrorKind.ROW_MISSING,
-            row_ids=ids[~found][:_SHOWN].tolist(),
+            row_ids=ids[~is_found][:_SHOWN].tolist(),
         )
     return work
 
@@ -198,20 +198,20 @@ def _replaced(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a range, in order, with the values that were given."""
     first = row_ids_of(work.files[0]).start
-    at: Longs = one_array(work.rows.column(ROW_ID)).to_numpy() - first
-    given = [one_array(work.rows.column(name)) for name in names]
+    positions: Longs = one_array(work.rows.column(ROW_ID)).to_numpy() - first
+    new_columns = [one_array(work.rows.column(name)) for name in names]
     reader = BucketReader(context, work.partition, work.bucket)
     begin = 0
     for batch in reader.joined(tuple((file,) for file in work.files), names):
         count = batch.num_rows
-        low, high = np.searchsorted(at, (begin, begin + count)).tolist()
+        low, high = np.searchsorted(positions, (begin, begin + count)).tolist()
         chosen: Longs = np.arange(count, dtype=np.int64)
-        chosen[at[low:high] - begin] = count + np.arange(high - low)
+        chosen[positions[low:high] - begin] = count + np.arange(high - low)
         columns = [
             pa.concat_arrays([batch.column(name), new.slice(low, high - low)]).take(
                 pa.array(chosen)
             )
-            for name, new in zip(names, given, strict=True)
+            for name, new in zip(names, new_columns, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, names=list(names))
         begin += count

@@ -132,9 +132,9 @@ class Write:
             requires = RowsUnchanged(on=base) if looks else None
             return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
 
-        made = self.staged_again(rows, attempt)
+        result = self.staged_again(rows, attempt)
         # Keys that are looked up are not found once the first try of a delete has landed.
-        return made or self.replayed()
+        return result or self.replayed()
 
     def staged_again(self, rows: Any, attempt: Callable[[int], T]) -> T:
         """Return what an attempt does, made anew where the state that it looked into is not the newest any more.
@@ -150,14 +150,14 @@ class Write:
 
         After `commit.max-retries` the conflict is raised, and at once if it is not of the kind `only`.
         """
-        left = self._session.options[core_options.COMMIT_MAX_RETRIES]
+        tries = self._session.options[core_options.COMMIT_MAX_RETRIES]
         while True:
             try:
-                return attempt(left)
+                return attempt(tries)
             except CommitConflictError as conflict:
-                if not left or only not in (None, conflict.kind):
+                if not tries or only not in (None, conflict.kind):
                     raise
-                left -= 1
+                tries -= 1
 
     def base(self) -> Snapshot | None:
         """Return the newest state, once older rows that wait for a bucket have theirs."""
@@ -191,11 +191,11 @@ class Write:
         may_skip = overwritten is None and (requires is None or tries_again)
         if may_skip and skips_unchanged(session.schema):
             base = session.newest_of_writer() if requires is None else planned_on
-            changed = self._changed(messages, base, partly=tries_again)
-            if len(changed) < len(messages):
-                messages, requires = changed, RowsUnchanged(on=base)
+            changed_only = self._changed_messages(messages, base, partly=tries_again)
+            if len(changed_only) < len(messages):
+                messages, requires = changed_only, RowsUnchanged(on=base)
         counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
-        made = commit(
+        committed = commit(
             session,
             identity,
             messages,
@@ -205,25 +205,27 @@ class Write:
             properties_on=ChangeCounter(session, overwritten) if counts else None,
             write_again=again if overwritten is None else None,
         )
-        if made is None:
+        if committed is None:
             return None
-        given = PostponedRows(session, self._upkeep).after_write(messages)
-        if given is not None and given.id == made.id + 1:
-            made = given
-        return self._followed_up(made, buckets_of(messages) | again.buckets, compact)
+        assigned = PostponedRows(session, self._upkeep).after_write(messages)
+        if assigned is not None and assigned.id == committed.id + 1:
+            committed = assigned
+        return self._followed_up(committed, buckets_of(messages) | again.buckets, compact)
 
     def replayed(self, kind: CommitKind = CommitKind.APPEND) -> WriteResult | None:
         """Return what a numbered write made that is committed already; None: it is not.
 
         The first try may have died: what follows a write is done again.
         """
-        made = committed_before(self._session, self._identity, kind)
-        if made is None:
+        committed = committed_before(self._session, self._identity, kind)
+        if committed is None:
             return None
-        live = Roots(self._session).delta_entries([made])
-        return self._followed_up(made, frozenset((entry.partition, entry.bucket) for entry in live))
+        live = Roots(self._session).delta_entries([committed])
+        return self._followed_up(
+            committed, frozenset((entry.partition, entry.bucket) for entry in live)
+        )
 
-    def _changed(
+    def _changed_messages(
         self, messages: Sequence[CommitMessage], base: Snapshot | None, *, partly: bool
     ) -> Sequence[CommitMessage]:
         """Return the messages that change rows of a state; the files of the others are deleted.
@@ -233,22 +235,22 @@ class Write:
         session, append = self._session, CommitKind.APPEND
         if not messages or committed_before(session, self._identity, append) is not None:
             return messages
-        changed = changed_messages(session, base, messages)
-        if len(changed) == len(messages) or (changed and not partly):
+        changed_only = changed_messages(session, base, messages)
+        if len(changed_only) == len(messages) or (changed_only and not partly):
             return messages
-        kept = {id(one) for one in changed}
-        discard(session.context(), [one for one in messages if id(one) not in kept])
-        return changed
+        retained = {id(message) for message in changed_only}
+        discard(session.context(), [message for message in messages if id(message) not in retained])
+        return changed_only
 
     def _followed_up(
-        self, made: Snapshot, buckets: frozenset[Bucket], compact: CompactsDue | None = None
+        self, committed: Snapshot, buckets: frozenset[Bucket], compact: CompactsDue | None = None
     ) -> WriteResult:
         session = self._session
-        rows = _CommittedRows(session, made, buckets)
+        rows = _CommittedRows(session, committed, buckets)
         compacted: Snapshot | None = None
         if rows.buckets and not session.options[core_options.WRITE_ONLY]:
-            due = compact or compact_due
-            compacted = due(session, self._upkeep, rows.buckets, rows_wait=rows.wait)
+            compact_buckets = compact or compact_due
+            compacted = compact_buckets(session, self._upkeep, rows.buckets, rows_wait=rows.wait)
         return rows.result(compacted)
 
 
@@ -272,9 +274,11 @@ class _WrittenAgain:
 class _CommittedRows:
     """The rows of one write, and how far compactions have brought them."""
 
-    def __init__(self, session: TableSession, made: Snapshot, buckets: frozenset[Bucket]) -> None:
+    def __init__(
+        self, session: TableSession, committed: Snapshot, buckets: frozenset[Bucket]
+    ) -> None:
         self._session = session
-        self._made = made
+        self._made = committed
         self._mode = read_mode(session.schema)
         self._reach = changed_state(session.options[core_options.CHANGELOG_PRODUCER], self._mode)[1]
         self.buckets = self._assigned(buckets)
@@ -285,8 +289,8 @@ class _CommittedRows:
         looks_up = self._hidden_at_first or looks_up_older_rows(options)
         if not options[core_options.LOOKUP_WAIT] or not looks_up:
             return False
-        at = self._session.snapshots.latest()
-        return at is not None and self._wait_in(at, Reach.ABOVE_LEVEL_0)
+        latest = self._session.snapshots.latest()
+        return latest is not None and self._wait_in(latest, Reach.ABOVE_LEVEL_0)
 
     def result(self, compacted: Snapshot | None) -> WriteResult:
         """Return what the write returns; `compacted` is the compaction that it did, if any."""
@@ -300,14 +304,14 @@ class _CommittedRows:
         if options[core_options.WRITE_ONLY] or needs_no_compaction or not real:
             return untouched
         try:
-            at = compacted or self._session.snapshots.latest()
-            if at is None or at.id <= first:
+            latest = compacted or self._session.snapshots.latest()
+            if latest is None or latest.id <= first:
                 return untouched
             radical = options[core_options.LOOKUP_COMPACT] is LookupCompact.RADICAL
             taken_up = compacted is not None and radical
-            visible = taken_up or not self._wait_in(at, Reach.ALL)
+            visible = taken_up or not self._wait_in(latest, Reach.ALL)
             by_lookup = taken_up and self._reach is Reach.ABOVE_LEVEL_0
-            emitted = by_lookup or not self._wait_in(at, self._reach)
+            emitted = by_lookup or not self._wait_in(latest, self._reach)
         except LsmError as error:
             log.warning("could not look whether the rows of a write can be read: %s", error)
             return untouched
@@ -315,8 +319,8 @@ class _CommittedRows:
         return WriteResult.from_snapshot(
             self._made,
             visible=assigned and visible,
-            changelog_id=at.id if emitted else first,
-            buckets=real if emitted and at.id > first + 1 else frozenset(),
+            changelog_id=latest.id if emitted else first,
+            buckets=real if emitted and latest.id > first + 1 else frozenset(),
         )
 
     @property
@@ -337,10 +341,13 @@ class _CommittedRows:
         assigned = {(entry.partition, entry.bucket) for entry in live}
         return frozenset({pair for pair in buckets if pair[0] not in new} | assigned)
 
-    def _wait_in(self, at: Snapshot, reach: Reach) -> bool:
+    def _wait_in(self, snapshot: Snapshot, reach: Reach) -> bool:
         """Whether rows of the write are in files of `at` that a read of this reach leaves out."""
         live = self._session.live_entries(
-            at, BucketScope(buckets=frozenset(one for one in self.buckets if one[1] != POSTPONED))
+            snapshot,
+            BucketScope(
+                buckets=frozenset(bucket for bucket in self.buckets if bucket[1] != POSTPONED)
+            ),
         )
         _, unseen = read_files(live, self._mode, reach)
         newest = self._newest() if unseen else {}
@@ -357,7 +364,7 @@ class _CommittedRows:
         """
         session = self._session
         try:
-            found = NewestNumbers(bucket_levels(session, self._made))
-            return {place: found[place] for place in self.buckets if place in found}
+            numbers = NewestNumbers(bucket_levels(session, self._made))
+            return {place: numbers[place] for place in self.buckets if place in numbers}
         except NotFoundError:
             return {}
