@@ -17,8 +17,8 @@ def echo_aside(text: str, *whole: str) -> None:
     shown, width = neutral(text), shutil.get_terminal_size().columns
     if sys.stderr.isatty() and len(shown) > width:
         indent = " " * (len(shown) - len(shown.lstrip()))
-        for one in filter(None, map(neutral, whole)):
-            shown = shown.replace(one, one.replace(" ", _KEPT_BLANK))
+        for phrase in filter(None, map(neutral, whole)):
+            shown = shown.replace(phrase, phrase.replace(" ", _KEPT_BLANK))
         lines = wrap(
             shown, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
         )

@@ -44,13 +44,13 @@ class Call:
     @property
     def warehouse(self) -> str:
         """Where tables lie: --warehouse, LSM_WAREHOUSE, or ./lake."""
-        given = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE) or "lake"
-        return engine.absolute_warehouse(given)
+        location = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE) or "lake"
+        return engine.absolute_warehouse(location)
 
     @property
     def _catalog_named(self) -> str | None:
-        named = (self._environment.get(variable) for variable in CATALOG_VARIABLES)
-        return self.catalog_given or next(filter(None, named), None)
+        variables = (self._environment.get(variable) for variable in CATALOG_VARIABLES)
+        return self.catalog_given or next(filter(None, variables), None)
 
     @property
     def catalog_url(self) -> str:
@@ -58,21 +58,21 @@ class Call:
 
         Of a warehouse with a scheme: a file below ./lake that is named after it.
         """
-        given = self._catalog_named
-        if given is None:
+        url = self._catalog_named
+        if url is None:
             return engine.default_catalog_url(self.warehouse)
         # A path is what people have at hand for a database file; a URL has a scheme.
-        is_url = "://" in given or given.startswith("jdbc:")
-        return given if is_url else f"{_SQLITE}{os.path.abspath(given)}"
+        is_url = "://" in url or url.startswith("jdbc:")
+        return url if is_url else f"{_SQLITE}{os.path.abspath(url)}"
 
     def line(self, words: str) -> str:
         """Return a command line that does to this catalog what this one does: `lsm --warehouse w tables`."""
-        given = (
+        values = (
             ("--catalog", self.catalog_given),
             ("--catalog-key", self.key_given),
             ("--warehouse", self.warehouse_given),
         )
-        options = [shlex.join((name, value)) for name, value in given if value]
+        options = [shlex.join((name, value)) for name, value in values if value]
         return " ".join(["lsm", *options, words])
 
     def catalog(self, *, create: bool = False, executor: "Executor | None" = None) -> "Catalog":
@@ -154,11 +154,11 @@ class Call:
         return "'lsm create' makes one, --catalog and --warehouse name others"
 
     def _opened(self, url: str, executor: "Executor | None") -> "Catalog":
-        named = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE)
+        location = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE)
         catalog = engine.open_catalog(
             url,
             # A catalog of other clients knows its warehouse.
-            warehouse=self.warehouse if named or self._catalog_named is None else None,
+            warehouse=self.warehouse if location or self._catalog_named is None else None,
             catalog_key=self.key_given,
             executor=executor,
         )
@@ -173,8 +173,8 @@ class Call:
         if is_path(name):
             return engine.open_table(engine.absolute_warehouse(name), executor=executor)
         self.table_given, _, branch = name.partition("@")
-        opened = self.catalog(executor=executor).table(self.table_given)
-        return opened.branch(branch) if branch else opened
+        main_table = self.catalog(executor=executor).table(self.table_given)
+        return main_table.branch(branch) if branch else main_table
 
     def named(self, name: str) -> str:
         """Return a catalog name; a usage error for a path, which no catalog knows."""

@@ -48,10 +48,10 @@ def _bytes(texts: pa.Array) -> pa.Array:
     """Decode hexadecimal text column-wise: two digits of the data buffer make one byte."""
     if len(texts) == 0:
         return pa.array([], pa.binary())
-    whole = pc.fill_null(pa.concat_arrays([texts]), "")
-    lengths = pc.binary_length(whole).to_numpy()
+    filled = pc.fill_null(pa.concat_arrays([texts]), "")
+    lengths = pc.binary_length(filled).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    digits = np.frombuffer(b"".join(whole.cast(pa.binary()).to_pylist()), np.uint8)
+    digits = np.frombuffer(b"".join(filled.cast(pa.binary()).to_pylist()), np.uint8)
     halves = _HALF[digits]
     if (lengths % 2).any() or (halves == 255).any():
         raise pa.ArrowInvalid("binary values are hexadecimal digits, two for each byte")
@@ -65,7 +65,7 @@ def _bytes(texts: pa.Array) -> pa.Array:
 
 def partition_values(pairs: Sequence[str], default_name: str) -> dict[str, str | None]:
     """Return {"dt": "2024-05-01"} for ["dt=2024-05-01"]; the default partition's name means null."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for pair in pairs:
         for part in re.split(r",(?=[^,=]+=)", pair):
             name, equals, value = part.partition("=")
@@ -74,5 +74,5 @@ def partition_values(pairs: Sequence[str], default_name: str) -> dict[str, str |
                     f"a partition is written column=value, such as dt=2024-05-01, not {part!r}",
                     kind=ErrorKind.INVALID_KEY,
                 )
-            found[name.strip()] = None if value == default_name else value
-    return found
+            values[name.strip()] = None if value == default_name else value
+    return values

@@ -207,10 +207,10 @@ def _drawn(text: Text, *, wrapped: bool = False) -> str:
     console = _console()
     with console.capture() as capture:
         for line in text.split("\n"):
-            whole = not wrapped or any(
+            soft_wrap = not wrapped or any(
                 cell_len(word) > console.width for word in line.plain.split()
             )
-            console.print(line, soft_wrap=whole)
+            console.print(line, soft_wrap=soft_wrap)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 

@@ -65,7 +65,9 @@ def writing(table: Table, kind: str, files: Sequence[str] = ()) -> Iterator[dict
     except KeyboardInterrupt:
         first = 1 if before is None else before.id + 1
         landed = [
-            each for each in table.snapshots() if each.id >= first and each.commit_user == user
+            snapshot
+            for snapshot in table.snapshots()
+            if snapshot.id >= first and snapshot.commit_user == user
         ]
         if landed:
             text = f"stopped, but after the commit: snapshot {landed[-1].id} is there and complete"
@@ -164,7 +166,7 @@ class BucketProgress(LocalExecutor):
             TextColumn("{task.fields[done]} of {task.fields[count]} buckets"),
             TimeElapsedColumn(),
         )
-        found: list[CommitMessage] = []
+        messages: list[CommitMessage] = []
         sizes = [int(getattr(item, "size_bytes", 0)) for item in items]
         self.bucket_count += len(items)
         self.size_bytes += sum(sizes)
@@ -176,5 +178,5 @@ class BucketProgress(LocalExecutor):
             for done, message in enumerate(finished):
                 progress.update(task, advance=sizes[done] + 1, done=done + 1)
                 if message is not None:
-                    found.append(message)
-        return found
+                    messages.append(message)
+        return messages

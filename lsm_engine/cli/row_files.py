@@ -45,7 +45,7 @@ def open_row_files(
     """
     sources = [_guarded(path, _open, path, given or format_of(path), schema) for path in paths]
     try:
-        whole = pa.unify_schemas([source.reader.schema for source in sources])
+        joint_schema = pa.unify_schemas([source.reader.schema for source in sources])
     except pa.ArrowException as cause:
         raise InvalidInputError(f"the files do not go together: {cause}") from cause
     counts = [source.row_count for source in sources]
@@ -53,9 +53,11 @@ def open_row_files(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path, source in zip(paths, sources, strict=True):
-            yield from _aligned(path, source.reader, whole)
+            yield from _aligned(path, source.reader, joint_schema)
 
-    return RowSource(reader=pa.RecordBatchReader.from_batches(whole, batches()), row_count=total)
+    return RowSource(
+        reader=pa.RecordBatchReader.from_batches(joint_schema, batches()), row_count=total
+    )
 
 
 def _aligned(path: str, reader: pa.RecordBatchReader, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -91,8 +93,8 @@ def _guarded(path: str, work: Any, *arguments: Any) -> Any:
     except OSError as cause:
         raise StorageError(f"cannot read {shown}: {cause}") from cause
     except (pa.ArrowException, UnicodeDecodeError) as cause:
-        what = str(cause).splitlines()[0]
-        raise InvalidInputError(f"cannot read {shown} as rows: {what}") from cause
+        reason = str(cause).splitlines()[0]
+        raise InvalidInputError(f"cannot read {shown} as rows: {reason}") from cause
 
 
 def format_of(path: str) -> str:
@@ -104,13 +106,13 @@ def format_of(path: str) -> str:
     name = Path(path).name.lower()
     for ending in _COMPRESSED:
         name = name.removesuffix(ending)
-    found = _ENDINGS.get(Path(name).suffix)
-    if found is None:
+    file_format = _ENDINGS.get(Path(name).suffix)
+    if file_format is None:
         raise InvalidInputError(
             f"the name of {path} has no known extension; give --format {'|'.join(FORMATS)}",
             kind=ErrorKind.INVALID_NAME,
         )
-    return found
+    return file_format
 
 
 def _open(path: str, kind: str, schema: pa.Schema | None) -> RowSource:
@@ -192,18 +194,19 @@ def _is_parsed(kind: pa.DataType) -> bool:
 def _typed(reader: Any, schema: pa.Schema | None) -> pa.RecordBatchReader:
     """Turn columns that were read as text into the table's types."""
     kinds = {field.name: field.type for field in schema or () if _is_parsed(field.type)}
-    whole = pa.schema(
+    typed_schema = pa.schema(
         pa.field(field.name, kinds.get(field.name, field.type)) for field in reader.schema
     )
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             columns = [
-                _column(batch.column(position), field) for position, field in enumerate(whole)
+                _column(batch.column(position), field)
+                for position, field in enumerate(typed_schema)
             ]
-            yield pa.RecordBatch.from_arrays(columns, schema=whole)
+            yield pa.RecordBatch.from_arrays(columns, schema=typed_schema)
 
-    return pa.RecordBatchReader.from_batches(whole, batches())
+    return pa.RecordBatchReader.from_batches(typed_schema, batches())
 
 
 def _column(column: pa.Array, field: pa.Field) -> pa.Array:

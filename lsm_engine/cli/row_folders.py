@@ -29,20 +29,20 @@ class FolderRows(NamedTuple):
     def files(self, folder: str) -> list[str]:
         """Return where the files lie that hold them."""
         is_within = isinstance(self.data.filesystem, SubTreeFileSystem)
-        return [str(Path(folder if is_within else "", each)) for each in self.data.files]
+        return [str(Path(folder if is_within else "", path)) for path in self.data.files]
 
     def require_columns(self, names: Collection[str], folder: str) -> None:
         """Raise InvalidInputError for columns that a table of these names would leave out.
 
         Folders named column=value hold columns of which the files below them have nothing.
         """
-        more = [name for name in self.data.schema.names if name not in names]
-        if more:
+        extra = [name for name in self.data.schema.names if name not in names]
+        if extra:
             raise InvalidInputError(
-                f"no column {more[0]!r} in the table: add it with lsm alter, or leave what holds it out",
+                f"no column {extra[0]!r} in the table: add it with lsm alter, or leave what holds it out",
                 kind=ErrorKind.INVALID_ROWS,
                 folder=folder,
-                columns=more,
+                columns=extra,
             )
 
 
@@ -64,9 +64,9 @@ def folder_rows(folder: str) -> FolderRows:
             kind=ErrorKind.INVALID_NAME,
         )
     try:
-        found = ds.dataset(folder, format="parquet", partitioning="hive")
-        own = [fragment.physical_schema for fragment in found.get_fragments()]
-        return _counted(found.replace_schema(pa.unify_schemas([found.schema, *own])))
+        dataset = ds.dataset(folder, format="parquet", partitioning="hive")
+        own = [fragment.physical_schema for fragment in dataset.get_fragments()]
+        return _counted(dataset.replace_schema(pa.unify_schemas([dataset.schema, *own])))
     except pa.ArrowException as cause:
         raise InvalidInputError(f"cannot read {folder} as Parquet files: {cause}") from cause
 

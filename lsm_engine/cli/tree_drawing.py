@@ -22,9 +22,9 @@ def bar(size: int, largest: int, cells: int = BAR_CELLS) -> str:
 
 def draw_tree(tree: BucketTree, largest: int) -> Text:
     """Draw one bucket. `largest`: bytes of the longest bar, so that buckets compare."""
-    where = f"{tree.partition}  " if tree.partition else ""
+    partition = f"{tree.partition}  " if tree.partition else ""
     text = Text()
-    text.append(f"{neutral(where)}bucket {tree.bucket}", style="bold")
+    text.append(f"{neutral(partition)}bucket {tree.bucket}", style="bold")
     text.append(
         f"  {counted(len(tree.runs), 'sorted run')}, {format_bytes(tree.size_bytes)}, "
         f"{counted(tree.row_count, 'row')}\n"

@@ -79,19 +79,19 @@ def alter(
         *(SetColumnDefault(name, text or None) for name, text in map(_pair, defaults)),
         *(SetColumnComment(name, text or None) for name, text in map(_pair, column_comments)),
         *(MoveColumn(name, first=True) for name in first),
-        *(MoveColumn(name, after=other) for name, other in map(_pair, after)),
+        *(MoveColumn(name, after=neighbour) for name, neighbour in map(_pair, after)),
         *(SetOption(key, text) for key, text in map(_pair, options)),
         *(RemoveOption(key) for key in unset),
         *([] if comment is None else [SetComment(comment or None)]),
     ]
     if not changes:
         raise click.UsageError("give at least one change, such as --add 'note STRING'")
-    opened = call.table(table)
-    before = opened.schema.id
-    schema = opened.alter(*changes)
-    facts = {"table": opened.name, "schema": schema.id, "was": before, "changes": len(changes)}
+    target = call.table(table)
+    before = target.schema.id
+    schema = target.alter(*changes)
+    facts = {"table": target.name, "schema": schema.id, "was": before, "changes": len(changes)}
     call.out.report(
-        f"{opened.name} has schema {schema.id} now; lsm show schema {table} shows it", facts
+        f"{target.name} has schema {schema.id} now; lsm show schema {table} shows it", facts
     )
 
 

@@ -47,36 +47,42 @@ def cache(
         _show_manifests(call, sweeps=sweeps)
         return
     root = directory or default_root()
-    found = processes_of(root)
+    directories = processes_of(root)
     if sweeps:
         sweep(root)
-        gone = [each for each in found if not each.is_alive]
-        freed = sum(each.byte_count for each in gone)
+        dead = [process_files for process_files in directories if not process_files.is_alive]
+        freed = sum(process_files.byte_count for process_files in dead)
         call.out.report(
-            f"{counted(len(gone), 'dead process')} swept, {format_bytes(freed)} freed",
-            {"swept": len(gone), "bytes": freed, "directory": root},
+            f"{counted(len(dead), 'dead process')} swept, {format_bytes(freed)} freed",
+            {"swept": len(dead), "bytes": freed, "directory": root},
         )
         return
     if by_file:
-        call.out.rows(_FILE_COLUMNS, _files(found), empty=f"no lookup files in {root}")
+        call.out.rows(_FILE_COLUMNS, _files(directories), empty=f"no lookup files in {root}")
         return
     columns = [
         code("pid"), words("state"), words("table"), number("files"), size("bytes", "size"),
         number("hits"), number("misses"), words("evicted"), words("seen", "seen (UTC)"),
     ]  # fmt: skip
-    rows = [row for each in found for row in _rows(each)]
+    rows = [row for process_files in directories for row in _rows(process_files)]
     if call.out.as_json:
-        rows = [_facts(each) for each in found]
+        rows = [_facts(process_files) for process_files in directories]
     call.out.rows(columns, rows, empty=f"no lookup files in {root}")
 
 
 def _show_manifests(call: Call, *, sweeps: bool) -> None:
     """Show the decoded manifests that processes share, or remove them."""
-    found = clear_manifest_cache() if sweeps else manifest_cache()
-    facts = {"directory": found.path, "files": found.file_count, "bytes": found.byte_count}
-    done = "removed" if sweeps else f"in {found.path}"
-    size_text = format_bytes(found.byte_count)
-    call.out.report(f"{counted(found.file_count, 'decoded manifest')}, {size_text}, {done}", facts)
+    manifests = clear_manifest_cache() if sweeps else manifest_cache()
+    facts = {
+        "directory": manifests.path,
+        "files": manifests.file_count,
+        "bytes": manifests.byte_count,
+    }
+    done = "removed" if sweeps else f"in {manifests.path}"
+    size_text = format_bytes(manifests.byte_count)
+    call.out.report(
+        f"{counted(manifests.file_count, 'decoded manifest')}, {size_text}, {done}", facts
+    )
 
 
 _FILE_COLUMNS = [
@@ -89,15 +95,15 @@ def _files(found: Sequence[LeftFiles]) -> list[dict[str, Any]]:
     """Return a line for each lookup file that a process has published."""
     names = [column.name for column in _FILE_COLUMNS]
     listed = []
-    for left in found:
-        files = left.state.get("lookup_files")
+    for directory in found:
+        files = directory.state.get("lookup_files")
         of_process = files if isinstance(files, list) else []
         listed += [
-            {**dict.fromkeys(names), **each, "pid": left.state.get("pid")}
-            for each in of_process
-            if isinstance(each, dict)
+            {**dict.fromkeys(names), **facts, "pid": directory.state.get("pid")}
+            for facts in of_process
+            if isinstance(facts, dict)
         ]
-    return [{name: each[name] for name in names} for each in listed]
+    return [{name: facts[name] for name in names} for facts in listed]
 
 
 def _facts(left: LeftFiles) -> dict[str, Any]:
@@ -130,12 +136,12 @@ def _rows(left: LeftFiles) -> list[dict[str, Any]]:
         "evicted": ", ".join(f"{count} {cause}" for cause, count in sorted(evictions.items())),
         "seen": facts["at"],
     }
-    held = [
-        {"table": name, "files": of.get("files"), "bytes": of.get("bytes")}
-        for name, of in sorted(tables.items())
-        if isinstance(of, dict)
+    table_rows = [
+        {"table": name, "files": counts.get("files"), "bytes": counts.get("bytes")}
+        for name, counts in sorted(tables.items())
+        if isinstance(counts, dict)
     ]
-    return [first, *held]
+    return [first, *table_rows]
 
 
 def _when(millis: object) -> str | None:

@@ -33,7 +33,11 @@ def tables(call: Call, database: str | None) -> None:
     """
     catalog = call.catalog()
     within = [database] if database is not None else catalog.list_databases()
-    names = [f"{each}.{table}" for each in within for table in catalog.list_tables(each)]
+    names = [
+        f"{database_name}.{table}"
+        for database_name in within
+        for table in catalog.list_tables(database_name)
+    ]
     rows = []
     for state in catalog.newest_states(names):
         row: dict[str, object] = {"table": state.name}
@@ -122,13 +126,13 @@ def split_names(names: str | None) -> tuple[str, ...]:
 
 def pairs_of(options: Sequence[str]) -> dict[str, str]:
     """Return what is written as key=value."""
-    found = {}
+    pairs = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
             raise InvalidOptionError(f"an option is written key=value, not {option!r}")
-        found[key.strip()] = value.strip()
-    return found
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 @table_verb("lsm rename shop.orders shop.orders_2024")
@@ -195,9 +199,9 @@ def rebuild(call: Call, *, tables: Sequence[str]) -> None:
 @table_verb("lsm catalog register shop.orders", name="register", of=names)
 def register(call: Call, *, table: str) -> None:
     """Name a table whose directory is in the warehouse already, at DATABASE.db/TABLE."""
-    made = call.catalog(create=True).register_table(call.named(table))
-    facts = {"table": made.name, "location": made.location}
-    call.out.report(f"the catalog knows {made.name}, in {made.location}", facts)
+    registered = call.catalog(create=True).register_table(call.named(table))
+    facts = {"table": registered.name, "location": registered.location}
+    call.out.report(f"the catalog knows {registered.name}, in {registered.location}", facts)
 
 
 @table_verb("lsm catalog unregister shop.orders", name="unregister", of=names)
@@ -212,6 +216,6 @@ def unregister(call: Call, *, table: str) -> None:
 @click.argument("table")
 def adopt(call: Call, *, path: str, table: str) -> None:
     """Move a table's directory from elsewhere on this disk into the warehouse, and name it."""
-    made = call.catalog(create=True).adopt_table(absolute_warehouse(path), call.named(table))
-    facts = {"table": made.name, "was": path, "location": made.location}
-    call.out.report(f"{path} is {made.name} now, in {made.location}", facts)
+    adopted = call.catalog(create=True).adopt_table(absolute_warehouse(path), call.named(table))
+    facts = {"table": adopted.name, "was": path, "location": adopted.location}
+    call.out.report(f"{path} is {adopted.name} now, in {adopted.location}", facts)

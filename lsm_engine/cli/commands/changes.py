@@ -60,7 +60,7 @@ def changelog(
 
     A POINT is the id of a snapshot, the name of a tag, or a time such as '2024-05-01 08:00:00'.
     """
-    opened = call.table(table)
+    target = call.table(table)
     chosen: dict[str, Any] = {
         "mode": mode,
         "columns": None if columns is None else [name.strip() for name in columns.split(",")],
@@ -72,22 +72,22 @@ def changelog(
             raise InvalidInputError("rows are printed as they come: add --json to --follow")
         if after is not None:
             raise InvalidInputError("--follow begins at --from, not after --after", after=after)
-        follower = _follower(opened, start, begin, upto, consumer, chosen)
-        schema = opened.changes(0, 0, **chosen).schema
+        follower = _follower(target, start, begin, upto, consumer, chosen)
+        schema = target.changes(0, 0, **chosen).schema
         batches = (batch for item in follower for batch in item.to_batches())
     else:
         if consumer is not None:
             raise InvalidInputError(
                 "a consumer follows: add --follow latest-full, or another start"
             )
-        asked = opened.changes(**_point("after", after), **_point("upto", upto), **chosen)
-        schema, batches = asked.schema, asked.to_batches()
+        changes = target.changes(**_point("after", after), **_point("upto", upto), **chosen)
+        schema, batches = changes.schema, changes.to_batches()
     unbounded = call.as_json or start is not None
-    wanted = (None if unbounded else ROWS_SHOWN) if limit is None else limit or None
-    more: list[bool] = []
-    call.out.rows(columns_of(schema), first_rows(batches, wanted, more), empty="no changes")
-    if more and limit is None:
-        call.out.note(f"the first {wanted} rows; there are more: --limit 0 shows all")
+    rows_max = (None if unbounded else ROWS_SHOWN) if limit is None else limit or None
+    cut_marks: list[bool] = []
+    call.out.rows(columns_of(schema), first_rows(batches, rows_max, cut_marks), empty="no changes")
+    if cut_marks and limit is None:
+        call.out.note(f"the first {rows_max} rows; there are more: --limit 0 shows all")
 
 
 def _follower(

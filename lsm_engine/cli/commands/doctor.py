@@ -82,7 +82,9 @@ def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) 
             table
             for name in map(call.named, names)
             for table in (
-                [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
+                [name]
+                if "." in name
+                else [f"{name}.{table_name}" for table_name in catalog.list_tables(name)]
             )
         ]
     with file_progress(call, "Examining", "tables") as step:
@@ -93,22 +95,22 @@ def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) 
 
 def _show(call: Call, report: HealthReport) -> None:
     if call.as_json:
-        call.out.rows([], (one.facts() for one in report.findings), empty="")
+        call.out.rows([], (finding.facts() for finding in report.findings), empty="")
         return
-    for one in report.findings:
-        severity = one.severity.name.lower()
+    for finding in report.findings:
+        severity = finding.severity.name.lower()
         lines = Text()
         lines.append(f"{severity:<8}", style=_STYLES[severity])
-        lines.append(neutral(f"{one.table}: {one.what}"), style="bold")
-        for text in (one.cost, f"this loses {one.loses}" if one.loses else ""):
+        lines.append(neutral(f"{finding.table}: {finding.what}"), style="bold")
+        for text in (finding.cost, f"this loses {finding.loses}" if finding.loses else ""):
             if text:
                 lines.append(f"\n        {neutral(text)}")
         call.out.text(lines)
-        if one.command:
-            call.out.line(f"        {call.line(shlex.join(one.command))}")
+        if finding.command:
+            call.out.line(f"        {call.line(shlex.join(finding.command))}")
     checked = counted(report.table_count, "table")
-    found = [one.severity.name.lower() for one in report.findings]
-    sums = ", ".join(counted(found.count(word), word) for word in dict.fromkeys(found))
+    severities = [finding.severity.name.lower() for finding in report.findings]
+    sums = ", ".join(counted(severities.count(word), word) for word in dict.fromkeys(severities))
     call.out.text(
         f"{'healthy' if report.is_healthy else 'not healthy'}: {checked}"
         f"{f', {sums}' if sums else ''}{report.left_out}{_DEEPER.get(report.depth.name, '')}"
@@ -117,13 +119,13 @@ def _show(call: Call, report: HealthReport) -> None:
 
 def _fixed(call: Call, report: HealthReport, *, lossy: bool, yes: bool) -> bool:
     """Run the commands that a report names, once they are agreed to; False if there are none."""
-    able = [one for one in report.findings if one.command]
-    chosen = [one for one in able if lossy or one.loses is None]
+    able = [finding for finding in report.findings if finding.command]
+    chosen = [finding for finding in able if lossy or finding.loses is None]
     if len(chosen) < len(able):
         call.out.note(
             f"left to you, as they lose something: {len(able) - len(chosen)}; --lossy takes them along"
         )
-    commands = list(dict.fromkeys(one.command for one in chosen))
+    commands = list(dict.fromkeys(finding.command for finding in chosen))
     if not commands:
         return False
     if not (yes and call.quiet):

@@ -53,12 +53,14 @@ class ExplainGroup(VerbGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Go on with the verb `scan` where none is named."""
-        at = 0
-        while at < len(args) and (args[at] in _FLAGS or args[at].partition("=")[0] in _WITH_VALUE):
-            at += 2 if args[at] in _WITH_VALUE else 1
-        known = (*self.homes, "-h", "--help")
-        named = at < len(args) and args[at] in known
-        return super().parse_args(ctx, args if named or not args else ["scan", *args])
+        index = 0
+        while index < len(args) and (
+            args[index] in _FLAGS or args[index].partition("=")[0] in _WITH_VALUE
+        ):
+            index += 2 if args[index] in _WITH_VALUE else 1
+        first_words = (*self.homes, "-h", "--help")
+        is_named = index < len(args) and args[index] in first_words
+        return super().parse_args(ctx, args if is_named or not args else ["scan", *args])
 
 
 @click.group(
@@ -88,32 +90,32 @@ def key(
 
     Each version with its file, level, run, sequence number, and the snapshot that wrote it.
     """
-    opened = call.table(table)
-    found = opened.explain_key(key_of(opened, key), snapshot_id=snapshot_id, tag=tag)
-    versions = list(plain_rows(found.versions))
+    target = call.table(table)
+    explanation = target.explain_key(key_of(target, key), snapshot_id=snapshot_id, tag=tag)
+    versions = list(plain_rows(explanation.versions))
     if call.as_json:
-        rows = () if found.row is None else plain_rows(_one(opened, found.row))
+        rows = () if explanation.row is None else plain_rows(_one(target, explanation.row))
         call.out.facts(
             {
-                "snapshot_id": found.snapshot_id,
+                "snapshot_id": explanation.snapshot_id,
                 "row": next(iter(rows), None),
-                "verdict": found.verdict,
-                "rule": found.rule,
-                "column_rules": dict(found.column_rules),
+                "verdict": explanation.verdict,
+                "rule": explanation.rule,
+                "column_rules": dict(explanation.column_rules),
                 "versions": versions,
             }
         )
         return
-    call.out.text(found.rule)
-    if found.column_rules:
-        rules = [{"column": name, "rule": text} for name, text in found.column_rules.items()]
+    call.out.text(explanation.rule)
+    if explanation.column_rules:
+        rules = [{"column": name, "rule": text} for name, text in explanation.column_rules.items()]
         call.out.rows([words("column"), words("rule")], rules, empty="")
-    names = [name for name in found.versions.schema.names if name not in FACTS.names]
-    values = [words(name, name) for name in names if name not in found.key]
+    names = [name for name in explanation.versions.schema.names if name not in FACTS.names]
+    values = [words(name, name) for name in names if name not in explanation.key]
     call.out.rows(
         [*VERSION_COLUMNS[:3], *values, *VERSION_COLUMNS[3:]], versions, empty="no version"
     )
-    call.out.text(found.verdict)
+    call.out.text(explanation.verdict)
 
 
 def key_of(table: Table, words_: Sequence[str]) -> dict[str, Any]:
@@ -151,19 +153,19 @@ def file(call: Call, *, table: str, file: str) -> None:
 
     Reads the table's own metadata; `lsm show life` also remembers what has expired.
     """
-    found = call.table(table).explain_file(file)
+    explanation = call.table(table).explain_file(file)
     stages = [
         {
             "level": stage.level,
             **_commit("added", stage.added_by),
             **_commit("deleted", stage.deleted_by),
         }
-        for stage in found.stages
+        for stage in explanation.stages
     ]
     if call.as_json:
-        call.out.facts({**_file_facts(found), "stages": stages})
+        call.out.facts({**_file_facts(explanation), "stages": stages})
         return
-    call.out.facts(_file_facts(found))
+    call.out.facts(_file_facts(explanation))
     call.out.heading("where it lay")
     call.out.rows(_STAGES, stages, empty="")
 
@@ -209,7 +211,7 @@ def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
 
     Touches nothing. Without rules, the table's own options count.
     """
-    found = call.table(table).simulate_retention(later=later, **rules)
+    simulation = call.table(table).simulate_retention(later=later, **rules)
     pins = [
         {
             "root": pin.name,
@@ -218,12 +220,12 @@ def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
             "only_files": pin.only_file_count,
             "only_size_bytes": pin.only_size_bytes,
         }
-        for pin in found.pins
+        for pin in simulation.pins
     ]
     if call.as_json:
-        call.out.facts({**_retention_facts(found), "pins": pins})
+        call.out.facts({**_retention_facts(simulation), "pins": pins})
         return
-    call.out.text("\n".join(found.text().splitlines()[:4]))
+    call.out.text("\n".join(simulation.text().splitlines()[:4]))
     call.out.heading("history that roots keep on disk")
     call.out.rows(_PINS, pins, empty="none: only the newest snapshot's files are there")
 
@@ -246,12 +248,20 @@ def _retention_facts(found: RetentionSimulation) -> dict[str, Any]:
 @click.argument("second", type=int, required=False)
 def diff(call: Call, *, table: str, first: int, second: int | None) -> None:
     """Show which files were added and removed from one snapshot (0: from nothing) to another, or the newest."""
-    found = call.table(table).diff_snapshots(first or None, second)
-    changes = (("added", found.added), ("removed", found.removed), ("moved", found.moved))
+    comparison = call.table(table).diff_snapshots(first or None, second)
+    changes = (
+        ("added", comparison.added),
+        ("removed", comparison.removed),
+        ("moved", comparison.moved),
+    )
     files = [{"change": word, **row} for word, rows in changes for row in plain_rows(rows)]
     if call.as_json:
-        facts = {"first": found.first_id, "second": found.second_id, "row_change": found.row_change}
-        call.out.facts({**facts, "byte_change": found.byte_change, "files": files})
+        facts = {
+            "first": comparison.first_id,
+            "second": comparison.second_id,
+            "row_change": comparison.row_change,
+        }
+        call.out.facts({**facts, "byte_change": comparison.byte_change, "files": files})
         return
-    call.out.text(found.text())
+    call.out.text(comparison.text())
     call.out.rows(CHANGE_COLUMNS, files, empty="the same files")

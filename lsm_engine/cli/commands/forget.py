@@ -53,11 +53,11 @@ def forget(
     refuse, unless the options allow to change them. Backups and other systems are not reached:
     docs/forget.md. Exit code 1 if a key is left, or came back.
     """
-    opened = call.table(table)
-    keys = keys_given(opened, files, pairs, kind).read_all()
+    target = call.table(table)
+    keys = keys_given(target, files, pairs, kind).read_all()
 
     def run(*, dry_run: bool) -> ForgetReport:
-        return opened.forget(
+        return target.forget(
             keys,
             dry_run,
             rewrite_tags=rewrite_tags,

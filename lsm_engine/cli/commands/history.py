@@ -48,38 +48,42 @@ def rollback(
     Commits meanwhile go, too, or come after it; --as-latest keeps all. Shows the plan, and asks
     before it acts.
     """
-    opened = call.table(table)
+    handle = call.table(table)
     target: dict[str, Any] = {
         "snapshot_id": to_snapshot,
         "tag": to_tag,
         "as_of_millis": None if to_time is None else millis_of(to_time),
         "watermark": to_watermark,
     }
-    planned = opened.rollback_to(dry_run=True, **target)
+    planned = handle.rollback_to(dry_run=True, **target)
     if as_latest:
         if dry_run:
             call.out.report(
-                f"would make snapshot {planned.plan.target.id} the newest of {opened.name}",
+                f"would make snapshot {planned.plan.target.id} the newest of {handle.name}",
                 {"target": planned.plan.target.id, "dry_run": True},
             )
             return
-        with writing(opened, "rollback") as identity:
-            made = opened.rollback_to_as_latest(**target, **identity)
-        text = "it is the newest already" if made is None else f"snapshot {made.id} has its state"
-        call.out.report(text, {"target": planned.plan.target.id, **committed(made)})
+        with writing(handle, "rollback") as identity:
+            committed_snapshot = handle.rollback_to_as_latest(**target, **identity)
+        text = (
+            "it is the newest already"
+            if committed_snapshot is None
+            else f"snapshot {committed_snapshot.id} has its state"
+        )
+        call.out.report(text, {"target": planned.plan.target.id, **committed(committed_snapshot)})
         return
     if not dry_run and not planned.plan.is_empty:
         if not yes:
             call.out.text(str(planned))
-        asked(f"Roll {opened.name} back to snapshot {planned.plan.target.id}?", yes=yes)
-        planned = opened.rollback_to(**target)
+        asked(f"Roll {handle.name} back to snapshot {planned.plan.target.id}?", yes=yes)
+        planned = handle.rollback_to(**target)
     call.out.report(
         str(planned),
         {
             "dry_run": planned.dry_run,
             "target": planned.plan.target.id,
-            "snapshots": [one.id for one in planned.plan.snapshots],
-            "tags": [one.name for one in planned.plan.tags],
+            "snapshots": [item.id for item in planned.plan.snapshots],
+            "tags": [item.name for item in planned.plan.tags],
         },
     )
 
@@ -92,8 +96,8 @@ def rollback(
 @click.argument("new_name")
 def tag_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
     """Give a tag another name."""
-    made = call.table(table).rename_tag(name, new_name)
-    call.out.report(f"tag {name} is called {made.name} now", tag_facts(made))
+    renamed = call.table(table).rename_tag(name, new_name)
+    call.out.report(f"tag {name} is called {renamed.name} now", tag_facts(renamed))
 
 
 @table_verb(
@@ -107,8 +111,10 @@ def tag_replace(
     call: Call, *, table: str, name: str, snapshot_id: int | None, retained: str | None
 ) -> None:
     """Move a tag to another snapshot, in one step; files that only it named go."""
-    made = call.table(table).replace_tag(name, snapshot_id, retained)
-    call.out.report(f"tag {made.name} names snapshot {made.snapshot.id}", tag_facts(made))
+    replaced = call.table(table).replace_tag(name, snapshot_id, retained)
+    call.out.report(
+        f"tag {replaced.name} names snapshot {replaced.snapshot.id}", tag_facts(replaced)
+    )
 
 
 @table_verb(
@@ -122,11 +128,11 @@ def tag_replace(
 @YES
 def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool) -> None:
     """Take tags whose lifetime is over, with the files that nothing else names."""
-    opened = call.table(table)
-    report = opened.expire_tags(dry_run=True, older_than=older_than)
+    target = call.table(table)
+    report = target.expire_tags(dry_run=True, older_than=older_than)
     if report.names and not dry_run:
         asked(f"Delete {counted(len(report.names), 'tag')}: {', '.join(report.names)}?", yes=yes)
-        report = opened.expire_tags(older_than=older_than)
+        report = target.expire_tags(older_than=older_than)
     call.out.report(str(report), {"dry_run": report.dry_run, "tags": list(report.names)})
 
 
@@ -172,10 +178,10 @@ def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) ->
 @table_verb("lsm branch list shop.orders", name="list", of=branch)
 def branch_list(call: Call, *, table: str) -> None:
     """List branches and where they stand."""
-    opened = call.table(table)
+    target = call.table(table)
     rows = []
-    for name in opened.branches():
-        latest = opened.branch(name).latest_snapshot()
+    for name in target.branches():
+        latest = target.branch(name).latest_snapshot()
         rows.append(
             {
                 "branch": name,
@@ -212,19 +218,19 @@ def branch_fast_forward(
     call: Call, *, table: str, name: str, force: bool, dry_run: bool, yes: bool
 ) -> None:
     """Let the table go on as a branch has gone since it began."""
-    opened = call.table(table)
-    report = opened.fast_forward(name, force=force, dry_run=True)
+    target = call.table(table)
+    report = target.fast_forward(name, force=force, dry_run=True)
     if not dry_run and (report.plan.snapshots or report.plan.dropped):
         if not yes:
             call.out.text(str(report))
-        asked(f"Bring {opened.name} to where branch {name} is?", yes=yes)
-        report = opened.fast_forward(name, force=force)
+        asked(f"Bring {target.name} to where branch {name} is?", yes=yes)
+        report = target.fast_forward(name, force=force)
     dropped = report.plan.dropped
     facts = {
         "dry_run": report.dry_run,
-        "snapshots": [one.id for one in report.plan.snapshots],
-        "tags": [one.name for one in report.plan.tags],
-        "dropped": [] if dropped is None else [one.id for one in dropped.snapshots],
+        "snapshots": [item.id for item in report.plan.snapshots],
+        "tags": [item.name for item in report.plan.tags],
+        "dropped": [] if dropped is None else [item.id for item in dropped.snapshots],
     }
     call.out.report(str(report), facts)
 
@@ -234,9 +240,9 @@ def branch_fast_forward(
 @YES
 def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
     """Take a branch away; 'lsm orphans' frees the files that only it named."""
-    opened = call.table(table)
-    asked(f"Delete branch {name} of {opened.name}?", yes=yes)
-    opened.delete_branch(name)
+    target = call.table(table)
+    asked(f"Delete branch {name} of {target.name}?", yes=yes)
+    target.delete_branch(name)
     call.out.report(f"branch {name} is gone", {"deleted": name})
 
 
@@ -288,10 +294,10 @@ def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) ->
 @YES
 def consumer_clear(call: Call, *, table: str, matching: str, besides: str, yes: bool) -> None:
     """Forget consumers by the pattern of their names."""
-    opened = call.table(table)
-    asked(f"Forget consumers {matching!r} of {opened.name}?", yes=yes)
-    gone = opened.clear_consumers(matching, besides)
-    call.out.report(f"forgot {counted(len(gone), 'consumer')}", {"consumers": list(gone)})
+    target = call.table(table)
+    asked(f"Forget consumers {matching!r} of {target.name}?", yes=yes)
+    removed = target.clear_consumers(matching, besides)
+    call.out.report(f"forgot {counted(len(removed), 'consumer')}", {"consumers": list(removed)})
 
 
 # --- commit users --------------------------------------------------------------------------------
@@ -328,6 +334,6 @@ def commit_user_set(
 
     Greater numbers are applied from then on, and the others are not.
     """
-    made = call.table(table).set_commit_identifier(name, number, others_are_new=others_are_new)
-    facts = {"commit_user": name, "commit_identifier": number, "snapshot_id": made.id}
-    call.out.report(f"the last number of {name} is {number}: snapshot {made.id}", facts)
+    result = call.table(table).set_commit_identifier(name, number, others_are_new=others_are_new)
+    facts = {"commit_user": name, "commit_identifier": number, "snapshot_id": result.id}
+    call.out.report(f"the last number of {name} is {number}: snapshot {result.id}", facts)

@@ -47,11 +47,11 @@ def lookup(
     Data files that may hold a key become local files first, which the next lookup of one process
     finds ready: for many keys in one go, or in a program. For a row or two, lsm scan --where does.
     """
-    opened = call.table(table)
+    target = call.table(table)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = opened.lookup(keys_given(opened, files, pairs, kind), names)
-    shown = [Column(name=name, heading=name) for name in found.schema.names if name != FOUND]
-    call.out.rows([words(FOUND, "found"), *shown], plain_rows(found), empty="no keys")
+    rows = target.lookup(keys_given(target, files, pairs, kind), names)
+    shown = [Column(name=name, heading=name) for name in rows.schema.names if name != FOUND]
+    call.out.rows([words(FOUND, "found"), *shown], plain_rows(rows), empty="no keys")
 
 
 @table_verb(
@@ -68,10 +68,10 @@ def locate(
 
     How records are found is the table's index.type; see docs/options.md.
     """
-    opened = call.table(table)
-    found = opened.locate(keys_given(opened, files, pairs, kind))
+    target = call.table(table)
+    rows = target.locate(keys_given(target, files, pairs, kind))
     columns = [words("action"), words("partition"), words("bucket"), words("file_name", "file")]
-    call.out.rows(columns, plain_rows(found), empty="no rows")
+    call.out.rows(columns, plain_rows(rows), empty="no rows")
 
 
 @table_verb("lsm insert shop.orders new.parquet", "lsm insert shop.orders all.csv --existing skip")
@@ -83,10 +83,10 @@ def insert(
     call: Call, *, table: str, files: Sequence[str], existing: str, kind: str | None
 ) -> None:
     """Insert rows whose keys are not there yet; one commit, which never replaces a row."""
-    opened = call.table(table)
+    target = call.table(table)
     _write(
-        call, opened, files, kind, "insert",
-        lambda rows, identity: opened.insert(rows, existing, **identity),
+        call, target, files, kind, "insert",
+        lambda rows, identity: target.insert(rows, existing, **identity),
     )  # fmt: skip
 
 
@@ -100,10 +100,10 @@ def insert(
 @FORMAT
 def update(call: Call, *, table: str, files: Sequence[str], missing: str, kind: str | None) -> None:
     """Replace rows whose keys are there; one commit, which never adds a key."""
-    opened = call.table(table)
+    target = call.table(table)
     _write(
-        call, opened, files, kind, "update",
-        lambda rows, identity: opened.update(rows, missing, **identity),
+        call, target, files, kind, "update",
+        lambda rows, identity: target.update(rows, missing, **identity),
     )  # fmt: skip
 
 
@@ -120,24 +120,24 @@ def _write(
         writing(table, verb, files) as identity,
         row_progress(call, source, f"{verb.capitalize()} into {table.name}") as rows,
     ):
-        made = write(rows.reader, identity)
-    counts = (None if made is None else row_counts_of(made.properties)) or RowCounts()
+        result = write(rows.reader, identity)
+    counts = (None if result is None else row_counts_of(result.properties)) or RowCounts()
     done = counts.inserted + counts.updated
     facts = {
         "table": table.name,
         "inserted": counts.inserted,
         "updated": counts.updated,
-        "skipped": counts.skipped if made is not None else rows.count,
+        "skipped": counts.skipped if result is not None else rows.count,
         "at_most": counts.at_most,
-        **committed(made),
+        **committed(result),
     }
-    if made is None:
+    if result is None:
         call.out.report("nothing to commit", facts)
         return
-    left = f", {counted(counts.skipped, 'row')} skipped" if counts.skipped else ""
+    skipped_text = f", {counted(counts.skipped, 'row')} skipped" if counts.skipped else ""
     word = "inserted" if verb == "insert" else "updated"
     call.out.report(
-        f"{'at most ' * counts.at_most}{counted(done, 'row')} {word}{left}{hint(made)}: snapshot {made.id} of {table.name}",
+        f"{'at most ' * counts.at_most}{counted(done, 'row')} {word}{skipped_text}{hint(result)}: snapshot {result.id} of {table.name}",
         facts,
     )
 
@@ -159,10 +159,10 @@ def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
     texts = dict(pair.partition("=")[::2] for pair in pairs)
     columns = {}
     for name, text in texts.items():
-        known = schema.primary_keys or schema.names
-        if name not in known:
+        key_names = schema.primary_keys or schema.names
+        if name not in key_names:
             raise InvalidInputError(
-                f"{name!r} is no key column; the key is {', '.join(known)}",
+                f"{name!r} is no key column; the key is {', '.join(key_names)}",
                 column=name,
             )
         try:

@@ -134,14 +134,14 @@ def _newest(call: Call, table: str) -> int | None:
 )
 def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
     """Show what a snapshot (by default the newest) was made of: run, inputs, files."""
-    asked, name = of(call, table)
+    lineage, name = of(call, table)
     number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
     if number_ is None:
         call.out.note("nothing has been committed yet")
         return
-    runs = plain(asked.runs_of_snapshot(name, number_, history=history))
-    inputs = plain(asked.upstream_of(name, number_, history=history))
-    files = plain(asked.files_of_snapshot(name, number_))
+    runs = plain(lineage.runs_of_snapshot(name, number_, history=history))
+    inputs = plain(lineage.upstream_of(name, number_, history=history))
+    files = plain(lineage.files_of_snapshot(name, number_))
     if call.as_json:
         call.out.facts(
             {"table": table, "snapshot_id": number_, "runs": runs, "inputs": inputs, "files": files}
@@ -156,15 +156,17 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
 @click.argument("file")
 def of_file(call: Call, *, table: str, file: str) -> None:
     """Show the life of a data file: who added it, what it became, which tags keep it."""
-    asked, name = of(call, table)
-    life = asked.life_of_file(name, file.rpartition("/")[2])
-    stages, made = plain(life.stages), plain(life.made_from)
+    lineage, name = of(call, table)
+    life = lineage.life_of_file(name, file.rpartition("/")[2])
+    stages, made_from = plain(life.stages), plain(life.made_from)
     became, pinned = plain(life.became), plain(life.pinned_by)
     if call.as_json:
-        call.out.facts({"stages": stages, "made_from": made, "became": became, "pinned_by": pinned})
+        call.out.facts(
+            {"stages": stages, "made_from": made_from, "became": became, "pinned_by": pinned}
+        )
         return
     part(call, "where it lay", _STAGES, stages, "nowhere")
-    part(call, "made from", _EDGES, made, "rows that were written")
+    part(call, "made from", _EDGES, made_from, "rows that were written")
     part(call, "became", _EDGES, became, "it has not been compacted")
     part(
         call,
@@ -180,9 +182,9 @@ def of_file(call: Call, *, table: str, file: str) -> None:
 @click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
 def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
     """Show what was made from a snapshot, by default the newest."""
-    asked, name = of(call, table)
+    lineage, name = of(call, table)
     number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
-    rows = [] if number_ is None else plain(asked.downstream_of(name, number_, history=history))
+    rows = [] if number_ is None else plain(lineage.downstream_of(name, number_, history=history))
     call.out.rows(WALK, rows, empty="nothing is known to be made from it")
 
 
@@ -194,8 +196,8 @@ def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool
 def recent(call: Call, *, table: str | None, limit: int) -> None:
     """List the newest commits of all tables, or of one."""
     if table is None:
-        asked, name = call.catalog().lineage, None
+        lineage, name = call.catalog().lineage, None
     else:
-        asked, name = of(call, table)
-    rows = plain(asked.recent_activity(limit=limit, table=name))
+        lineage, name = of(call, table)
+    rows = plain(lineage.recent_activity(limit=limit, table=name))
     call.out.rows(_ACTIVITY, rows, empty="no commits were recorded")

@@ -46,23 +46,23 @@ def schema(call: Call, *, table: str, history: bool) -> None:
 
     Options that this version does not support are listed below, on stderr.
     """
-    opened = call.table(table)
+    target = call.table(table)
     if history:
         columns = [
             code("schema_id", "schema"),
             words("update_time", "since (UTC)"),
             words("fields"),
         ]
-        _show(call, opened, "schemas", columns)
+        _show(call, target, "schemas", columns)
         return
-    found = opened.schema
-    rows = schema_rows(found)
+    table_schema = target.schema
+    rows = schema_rows(table_schema)
     described = [words("comment")] if any(row["comment"] for row in rows) else []
     call.out.rows(
         [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
     )
-    for one in unsupported_options(found.options):
-        call.out.note(str(one))
+    for unsupported in unsupported_options(table_schema.options):
+        call.out.note(str(unsupported))
 
 
 def schema_rows(found: TableSchema) -> list[dict[str, Any]]:
@@ -113,20 +113,20 @@ def snapshots(call: Call, *, table: str, limit: int | None) -> None:
 @click.argument("snapshot_id", type=int, required=False)
 def snapshot(call: Call, *, table: str, snapshot_id: int | None) -> None:
     """Show one snapshot in detail, by default the newest: all its members and manifest lists."""
-    opened = call.table(table)
-    found = opened.scan(snapshot_id=snapshot_id).snapshot
-    if found is None:
+    target = call.table(table)
+    table_snapshot = target.scan(snapshot_id=snapshot_id).snapshot
+    if table_snapshot is None:
         call.out.note("nothing has been committed yet")
         return
-    lists = list(plain_rows(opened.system("manifest_lists", snapshot_id=found.id)))
-    facts = snapshot_facts(found)
-    facts["tags"] = [tag.name for tag in opened.tags() if tag.snapshot.id == found.id]
+    lists = list(plain_rows(target.system("manifest_lists", snapshot_id=table_snapshot.id)))
+    facts = snapshot_facts(table_snapshot)
+    facts["tags"] = [tag.name for tag in target.tags() if tag.snapshot.id == table_snapshot.id]
     if call.as_json:
         call.out.facts({**facts, "manifest_lists": lists})
         return
     shown = {
-        "total_record_count": f"{found.total_record_count or 0:,} (in files, before merging)",
-        "delta_record_count": f"{found.delta_record_count or 0:+,}",
+        "total_record_count": f"{table_snapshot.total_record_count or 0:,} (in files, before merging)",
+        "delta_record_count": f"{table_snapshot.delta_record_count or 0:+,}",
         "tags": ", ".join(facts["tags"]) or "none",
     }
     call.out.facts(facts, shown)
@@ -197,10 +197,10 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
 
     A read merges all runs of a bucket that share keys; compaction makes them fewer.
     """
-    opened = call.table(table)
+    target = call.table(table)
     trees = [
         each
-        for each in opened.tree()
+        for each in target.tree()
         if partition in (None, each.partition) and bucket in (None, each.bucket)
     ]
     if call.as_json:
@@ -214,10 +214,10 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
     if not trees:
         call.out.note("nothing has been committed yet, or no bucket is of that name")
         return
-    newest = opened.latest_snapshot()
-    at = "" if newest is None else f", snapshot {newest.id}"
+    newest = target.latest_snapshot()
+    snapshot_text = "" if newest is None else f", snapshot {newest.id}"
     total = format_bytes(sum(each.size_bytes for each in trees))
-    call.out.text(f"{opened.name}{at}: {counted(len(trees), 'bucket')}, {total}\n")
+    call.out.text(f"{target.name}{snapshot_text}: {counted(len(trees), 'bucket')}, {total}\n")
     drawn = trees
     if limit and len(trees) > limit:
         most = sorted(trees, key=lambda each: -len(each.runs))[:limit]
@@ -244,9 +244,11 @@ def debt(call: Call, *, table: str, due: bool) -> None:
 
     Writers wait where a bucket has more sorted runs than 'num-sorted-run.stop-trigger'.
     """
-    opened = call.table(table)
+    target = call.table(table)
     rows = [
-        _debt(opened, each) for each in opened.forecast() if each.pressure.compactable or not due
+        _debt(target, bucket_forecast)
+        for bucket_forecast in target.forecast()
+        if bucket_forecast.pressure.compactable or not due
     ]
     columns = [
         words("partition"), code("bucket"), code("sorted_runs"), number("files"),
@@ -254,7 +256,7 @@ def debt(call: Call, *, table: str, due: bool) -> None:
         words("stops_in", "writers wait in"), words("reason"),
     ]  # fmt: skip
     empty = "no bucket is due" if due else "nothing has been committed yet"
-    call.out.rows(columns[not opened.schema.partition_keys :], rows, empty=empty)
+    call.out.rows(columns[not target.schema.partition_keys :], rows, empty=empty)
 
 
 def _debt(table: Table, each: Any) -> dict[str, Any]:
@@ -289,17 +291,17 @@ def _debt(table: Table, each: Any) -> dict[str, Any]:
 )
 def amplification(call: Call, *, table: str, commits: int | None) -> None:
     """Show what the tree costs: bytes written per byte, runs per read, bytes kept per byte."""
-    found = call.table(table).amplification(commits)
+    factors = call.table(table).amplification(commits)
     columns = [
         words("what"), code("times"), words("because"),
     ]  # fmt: skip
-    written, again = format_bytes(found.written_bytes), format_bytes(found.compacted_bytes)
-    live, last = format_bytes(found.live_bytes), format_bytes(found.last_level_bytes)
-    buckets = counted(len(found.run_counts), "bucket")
+    written, again = format_bytes(factors.written_bytes), format_bytes(factors.compacted_bytes)
+    live, last = format_bytes(factors.live_bytes), format_bytes(factors.last_level_bytes)
+    buckets = counted(len(factors.run_counts), "bucket")
     facts = [
-        ("write", found.write, f"writers wrote {written}, compactions {again}"),
-        ("read", found.read, f"{counted(sum(found.run_counts), 'sorted run')} in {buckets}"),
-        ("space", found.space, f"{live} kept, {last} of it in the deepest runs"),
+        ("write", factors.write, f"writers wrote {written}, compactions {again}"),
+        ("read", factors.read, f"{counted(sum(factors.run_counts), 'sorted run')} in {buckets}"),
+        ("space", factors.space, f"{live} kept, {last} of it in the deepest runs"),
     ]
     rows = [
         {"what": name, "times": None if times is None else round(times, 2), "because": why}
@@ -328,9 +330,9 @@ def verify(
     --incremental records the files that it finds sound beside the table's documents. Exit code 1 if
     anything is wrong.
     """
-    opened = call.table(table)
+    target = call.table(table)
     with file_progress(call, "Verifying") as progress:
-        report = opened.verify(
+        report = target.verify(
             snapshot_id=snapshot_id, deep=deep, incremental=incremental, progress=progress
         )
     facts: Mapping[str, Any] = {
@@ -344,7 +346,7 @@ def verify(
         "not_honoured": list(report.not_honoured),
         "warnings": list(report.warnings),
         "files_without_checksum": report.unchecked_count,
-        "damaged_files": [asdict(one) for one in report.damaged_files],
+        "damaged_files": [asdict(file) for file in report.damaged_files],
     }
     if call.as_json:
         call.out.facts(facts)

@@ -38,31 +38,31 @@ def compact(
     get one, and can be seen.
     """
     executor = BucketProgress(call)
-    opened = call.table(table, executor=executor)
-    noun = "sorted run" if opened.schema.has_primary_key else "file"
-    before = _runs(opened)
-    with writing(opened, "compact") as identity:
-        made = opened.compact(
+    target = call.table(table, executor=executor)
+    noun = "sorted run" if target.schema.has_primary_key else "file"
+    before = _runs(target)
+    with writing(target, "compact") as identity:
+        result = target.compact(
             full,
-            [partition_of(opened, [pair]) for pair in partitions] or None,
+            [partition_of(target, [pair]) for pair in partitions] or None,
             list(buckets) or None,
             **identity,
         )
-    after = _runs(opened) if made else before
+    after = _runs(target) if result else before
     facts = {
-        "table": opened.name,
+        "table": target.name,
         "buckets": executor.bucket_count,
         "size_bytes": executor.size_bytes,
         "runs_before": before,
         "runs_after": after,
-        **committed(made),
+        **committed(result),
     }
-    if made is None:
+    if result is None:
         call.out.report(f"nothing to compact: {counted(before, noun)}, none due", facts)
         return
     call.out.report(
         f"compacted {counted(executor.bucket_count, 'bucket')} ({format_bytes(executor.size_bytes)}): "
-        f"{counted(before, noun)} before, {after} now, snapshot {made.id} of {opened.name}",
+        f"{counted(before, noun)} before, {after} now, snapshot {result.id} of {target.name}",
         facts,
     )
 
@@ -76,18 +76,18 @@ def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) 
     Partitions left out keep their number; Java writes no rows there before they are rescaled as well.
     """
     executor = BucketProgress(call)
-    opened = call.table(table, executor=executor)
-    with writing(opened, "rescale") as identity:
-        made = opened.rescale(
-            buckets, [partition_of(opened, [pair]) for pair in partitions] or None, **identity
+    target = call.table(table, executor=executor)
+    with writing(target, "rescale") as identity:
+        result = target.rescale(
+            buckets, [partition_of(target, [pair]) for pair in partitions] or None, **identity
         )
-    facts = {"table": opened.name, "buckets": buckets, **committed(made)}
-    if made is None:
+    facts = {"table": target.name, "buckets": buckets, **committed(result)}
+    if result is None:
         call.out.report(f"nothing to rescale: {counted(buckets, 'bucket')} already", facts)
         return
     call.out.report(
-        f"{opened.name} has {counted(buckets, 'bucket')} now ({format_bytes(executor.size_bytes)} "
-        f"read): snapshot {made.id}",
+        f"{target.name} has {counted(buckets, 'bucket')} now ({format_bytes(executor.size_bytes)} "
+        f"read): snapshot {result.id}",
         facts,
     )
 
@@ -95,7 +95,7 @@ def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) 
 def _runs(table: Table) -> int:
     if not table.schema.has_primary_key:
         return len(table.system("files"))
-    return sum(each.run_count for each in table.pressure())
+    return sum(bucket.run_count for bucket in table.pressure())
 
 
 @click.group(cls=VerbGroup)
@@ -161,13 +161,13 @@ def tag_delete(call: Call, *, table: str, name: str) -> None:
 
 def tag_facts(tag: Tag) -> dict[str, Any]:
     """Return what people and programs want to know of a tag."""
-    kept = tag.retained_millis
+    retained_millis = tag.retained_millis
     return {
         "tag": tag.name,
         "snapshot_id": tag.snapshot.id,
         "committed": utc_text(tag.snapshot.time_millis),
         "rows": tag.snapshot.total_record_count,
-        "retained": "for ever" if kept is None else format_millis(kept),
+        "retained": "for ever" if retained_millis is None else format_millis(retained_millis),
     }
 
 
@@ -201,7 +201,7 @@ def expire(
 
     Shows the plan, and asks before it acts.
     """
-    opened = call.table(table)
+    target = call.table(table)
     if older_than is not None:
         _checked_age(older_than)
     rules: dict[str, Any] = {
@@ -210,14 +210,14 @@ def expire(
         "older_than": older_than,
         "everything": everything,
     }
-    planned = opened.expire_snapshots(dry_run=True, **rules)
+    planned = target.expire_snapshots(dry_run=True, **rules)
     if dry_run or planned.is_empty:
         _show_plan(call, planned)
         return
     if not call.as_json and not (yes and call.quiet):
         _show_plan(call, planned)
     asked(f"Delete {_summary(planned)}?", yes=yes)
-    done = opened.expire_snapshots(**rules)
+    done = target.expire_snapshots(**rules)
     if call.as_json:
         call.out.facts(_facts(done))
     else:
@@ -239,12 +239,12 @@ def _show_plan(call: Call, report: ExpiryReport) -> None:
     if not plan.is_empty:
         rows = [
             {
-                "snapshot_id": each.id,
-                "committed": utc_text(each.time_millis),
-                "kind": each.commit_kind.value,
-                "rows": each.total_record_count,
+                "snapshot_id": snapshot.id,
+                "committed": utc_text(snapshot.time_millis),
+                "kind": snapshot.commit_kind.value,
+                "rows": snapshot.total_record_count,
             }
-            for each in plan.expired
+            for snapshot in plan.expired
         ]
         call.out.heading("snapshots that go")
         columns = [code("snapshot_id", "snapshot"), words("committed", "committed (UTC)")]
@@ -252,9 +252,9 @@ def _show_plan(call: Call, report: ExpiryReport) -> None:
         call.out.text(f"\nwith them: {_summary(report)}")
     else:
         call.out.text("nothing to expire")
-    for what, names in (("tags", report.tags), ("consumers", report.consumers)):
+    for noun, names in (("tags", report.tags), ("consumers", report.consumers)):
         if names:
-            call.out.text(f"{what} whose time is over: {', '.join(names)}")
+            call.out.text(f"{noun} whose time is over: {', '.join(names)}")
     call.out.text(f"why no more: {plan.reason}")
     for name, count in plan.kept_by:
         call.out.text(f"kept: {name} keeps {count} of their files")
@@ -264,10 +264,10 @@ def _summary(report: ExpiryReport) -> str:
     plan = report.plan
     files = len(plan.data_files) + len(plan.changelog_files)
     feed = () if report.changelogs is None else report.changelogs.expired_changelogs
-    others = (("changelog", feed), ("tag", report.tags), ("consumer", report.consumers))
-    more = "".join(f", {counted(len(some), what)}" for what, some in others if some)
+    other_items = (("changelog", feed), ("tag", report.tags), ("consumer", report.consumers))
+    suffix = "".join(f", {counted(len(items), noun)}" for noun, items in other_items if items)
     return (
-        f"{counted(len(plan.expired), 'snapshot')}{more}, {counted(files, 'data file')} "
+        f"{counted(len(plan.expired), 'snapshot')}{suffix}, {counted(files, 'data file')} "
         f"({format_bytes(plan.freed_bytes)}), {counted(len(plan.metadata.manifests), 'manifest')}"
     )
 
@@ -285,7 +285,7 @@ def _facts(report: ExpiryReport) -> dict[str, Any]:
         "consumers": list(report.consumers),
         "changelogs": []
         if report.changelogs is None
-        else [one.id for one in report.changelogs.expired_changelogs],
+        else [changelog.id for changelog in report.changelogs.expired_changelogs],
         "reason": plan.reason,
         "kept_by": dict(plan.kept_by),
     }

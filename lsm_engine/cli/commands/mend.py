@@ -26,22 +26,25 @@ def orphans(
 
     Shows the plan, and asks before it acts.
     """
-    opened = call.table(table)
-    report = opened.remove_orphan_files(older_than=older_than, force=force)
+    target = call.table(table)
+    report = target.remove_orphan_files(older_than=older_than, force=force)
     if not report.plan.is_empty and not dry_run:
         if not yes:
             _show_orphans(call, report)
         size_text = format_bytes(report.plan.freed_bytes)
         uploads = len(report.plan.uploads)
-        more = f" and abort {counted(uploads, 'unfinished upload')}" if uploads else ""
-        asked(f"Delete {counted(len(report.plan.orphans), 'file')} ({size_text}){more}?", yes=yes)
-        report = opened.remove_orphan_files(dry_run=False, older_than=older_than, force=force)
+        uploads_text = f" and abort {counted(uploads, 'unfinished upload')}" if uploads else ""
+        asked(
+            f"Delete {counted(len(report.plan.orphans), 'file')} ({size_text}){uploads_text}?",
+            yes=yes,
+        )
+        report = target.remove_orphan_files(dry_run=False, older_than=older_than, force=force)
     elif not call.as_json:
         _show_orphans(call, report)
     facts = {
         "dry_run": report.dry_run,
         "files": [path for path, _ in report.plan.orphans],
-        "uploads": [one.path for one in report.plan.uploads],
+        "uploads": [upload.path for upload in report.plan.uploads],
         "uploads_unknown": report.uploads_unknown,
         "freed_bytes": report.plan.freed_bytes,
         "listed": report.plan.listed_count,
@@ -71,12 +74,12 @@ def expire_partitions(
     call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool
 ) -> None:
     """Drop old partitions, by one commit; older snapshots and tags keep them."""
-    opened = call.table(table)
-    report = opened.expire_partitions(dry_run=True, older_than=older_than)
+    target = call.table(table)
+    report = target.expire_partitions(dry_run=True, older_than=older_than)
     if report.partitions and not dry_run:
         shown = ", ".join(report.partitions[:5]) + (", …" if len(report.partitions) > 5 else "")
         asked(f"Drop {counted(len(report.partitions), 'partition')}: {shown}?", yes=yes)
-        report = opened.expire_partitions(older_than=older_than)
+        report = target.expire_partitions(older_than=older_than)
     facts = {
         "dry_run": report.dry_run,
         "partitions": list(report.partitions),
@@ -122,27 +125,27 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
     can be read or that a tag holds, and mend LATEST. records: take away what cannot be read of the trash, of the record of verified
     files, and of changelogs that have outlived their snapshots. purge: empty the table for good, history and all.
     """
-    opened = call.table(table)
+    target = call.table(table)
     if what == "restore":
-        _restore(call, opened, act=act, yes=yes)
+        _restore(call, target, act=act, yes=yes)
         return
     tool = _REPAIRS[what]
-    report: RepairReport = tool(opened, dry_run=True)
+    report: RepairReport = tool(target, dry_run=True)
     if act and report.found:
         if what == "purge" or not call.as_json:
             asked(f"{report}. Go on?", yes=yes or what == "manifests")
-        report = tool(opened, dry_run=False)
+        report = tool(target, dry_run=False)
     facts = {
         "dry_run": report.dry_run,
         "what": report.what,
         "found": list(report.found),
         "snapshot_id": None if report.snapshot is None else report.snapshot.id,
         "lost_row_count": report.lost_row_count,
-        "lost": [asdict(one) for one in report.lost],
+        "lost": [asdict(stake) for stake in report.lost],
     }
     call.out.report(str(report), facts)
     if not call.as_json:
-        about = {one.path: f" ({one})" for one in report.lost}
+        about = {stake.path: f" ({stake})" for stake in report.lost}
         for name in report.found:
             call.out.text(f"{name}{about.get(name, '')}")
 
@@ -158,15 +161,17 @@ def _restore(call: Call, opened: Table, *, act: bool, yes: bool) -> None:
         "what": "restore",
         "snapshot_id": None if report.snapshot is None else report.snapshot.id,
         "lost_row_count": report.lost_row_count,
-        "files": [asdict(one) for one in report.files],
-        "left": [asdict(one) for one in report.left],
+        "files": [asdict(file) for file in report.files],
+        "left": [asdict(file) for file in report.left],
     }
     call.out.report(str(report), facts)
     if not call.as_json:
-        for one in report.files:
-            call.out.text(f"{one.stake.path} ({one})")
-        for left in report.left:
-            call.out.text(f"{left.path}: nothing to restore it from; {'; '.join(left.sources)}")
+        for file in report.files:
+            call.out.text(f"{file.stake.path} ({file})")
+        for lost_file in report.left:
+            call.out.text(
+                f"{lost_file.path}: nothing to restore it from; {'; '.join(lost_file.sources)}"
+            )
 
 
 # --- trash ---------------------------------------------------------------------------------------
@@ -186,14 +191,14 @@ def trash_list(call: Call, *, table: str) -> None:
     ]  # fmt: skip
     rows = [
         {
-            "record": one.name,
-            "taken": utc_text(one.created_millis),
-            "reason": one.reason,
-            "snapshots": len(one.snapshots),
-            "tags": len(one.tags),
-            "files": len(one.paths),
+            "record": trashed.name,
+            "taken": utc_text(trashed.created_millis),
+            "reason": trashed.reason,
+            "snapshots": len(trashed.snapshots),
+            "tags": len(trashed.tags),
+            "files": len(trashed.paths),
         }
-        for one in call.table(table).trash()
+        for trashed in call.table(table).trash()
     ]
     call.out.rows(columns, rows, empty="the trash is empty")
 
@@ -202,13 +207,13 @@ def trash_list(call: Call, *, table: str) -> None:
 @click.argument("record", required=False)
 def trash_undo(call: Call, *, table: str, record: str | None) -> None:
     """Give back what one RECORD holds, by default the newest."""
-    one = call.table(table).undo_maintenance(record)
+    restored = call.table(table).undo_maintenance(record)
     facts = {
-        "record": one.name,
-        "snapshots": [each.id for each in one.snapshots],
-        "tags": [each.name for each in one.tags],
+        "record": restored.name,
+        "snapshots": [item.id for item in restored.snapshots],
+        "tags": [item.name for item in restored.tags],
     }
-    text = f"{counted(len(one.snapshots), 'snapshot')} and {counted(len(one.tags), 'tag')} are back"
+    text = f"{counted(len(restored.snapshots), 'snapshot')} and {counted(len(restored.tags), 'tag')} are back"
     call.out.report(text, facts)
 
 
@@ -220,11 +225,11 @@ def trash_undo(call: Call, *, table: str, record: str | None) -> None:
 @YES
 def trash_empty(call: Call, *, table: str, everything: bool, dry_run: bool, yes: bool) -> None:
     """Delete the files of old records for good."""
-    opened = call.table(table)
-    report = opened.empty_trash(dry_run=True, everything=everything)
+    target = call.table(table)
+    report = target.empty_trash(dry_run=True, everything=everything)
     if report.records and not dry_run:
         asked(f"Delete {counted(len(report.paths), 'file')} for good?", yes=yes)
-        report = opened.empty_trash(everything=everything)
+        report = target.empty_trash(everything=everything)
     facts = {
         "dry_run": report.dry_run,
         "records": list(report.records),

@@ -54,41 +54,41 @@ def of_row(
     """Show which runs and input snapshots a row is made of, version by version."""
     catalog = call.catalog()
     name = call.named(table)
-    found = catalog.explain_row(name, key_of(catalog.table(name), key), snapshot_id, tag)
+    origin = catalog.explain_row(name, key_of(catalog.table(name), key), snapshot_id, tag)
     if not call.as_json:
-        call.out.text(found.explanation.text())
-    _origin(call, found.origin, verdict=found.explanation.verdict)
+        call.out.text(origin.explanation.text())
+    _origin(call, origin.origin, verdict=origin.explanation.verdict)
 
 
 @table_verb("lsm show tag shop.orders monday", name="tag")
 @click.argument("tag")
 def of_tag(call: Call, *, table: str, tag: str) -> None:
     """Show which runs and input snapshots a tag is made of, deleted tags too."""
-    asked, name = of(call, table)
-    _origin(call, asked.origin_of_tag(name, tag), tag=tag)
+    lineage, name = of(call, table)
+    _origin(call, lineage.origin_of_tag(name, tag), tag=tag)
 
 
 @table_verb("lsm show origin shop.orders data-5f5c…-0.parquet", name="origin")
 @click.argument("file")
 def of_origin(call: Call, *, table: str, file: str) -> None:
     """Show what a data file was made of: through compactions back to the commits that wrote."""
-    asked, name = of(call, table)
-    _origin(call, asked.origin_of_file(name, file.rpartition("/")[2]), file=file)
+    lineage, name = of(call, table)
+    _origin(call, lineage.origin_of_file(name, file.rpartition("/")[2]), file=file)
 
 
 @table_verb("lsm show impact shop.orders 12", name="impact")
 @click.argument("snapshot_id", type=int)
 def impact(call: Call, *, table: str, snapshot_id: int) -> None:
     """Show what would break if a snapshot expired: readers, and files that only it holds."""
-    asked, name = of(call, table)
-    found = asked.impact_of_expiry(name, snapshot_id)
-    readers, files = plain(found.readers), plain(found.files)
-    tags = found.tags.column("tag_name").to_pylist()
+    lineage, name = of(call, table)
+    effects = lineage.impact_of_expiry(name, snapshot_id)
+    readers, files = plain(effects.readers), plain(effects.files)
+    tags = effects.tags.column("tag_name").to_pylist()
     if call.as_json:
-        facts = {"live": found.is_live, "verdict": found.verdict, "tags": tags}
+        facts = {"live": effects.is_live, "verdict": effects.verdict, "tags": tags}
         call.out.facts({**facts, "readers": readers, "files": files})
         return
-    call.out.text(found.verdict)
+    call.out.text(effects.verdict)
     part(call, "commits that read it", WALK, readers, "none is known")
     part(call, "files that only it holds", FILES[1:], files, "none")
 
@@ -102,9 +102,9 @@ def impact(call: Call, *, table: str, snapshot_id: int) -> None:
 @click.option("--downstream", is_flag=True, help="What was computed from it.")
 def of_column(call: Call, *, table: str, column: str, downstream: bool) -> None:
     """Show the columns that a column was computed from, through all tables, as commits declared it."""
-    asked, name = of(call, table)
+    lineage, name = of(call, table)
     call.catalog().table(name.text).schema.field(column)  # a name that is none fails here
-    rows = plain(asked.columns(name, column, downstream=downstream))
+    rows = plain(lineage.columns(name, column, downstream=downstream))
     call.out.rows(_COLUMNS, rows, empty="no commit declared columns of it")
 
 

@@ -44,8 +44,8 @@ def open_scan(
     limit: int | None = None,
 ) -> Scan:
     """Return the scan that a command line asks for."""
-    opened = call.table(table)
-    return opened.scan(
+    target = call.table(table)
+    return target.scan(
         columns=None if columns is None else [name.strip() for name in columns.split(",")],
         where=where,
         snapshot_id=snapshot_id,
@@ -79,31 +79,31 @@ def scan(
       "column with blanks"                  NOT goes before IN, BETWEEN and LIKE too
     """
     default = None if call.as_json else ROWS_SHOWN
-    wanted = default if limit is None else limit or None
+    rows_max = default if limit is None else limit or None
     # One more than is shown: then it is known whether there are more.
-    asked = None if wanted is None else wanted + (limit is None)
-    found = open_scan(call, table, columns=columns, limit=asked, **which)
-    shown = columns_of(found.schema)
-    more: list[bool] = []
-    cut = wanted if asked != wanted else None
-    call.out.rows(shown, first_rows(found.to_batches(), cut, more), empty="no rows")
-    if more:
-        call.out.note(f"the first {wanted} rows; there are more: --limit 0 shows all")
+    scan_limit = None if rows_max is None else rows_max + (limit is None)
+    table_scan = open_scan(call, table, columns=columns, limit=scan_limit, **which)
+    shown = columns_of(table_scan.schema)
+    cut_marks: list[bool] = []
+    cut = rows_max if scan_limit != rows_max else None
+    call.out.rows(shown, first_rows(table_scan.to_batches(), cut, cut_marks), empty="no rows")
+    if cut_marks:
+        call.out.note(f"the first {rows_max} rows; there are more: --limit 0 shows all")
 
 
 def first_rows(
     batches: Iterable[pa.RecordBatch], cut: int | None, more: list[bool]
 ) -> Iterator[dict[str, Any]]:
     """Yield so many rows; `more` gets an entry once there is one that is left out."""
-    left = cut
+    remaining = cut
     for batch in batches:
-        if left is not None:
-            if batch.num_rows > left:
+        if remaining is not None:
+            if batch.num_rows > remaining:
                 more.append(True)
-            batch = batch.slice(0, left)
-            left -= batch.num_rows
+            batch = batch.slice(0, remaining)
+            remaining -= batch.num_rows
         yield from plain_rows(batch)
-        if left == 0 and more:
+        if remaining == 0 and more:
             return
 
 
@@ -111,11 +111,11 @@ def first_rows(
 @reading
 def count(call: Call, /, *, table: str, **which: Any) -> None:
     """Count rows as a reader sees them: merged, deletes gone."""
-    found = open_scan(call, table, **which)
-    number = found.count()
+    table_scan = open_scan(call, table, **which)
+    number = table_scan.count()
     if call.as_json:
-        at = None if found.snapshot is None else found.snapshot.id
-        call.out.facts({"rows": number, "snapshot_id": at})
+        snapshot_id = None if table_scan.snapshot is None else table_scan.snapshot.id
+        call.out.facts({"rows": number, "snapshot_id": snapshot_id})
     else:
         call.out.text(str(number))
 
@@ -129,8 +129,8 @@ def count(call: Call, /, *, table: str, **which: Any) -> None:
 @reading
 def explain(call: Call, /, *, table: str, columns: str | None, splits: bool, **which: Any) -> None:
     """Show what a scan would read, what it prunes, and why. Reads metadata only."""
-    found = open_scan(call, table, columns=columns, **which)
-    explained = found.explain()
+    table_scan = open_scan(call, table, columns=columns, **which)
+    explained = table_scan.explain()
     if not call.as_json:
         call.out.text(explained.text(split_lines_max=0 if splits else 20))
     rows = [

@@ -23,21 +23,25 @@ class ShowGroup(VerbGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the verb of a name, or one that shows the system table of that name."""
-        found = super().get_command(ctx, cmd_name)
+        command = super().get_command(ctx, cmd_name)
         name = cmd_name.replace("-", "_")
-        return verb_of(name) if found is None and (name in _OF_CATALOG or name in TABLES) else found
+        return (
+            verb_of(name)
+            if command is None and (name in _OF_CATALOG or name in TABLES)
+            else command
+        )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the verbs and the system tables that go on as what was typed."""
-        others = [name for name in (*TABLES, *_OF_CATALOG) if name not in self.homes]
-        tables = [CompletionItem(name) for name in others if name.startswith(incomplete)]
+        other_names = [name for name in (*TABLES, *_OF_CATALOG) if name not in self.homes]
+        tables = [CompletionItem(name) for name in other_names if name.startswith(incomplete)]
         return [*super().shell_complete(ctx, incomplete), *tables]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write which other system tables there are."""
-        others = [name for name in sorted(TABLES) if name not in self.homes]
+        other_names = [name for name in sorted(TABLES) if name not in self.homes]
         with formatter.section("Any other system table, with --where and --columns"):
-            formatter.write_text(", ".join([*others, *_OF_CATALOG]))
+            formatter.write_text(", ".join([*other_names, *_OF_CATALOG]))
 
 
 @click.group(
@@ -86,9 +90,9 @@ def system(call: Call, /, *, table: str, name: str | None, **which: Any) -> None
         _show(call, table, name, **which)
     else:
         call.table(table)
-        known = [{"name": each, "of": "table"} for each in sorted(TABLES)]
-        known += [{"name": each, "of": "catalog"} for each in _OF_CATALOG]
-        call.out.rows([words("name"), words("of")], known, empty="")
+        names = [{"name": table_name, "of": "table"} for table_name in sorted(TABLES)]
+        names += [{"name": table_name, "of": "catalog"} for table_name in _OF_CATALOG]
+        call.out.rows([words("name"), words("of")], names, empty="")
 
 
 def verb_of(name: str) -> click.Command:
@@ -98,11 +102,15 @@ def verb_of(name: str) -> click.Command:
     def callback(context: click.Context, /, table: str | None = None, **which: Any) -> None:
         _show(context.ensure_object(Call), table, name, **which)
 
-    own = [one for one in system.params if one.name in ("snapshot_id", "tag", "where", "columns")]
+    own = [
+        parameter
+        for parameter in system.params
+        if parameter.name in ("snapshot_id", "tag", "where", "columns")
+    ]
     argument = [] if name in _OF_CATALOG else [click.Argument(["table"])]
-    whole = f"lsm show {name}{'' if name in _OF_CATALOG else ' shop.orders'}"
+    example = f"lsm show {name}{'' if name in _OF_CATALOG else ' shop.orders'}"
     text = f"Show the system table {name}; docs/system-tables.md has its columns."
-    return Verb(name, callback=callback, params=[*argument, *own], help=text, examples=[whole])
+    return Verb(name, callback=callback, params=[*argument, *own], help=text, examples=[example])
 
 
 def _show(
@@ -117,16 +125,16 @@ def _show(
 ) -> None:
     view: list[Column] | None = None
     if table is None:
-        whole = call.catalog().system(name)
+        all_rows = call.catalog().system(name)
     else:
-        opened = call.table(table)
-        whole = opened.system(name, snapshot_id, tag=tag)
-        hidden = () if opened.schema.partition_keys else ("partition",)
-        view = [one for one in VIEWS.get(name, ()) if one.name not in hidden]
-    names = None if columns is None else [each.strip() for each in columns.split(",")]
-    found = chosen(whole, where, names)
-    shown = view if view and names is None else _columns(found.schema)
-    call.out.rows(shown, system_rows(found), empty="no rows")
+        target = call.table(table)
+        all_rows = target.system(name, snapshot_id, tag=tag)
+        hidden = () if target.schema.partition_keys else ("partition",)
+        view = [column for column in VIEWS.get(name, ()) if column.name not in hidden]
+    names = None if columns is None else [part.strip() for part in columns.split(",")]
+    rows = chosen(all_rows, where, names)
+    shown = view if view and names is None else _columns(rows.schema)
+    call.out.rows(shown, system_rows(rows), empty="no rows")
 
 
 def _columns(schema: pa.Schema) -> list[Column]:

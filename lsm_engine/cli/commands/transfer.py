@@ -64,42 +64,43 @@ def import_(
     With --link the table has no key and no partitions, and lies on the disk of the folder. Nobody may
     change those files any more; who deletes them leaves the table its own.
     """
-    found, is_new = folder_rows(folder), False
+    source, is_new = folder_rows(folder), False
     try:
-        opened = call.table(table)
+        target = call.table(table)
     except NotFoundError:
-        opened = call.catalog(create=True).create_table(
+        target = call.catalog(create=True).create_table(
             call.named(table),
-            found.data.schema,
+            source.data.schema,
             primary_key=split_names(primary_key),
             partitioned_by=split_names(partitioned_by),
             options=pairs_of(options),
         )
         is_new = True
-    count = found.row_count
+    count = source.row_count
     if link:
-        found.require_columns(opened.schema.names, folder)
-        with writing(opened, "import", [folder]) as identity:
+        source.require_columns(target.schema.names, folder)
+        with writing(target, "import", [folder]) as identity:
             try:
-                made = opened.add_files(found.files(folder), **identity)
+                result = target.add_files(source.files(folder), **identity)
             except LsmError:
-                if is_new and opened.latest_snapshot() is None:
-                    call.catalog().drop_table(opened.name)
+                if is_new and target.latest_snapshot() is None:
+                    call.catalog().drop_table(target.name)
                 raise
     else:
-        verb = opened.upsert if opened.schema.has_primary_key else opened.append
+        verb = target.upsert if target.schema.has_primary_key else target.append
         with (
-            writing(opened, "import", [folder]) as identity,
-            row_progress(call, found.source(), f"Importing into {table}") as rows,
+            writing(target, "import", [folder]) as identity,
+            row_progress(call, source.source(), f"Importing into {table}") as rows,
         ):
-            made = verb(rows.reader, **identity)
+            result = verb(rows.reader, **identity)
         count = rows.count
-    facts = {"table": opened.name, "rows": count, **committed(made)}
-    if made is None:
+    facts = {"table": target.name, "rows": count, **committed(result)}
+    if result is None:
         call.out.report("nothing to commit", facts)
         return
     call.out.report(
-        f"{counted(count, 'row')} imported{hint(made)}: snapshot {made.id} of {opened.name}", facts
+        f"{counted(count, 'row')} imported{hint(result)}: snapshot {result.id} of {target.name}",
+        facts,
     )
 
 
@@ -118,11 +119,11 @@ def export(
     chosen = kind or format_of(file)
     if os.path.lexists(file):
         raise AlreadyExistsError("the file is there; name another, or move it away", file=file)
-    found = open_scan(call, table, columns=columns, **which)
+    table_scan = open_scan(call, table, columns=columns, **which)
     count = 0
     try:
-        with _written(file, chosen, found.schema) as write:
-            for batch in found.to_batches():
+        with _written(file, chosen, table_scan.schema) as write:
+            for batch in table_scan.to_batches():
                 write(batch)
                 count += batch.num_rows
     except pa.ArrowException as cause:
@@ -196,13 +197,13 @@ def merge(
     Filters and values are SQL; columns are called source.x and target.x, or plain where one side has
     them. The first clause whose condition holds decides about a row. FILES as for lsm upsert.
     """
-    opened = call.table(table)
-    source = rows_of(opened, files, kind)
+    target = call.table(table)
+    source = rows_of(target, files, kind)
     with (
-        writing(opened, "merge", files) as identity,
+        writing(target, "merge", files) as identity,
         row_progress(call, source, f"Merging into {table}") as rows,
     ):
-        merging = opened.merge(rows.reader.read_all(), split_names(on) or None, **identity)
+        merging = target.merge(rows.reader.read_all(), split_names(on) or None, **identity)
         if delete is not None:
             merging = merging.when_matched_delete(delete)
         if sets:
@@ -213,13 +214,13 @@ def merge(
             merging = merging.when_not_matched_insert_all()
         if delete_unmatched is not None:
             merging = merging.when_not_matched_by_source_delete(delete_unmatched)
-        made = merging.execute()
-    facts: dict[str, Any] = {"table": opened.name, "rows": rows.count, **committed(made)}
-    if made is None:
+        result = merging.execute()
+    facts: dict[str, Any] = {"table": target.name, "rows": rows.count, **committed(result)}
+    if result is None:
         call.out.report("no row changes", facts)
         return
-    counts = row_counts_of(made.properties)
+    counts = row_counts_of(result.properties)
     call.out.report(
-        f"{counted(rows.count, 'row')} merged{hint(made)}: snapshot {made.id} of {opened.name}"
+        f"{counted(rows.count, 'row')} merged{hint(result)}: snapshot {result.id} of {target.name}"
         + (f"; {counts.inserted:,} inserted, {'at most ' * counts.at_most}{counts.updated:,} updated, {counts.deleted:,} deleted" if counts else ""), facts,
     )  # fmt: skip

@@ -38,13 +38,13 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     input. A column _row_kind may hold +I, -U, +U or -D per row. Of several rows of one key the last
     counts. Columns that a file lacks become null.
     """
-    opened = call.table(table)
+    target = call.table(table)
     with (
-        writing(opened, "upsert", files) as identity,
-        row_progress(call, rows_of(opened, files, kind), f"Upserting {table}") as rows,
+        writing(target, "upsert", files) as identity,
+        row_progress(call, rows_of(target, files, kind), f"Upserting {table}") as rows,
     ):
-        made = opened.upsert(rows.reader, **identity)
-    _report(call, opened, made, f"{counted(rows.count, 'row')} upserted", rows.count)
+        result = target.upsert(rows.reader, **identity)
+    _report(call, target, result, f"{counted(rows.count, 'row')} upserted", rows.count)
 
 
 @table_verb(
@@ -58,13 +58,13 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
 
     FILES as for lsm upsert, which is the verb of tables with a key.
     """
-    opened = call.table(table)
+    target = call.table(table)
     with (
-        writing(opened, "append", files) as identity,
-        row_progress(call, rows_of(opened, files, kind), f"Appending to {table}") as rows,
+        writing(target, "append", files) as identity,
+        row_progress(call, rows_of(target, files, kind), f"Appending to {table}") as rows,
     ):
-        made = opened.append(rows.reader, **identity)
-    _report(call, opened, made, f"{counted(rows.count, 'row')} appended", rows.count)
+        result = target.append(rows.reader, **identity)
+    _report(call, target, result, f"{counted(rows.count, 'row')} appended", rows.count)
 
 
 @table_verb(
@@ -85,35 +85,35 @@ def ingest(
     buckets); lsm show compactions TABLE shows the same of the past. What was committed stays, also
     after Ctrl-C; lsm upsert makes one commit of all rows.
     """
-    opened = call.table(table)
+    target = call.table(table)
     waiting = 0
     with (
-        writing(opened, "upsert", files) as identity,
-        row_progress(call, rows_of(opened, files, kind), f"Ingesting into {table}") as rows,
-        opened.writer(**identity) as writer,
+        writing(target, "upsert", files) as identity,
+        row_progress(call, rows_of(target, files, kind), f"Ingesting into {table}") as rows,
+        target.writer(**identity) as writer,
     ):
         for batch in rows.reader:
-            for at in range(0, batch.num_rows, commit_rows):
-                some = batch.slice(at, commit_rows)
-                writer.write(some)
-                waiting += some.num_rows
+            for start in range(0, batch.num_rows, commit_rows):
+                piece = batch.slice(start, commit_rows)
+                writer.write(piece)
+                waiting += piece.num_rows
                 if waiting >= commit_rows:
-                    _report_ingested(call, opened, writer, waiting)
+                    _report_ingested(call, target, writer, waiting)
                     waiting = 0
         if waiting:
-            _report_ingested(call, opened, writer, waiting)
+            _report_ingested(call, target, writer, waiting)
     if not rows.count:
-        call.out.report("nothing to commit", {"table": opened.name, "rows": 0, **committed(None)})
+        call.out.report("nothing to commit", {"table": target.name, "rows": 0, **committed(None)})
 
 
 def _report_ingested(call: Call, table: Table, writer: StreamWriter, count: int) -> None:
-    made = writer.commit()
+    result = writer.commit()
     metrics = writer.compaction_metrics()
-    facts = {"table": table.name, "rows": count, **committed(made)}
+    facts = {"table": table.name, "rows": count, **committed(result)}
     facts |= {name: getattr(metrics, name) for name in _METRICS}
     call.out.report(
-        f"{counted(count, 'row')} ingested{hint(made) if made else ''}: "
-        f"snapshot {made.id if made else '-'} of {table.name}; compaction busy "
+        f"{counted(count, 'row')} ingested{hint(result) if result else ''}: "
+        f"snapshot {result.id if result else '-'} of {table.name}; compaction busy "
         f"{metrics.compaction_thread_busy:.0f} %, {metrics.compaction_queued_count} queued, "
         f"{metrics.compaction_completed_count} done",
         facts,
@@ -139,14 +139,14 @@ def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | 
     FILES, as for lsm upsert, have _ROW_ID and the columns to replace. The table has to have
     data-evolution.enabled; lsm scan --columns _ROW_ID,... shows the ids.
     """
-    opened = call.table(table)
-    columns = pa.schema([*opened.schema.arrow, (ROW_ID, pa.int64())])
+    target = call.table(table)
+    columns = pa.schema([*target.schema.arrow, (ROW_ID, pa.int64())])
     with (
-        writing(opened, "update-columns", files) as identity,
+        writing(target, "update-columns", files) as identity,
         row_progress(call, open_row_files(files, columns, kind), f"Updating {table}") as rows,
     ):
-        made = opened.update_columns(rows.reader, **identity)
-    _report(call, opened, made, f"columns of {counted(rows.count, 'row')} updated", rows.count)
+        result = target.update_columns(rows.reader, **identity)
+    _report(call, target, result, f"columns of {counted(rows.count, 'row')} updated", rows.count)
 
 
 @table_verb(
@@ -166,18 +166,18 @@ def delete(
     """
     if bool(files) == (where is not None):
         raise click.UsageError("give either FILES with keys, or --where")
-    opened = call.table(table)
-    with writing(opened, "delete", files) as identity:
-        if where is not None and not opened.schema.has_primary_key:
-            made = opened.delete(where=where, **identity)
-            counts = None if made is None else row_counts_of(made.properties)
+    target = call.table(table)
+    with writing(target, "delete", files) as identity:
+        if where is not None and not target.schema.has_primary_key:
+            result = target.delete(where=where, **identity)
+            counts = None if result is None else row_counts_of(result.properties)
             count = 0 if counts is None else counts.deleted
-            _report(call, opened, made, f"{counted(count, 'row')} deleted", count)
+            _report(call, target, result, f"{counted(count, 'row')} deleted", count)
             return
-        chosen = rows_of(opened, files, kind) if where is None else _keys_of(opened, where)
+        chosen = rows_of(target, files, kind) if where is None else _keys_of(target, where)
         with row_progress(call, chosen, f"Deleting from {table}") as rows:
-            made = opened.delete(rows.reader, **identity)
-    _report(call, opened, made, f"{counted(rows.count, 'key')} deleted", rows.count)
+            result = target.delete(rows.reader, **identity)
+    _report(call, target, result, f"{counted(rows.count, 'key')} deleted", rows.count)
 
 
 @table_verb(
@@ -196,17 +196,17 @@ def overwrite(
     Without --partition the partitions that the rows touch are replaced, or the whole table if it has
     none. Older snapshots and tags keep what was there.
     """
-    opened = call.table(table)
-    values = partition_of(opened, partition) if partition else None
+    target = call.table(table)
+    values = partition_of(target, partition) if partition else None
     with (
-        writing(opened, "overwrite", files) as identity,
-        row_progress(call, rows_of(opened, files, kind), f"Overwriting {table}") as rows,
+        writing(target, "overwrite", files) as identity,
+        row_progress(call, rows_of(target, files, kind), f"Overwriting {table}") as rows,
     ):
-        made = opened.overwrite(rows.reader, values, **identity)
+        result = target.overwrite(rows.reader, values, **identity)
     _report(
         call,
-        opened,
-        made,
+        target,
+        result,
         f"{counted(rows.count, 'row')} written in place of what was there",
         rows.count,
     )
@@ -218,8 +218,8 @@ def rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
 
 
 def _keys_of(table: Table, where: str) -> RowSource:
-    found = table.scan(columns=table.schema.primary_keys, where=where)
-    return RowSource(reader=found.to_reader(), row_count=None)
+    key_scan = table.scan(columns=table.schema.primary_keys, where=where)
+    return RowSource(reader=key_scan.to_reader(), row_count=None)
 
 
 def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:

@@ -31,8 +31,8 @@ class HealthBoard:
         oldest = time.monotonic() - FRESH_SECONDS
         with self._lock:
             for name in names:
-                known = self._known.get(name)
-                if name not in self._running and (known is None or known[0] < oldest):
+                cached = self._known.get(name)
+                if name not in self._running and (cached is None or cached[0] < oldest):
                     self._running[name] = self._pool.submit(self._examined, name)
             running = [self._running[name] for name in names if name in self._running]
         wait(running, timeout=WAIT_SECONDS)

@@ -50,7 +50,7 @@ def history_page(shown: History) -> Html:
     tags = sorted(shown.tags, key=lambda tag: -tag.snapshot.id)
     span = f"{snapshots[-1].id} to {snapshots[0].id} of " if snapshots else ""
     rows = _snapshot_rows(name, snapshots, tags)
-    columns = [each for each in _SNAPSHOTS if any(row[each.name] is not None for row in rows)]
+    columns = [column for column in _SNAPSHOTS if any(row[column.name] is not None for row in rows)]
     cut = f", the newest {TAGS_MAX} of {len(tags):,}" if len(tags) > TAGS_MAX else ""
     return parts.table_page(
         name,
@@ -88,10 +88,10 @@ def _page(name: str, newest: int) -> str:
 
 
 def _by_snapshot(tags: Iterable[Tag]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    names: dict[int, list[str]] = {}
     for tag in tags:
-        found.setdefault(tag.snapshot.id, []).append(tag.name)
-    return found
+        names.setdefault(tag.snapshot.id, []).append(tag.name)
+    return names
 
 
 def _snapshot_rows(
@@ -100,25 +100,25 @@ def _snapshot_rows(
     tagged = _by_snapshot(tags)
     return [
         {
-            "snapshot_id": each.id,
-            "committed": utc_text(each.time_millis),
-            "kind": element("span", each.commit_kind.value, class_=each.commit_kind.value),
-            "rows": each.total_record_count,
-            "change": each.delta_record_count,
-            "tags": _tag_links(name, tagged[each.id]) if each.id in tagged else None,
-            "by": each.commit_user,
-            "operation": each.operation,
+            "snapshot_id": snapshot.id,
+            "committed": utc_text(snapshot.time_millis),
+            "kind": element("span", snapshot.commit_kind.value, class_=snapshot.commit_kind.value),
+            "rows": snapshot.total_record_count,
+            "change": snapshot.delta_record_count,
+            "tags": _tag_links(name, tagged[snapshot.id]) if snapshot.id in tagged else None,
+            "by": snapshot.commit_user,
+            "operation": snapshot.operation,
         }
-        for each in snapshots
+        for snapshot in snapshots
     ]
 
 
 def _tag_links(name: str, tags: Iterable[str]) -> Html:
     """Return links to the first of a snapshot's tags, and how many more there are."""
-    found = list(tags)
-    links = [[parts.link(tag, table_address(name, "tag", tag)), " "] for tag in found[:TAGS_NAMED]]
-    more = f"and {len(found) - TAGS_NAMED:,} more" if len(found) > TAGS_NAMED else None
-    return element("div", links, more, class_="tags")
+    names = list(tags)
+    links = [[parts.link(tag, table_address(name, "tag", tag)), " "] for tag in names[:TAGS_NAMED]]
+    rest_text = f"and {len(names) - TAGS_NAMED:,} more" if len(names) > TAGS_NAMED else None
+    return element("div", links, rest_text, class_="tags")
 
 
 def _tag_row(tag: Tag) -> dict[str, Any]:
@@ -141,15 +141,15 @@ def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) ->
     flags: list[Html] = []
     times: list[Html] = []
     free = {"flag": 0.0, "time": 0.0}
-    for position, each in enumerate(reversed(snapshots)):
+    for position, snapshot in enumerate(reversed(snapshots)):
         x = _LEFT + position * step
-        dots.append(_dot(name, each, x))
-        if each.id in tagged:
+        dots.append(_dot(name, snapshot, x))
+        if snapshot.id in tagged:
             fits = x >= free["flag"]
-            flags.append(_flag(name, tagged[each.id], x, named=fits))
+            flags.append(_flag(name, tagged[snapshot.id], x, named=fits))
             free["flag"] = x + _FLAG if fits else free["flag"]
         if x >= free["time"]:
-            moment = (utc_text(each.time_millis) or "")[:19].replace("T", " ")
+            moment = (utc_text(snapshot.time_millis) or "")[:19].replace("T", " ")
             times.append(element("text", moment, x=f"{x:.1f}", y="92", class_="time"))
             free["time"] = x + 150
     axis = element("line", x1=_LEFT, x2=_WIDTH - _LEFT, y1="64", y2="64", class_="axis")
@@ -160,13 +160,13 @@ def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) ->
 
 def _dot(name: str, snapshot: Snapshot, x: float) -> Html:
     kind = snapshot.commit_kind.value
-    what = f"snapshot {snapshot.id}, {kind}, {utc_text(snapshot.time_millis)}"
+    description = f"snapshot {snapshot.id}, {kind}, {utc_text(snapshot.time_millis)}"
     change = count_text(snapshot.delta_record_count)
     return element(
         "a",
         element(
             "circle",
-            element("title", f"{what}, change {change}"),
+            element("title", f"{description}, change {change}"),
             cx=f"{x:.1f}", cy="64", r="6", class_=kind,
         ),
         href=table_address(name, "snapshot", snapshot.id), tabindex="-1",
@@ -174,10 +174,14 @@ def _dot(name: str, snapshot: Snapshot, x: float) -> Html:
 
 
 def _flag(name: str, tags: Sequence[str], x: float, *, named: bool) -> Html:
-    more = f" +{len(tags) - 1}" if len(tags) > 1 else ""
+    count_suffix = f" +{len(tags) - 1}" if len(tags) > 1 else ""
     text = tags[0] if len(tags[0]) <= _NAME_MAX else f"{tags[0][: _NAME_MAX - 1]}…"
     pole = element("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1="24", y2="58", class_="pole")
-    label = element("text", text + more, x=f"{x + 4:.1f}", y="32", class_="flag") if named else None
+    label = (
+        element("text", text + count_suffix, x=f"{x + 4:.1f}", y="32", class_="flag")
+        if named
+        else None
+    )
     return element(
         "a", element("title", ", ".join(tags)), pole, label,
         href=table_address(name, "tag", tags[0]), tabindex="-1",
@@ -219,8 +223,8 @@ def snapshot_page(shown: SnapshotFacts, tag: Tag | None = None) -> Html:
         heading = f"Tag {tag.name}"
         facts = {"tag": tag.name, "kept": _tag_row(tag)["kept"], **facts}
     before, after = (
-        None if each is None else table_address(name, "snapshot", each)
-        for each in (shown.before, shown.after)
+        None if neighbour is None else table_address(name, "snapshot", neighbour)
+        for neighbour in (shown.before, shown.after)
     )
     query = {"tag": tag.name} if tag is not None else {"snapshot": snapshot.id}
     return parts.table_page(

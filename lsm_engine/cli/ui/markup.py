@@ -64,8 +64,8 @@ def _is_here(url: str) -> bool:
 def address(*parts: object, query: Mapping[str, object] | None = None, at: str = "") -> str:
     """Return the address of a page: parts are encoded one by one; `at` is encoded after "#"."""
     path = "/" + "/".join(quote(str(part), safe="@") for part in parts)
-    given = {key: value for key, value in (query or {}).items() if value not in (None, "")}
-    return path + (f"?{urlencode(given)}" if given else "") + (f"#{at}" if at else "")
+    parameters = {key: value for key, value in (query or {}).items() if value not in (None, "")}
+    return path + (f"?{urlencode(parameters)}" if parameters else "") + (f"#{at}" if at else "")
 
 
 def table_address(name: str, *parts: object, query: Mapping[str, object] | None = None) -> str:
@@ -75,5 +75,5 @@ def table_address(name: str, *parts: object, query: Mapping[str, object] | None 
 
 def lineage_address(name: str, snapshot_id: int | None = None, *, window: int | None = None) -> str:
     """Return the address of a table's or branch's lineage, opened at a snapshot if one is given; `window`: about which."""
-    at = "" if snapshot_id is None else f"{quote(name, safe='')}/{snapshot_id}"
-    return address("lineage", query={"table": name, "at": window}, at=at)
+    fragment = "" if snapshot_id is None else f"{quote(name, safe='')}/{snapshot_id}"
+    return address("lineage", query={"table": name, "at": window}, at=fragment)

@@ -131,14 +131,14 @@ def health_chip(report: HealthReport | None, problem: str | None = None) -> Html
     """Return a word or two for what a shallow look at a table found, with all findings as its title."""
     if report is None:
         return element("span", "unreadable", class_="chip error", title=problem)
-    words = [one.severity.name.lower() for one in report.findings]
+    words = [finding.severity.name.lower() for finding in report.findings]
     if not words:
         title = f"no debt, newest documents can be read{report.left_out}"
         return element("span", "nothing found", class_="chip good", title=title)
     worst = next(word for word in ("error", "warning", "note") if word in words)
     text = ", ".join(counted(words.count(word), word) for word in dict.fromkeys(words))
-    what = "; ".join(one.what for one in report.findings)
-    return element("span", text, class_=f"chip {worst}", title=what)
+    title_text = "; ".join(finding.what for finding in report.findings)
+    return element("span", text, class_=f"chip {worst}", title=title_text)
 
 
 def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
@@ -150,13 +150,13 @@ def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
         [
             element(
                 "li",
-                element("span", one.severity.name.lower(), class_=f"chip {one.severity.name.lower()}"),
-                " ", element("b", one.what),
-                element("p", one.cost, class_="dim") if one.cost else None,
-                element("p", f"this loses {one.loses}", class_="dim") if one.loses else None,
-                element("code", line(shlex.join(one.command)), class_="command") if one.command else None,
+                element("span", finding.severity.name.lower(), class_=f"chip {finding.severity.name.lower()}"),
+                " ", element("b", finding.what),
+                element("p", finding.cost, class_="dim") if finding.cost else None,
+                element("p", f"this loses {finding.loses}", class_="dim") if finding.loses else None,
+                element("code", line(shlex.join(finding.command)), class_="command") if finding.command else None,
             )
-            for one in report.findings
+            for finding in report.findings
         ],
         class_="findings",
     )  # fmt: skip

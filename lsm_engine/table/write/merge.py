@@ -127,8 +127,8 @@ def check_merge(
             option=core_options.MERGE_ENGINE.key,
             table=session.name,
         )
-    named = {name for name, _ in plan.on}.union(*(clause.values or () for clause in plan.clauses))
-    for name in sorted(named):
+    names = {name for name, _ in plan.on}.union(*(clause.values or () for clause in plan.clauses))
+    for name in sorted(names):
         schema.field(name)
     check_source(schema.names, source, plan.on, plan.condition, plan.clauses, any_case=any_case)
 
@@ -184,7 +184,7 @@ class _Changes:
         """Yield what to write: first what the table's rows become, then what is new."""
         deleted: list[pa.Table] = []
         for target in map(self._comparable, self._targets()):
-            for action, rows in self._changed(target):
+            for action, rows in self._changed_rows(target):
                 if action is Action.DELETE:
                     deleted.append(rows.select(self._keys))
                 yield self._written(rows, action)
@@ -192,10 +192,12 @@ class _Changes:
 
     def _comparable(self, target: pa.Table) -> pa.Table:
         """Return rows of the table whose columns of CHAR know their length, for conditions."""
-        known = self._session.schema.compared
-        names = [name for name in target.column_names if name in known.names]
+        compared_schema = self._session.schema.compared
+        names = [name for name in target.column_names if name in compared_schema.names]
         fields = [
-            field.with_metadata(known.field(field.name).metadata) if field.name in names else field
+            field.with_metadata(compared_schema.field(field.name).metadata)
+            if field.name in names
+            else field
             for field in target.schema
         ]
         return pa.Table.from_arrays(target.columns, schema=pa.schema(fields))
@@ -208,8 +210,13 @@ class _Changes:
         if base is None:
             return
         is_by_key = self._plan.matches_on(self._keys)
-        few = self._source.num_rows * LOOKED_UP_SHARE <= (base.total_record_count or 0)
-        if is_by_key and few and not self._plan.needs_table and FOUND not in self._columns.names:
+        source_is_small = self._source.num_rows * LOOKED_UP_SHARE <= (base.total_record_count or 0)
+        if (
+            is_by_key
+            and source_is_small
+            and not self._plan.needs_table
+            and FOUND not in self._columns.names
+        ):
             yield self._looked_up(base)
             return
         # Not by the snapshot's id: that would be the past, with the columns of its time.
@@ -218,7 +225,7 @@ class _Changes:
         waiting: list[pa.RecordBatch] = []
         for batch in scan.to_batches():
             waiting.append(batch)
-            if sum(each.num_rows for each in waiting) >= self._rows_at_once:
+            if sum(batch_waiting.num_rows for batch_waiting in waiting) >= self._rows_at_once:
                 yield pa.Table.from_batches(waiting)
                 waiting = []
         if waiting:
@@ -229,10 +236,12 @@ class _Changes:
             {target: self._cast(source, target) for target, source in self._plan.on}
         ).drop_null()
         distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
-        schema, there = self._session.schema, self._source.column_names
-        if values_needed(self._plan.condition, self._plan.clauses, schema, there) <= {*self._keys}:
-            found = locate_rows(self._session.with_level_0(), distinct, base)
-            return distinct.filter(pa.array(found.is_there))
+        schema, source_names = self._session.schema, self._source.column_names
+        if values_needed(self._plan.condition, self._plan.clauses, schema, source_names) <= {
+            *self._keys
+        }:
+            locations = locate_rows(self._session.with_level_0(), distinct, base)
+            return distinct.filter(pa.array(locations.is_there))
         with TableQuery(self._session.with_level_0(), snapshot=base) as query:
             rows = query.lookup(distinct.select(self._keys))
         return rows.filter(rows.column(FOUND)).drop_columns([FOUND])
@@ -251,47 +260,53 @@ class _Changes:
                 column=source,
             ) from cause
 
-    def _changed(self, target: pa.Table) -> Iterator[tuple[Action, pa.Table]]:
+    def _changed_rows(self, target: pa.Table) -> Iterator[tuple[Action, pa.Table]]:
         """Yield the rows of one batch of the table that change, as they will be."""
         ours, theirs = self._pairs(target)
         frame = Frame(target.take(pa.array(ours)), self._source.take(pa.array(theirs)))
         if self._plan.condition is not None:
-            kept = holds(self._plan.condition, frame)
-            ours, theirs, frame = ours[kept], theirs[kept], frame.filter(kept)
+            is_match = holds(self._plan.condition, frame)
+            ours, theirs, frame = ours[is_match], theirs[is_match], frame.filter(is_match)
         self._is_matched[theirs] = True
-        taken = chosen_clauses(self._plan.clauses, Match.MATCHED, frame)
-        self._refuse_ambiguous(target, ours, taken)
-        for clause, mask in taken:
-            yield from self._of(clause, frame.filter(mask))
+        chosen = chosen_clauses(self._plan.clauses, Match.MATCHED, frame)
+        self._refuse_ambiguous(target, ours, chosen)
+        for clause, mask in chosen:
+            yield from self._clause_rows(clause, frame.filter(mask))
         if self._plan.needs_table:
             alone = np.ones(target.num_rows, np.bool_)
             alone[ours] = False
-            rest = Frame(target.filter(pa.array(alone)), None)
+            unmatched = Frame(target.filter(pa.array(alone)), None)
             for clause, mask in chosen_clauses(
-                self._plan.clauses, Match.NOT_MATCHED_BY_SOURCE, rest
+                self._plan.clauses, Match.NOT_MATCHED_BY_SOURCE, unmatched
             ):
-                yield from self._of(clause, rest.filter(mask))
+                yield from self._clause_rows(clause, unmatched.filter(mask))
 
     def _pairs(self, target: pa.Table) -> tuple[Rows, Rows]:
         """Return the rows of the table and of the source whose columns to match on are equal."""
         if not self._plan.on or not self._source.num_rows or not target.num_rows:
-            every = np.arange(0 if self._plan.on else self._source.num_rows)
+            source_rows = np.arange(0 if self._plan.on else self._source.num_rows)
             rows = np.arange(target.num_rows)
-            return np.repeat(rows, len(every)), np.tile(every, len(rows))
-        names = [f"{at}" for at, _ in enumerate(self._plan.on)]
-        left = {name: target.column(t) for name, (t, _) in zip(names, self._plan.on, strict=True)}
-        right = {name: self._cast(s, t) for name, (t, s) in zip(names, self._plan.on, strict=True)}
-        left["ours"] = pa.chunked_array([np.arange(target.num_rows)])
-        right["theirs"] = pa.chunked_array([np.arange(self._source.num_rows)])
-        found = pa.table(left).join(pa.table(right), names, join_type="inner", use_threads=False)
-        order = np.lexsort((found.column("theirs").to_numpy(), found.column("ours").to_numpy()))
-        return found.column("ours").to_numpy()[order], found.column("theirs").to_numpy()[order]
+            return np.repeat(rows, len(source_rows)), np.tile(source_rows, len(rows))
+        names = [f"{index}" for index, _ in enumerate(self._plan.on)]
+        target_keys = {
+            name: target.column(t) for name, (t, _) in zip(names, self._plan.on, strict=True)
+        }
+        source_keys = {
+            name: self._cast(s, t) for name, (t, s) in zip(names, self._plan.on, strict=True)
+        }
+        target_keys["ours"] = pa.chunked_array([np.arange(target.num_rows)])
+        source_keys["theirs"] = pa.chunked_array([np.arange(self._source.num_rows)])
+        pairs = pa.table(target_keys).join(
+            pa.table(source_keys), names, join_type="inner", use_threads=False
+        )
+        order = np.lexsort((pairs.column("theirs").to_numpy(), pairs.column("ours").to_numpy()))
+        return pairs.column("ours").to_numpy()[order], pairs.column("theirs").to_numpy()[order]
 
     def _refuse_ambiguous(
-        self, target: pa.Table, ours: Rows, taken: Sequence[tuple[Clause, Bools]]
+        self, target: pa.Table, ours: Rows, chosen: Sequence[tuple[Clause, Bools]]
     ) -> None:
         acted = np.zeros(len(ours), np.bool_)
-        for _, mask in taken:
+        for _, mask in chosen:
             acted |= mask
         places, counts = np.unique(ours[acted], return_counts=True)
         twice = places[counts > 1]
@@ -304,7 +319,7 @@ class _Changes:
                 keys=keys,
             )
 
-    def _of(self, clause: Clause, frame: Frame) -> Iterator[tuple[Action, pa.Table]]:
+    def _clause_rows(self, clause: Clause, frame: Frame) -> Iterator[tuple[Action, pa.Table]]:
         if not frame.count:
             return
         rows = frame.sides["target"]
@@ -315,8 +330,8 @@ class _Changes:
 
     def _updated(self, clause: Clause, frame: Frame, rows: pa.Table) -> pa.Table:
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
-        for name, given in self._values(clause, frame).items():
-            value = self._value(name, given, frame)
+        for name, expression in self._values(clause, frame).items():
+            value = self._value(name, expression, frame)
             if name in self._keys and not value.equals(one_array(rows.column(name))):
                 raise InvalidInputError(
                     f"an update would change key column {name!r}; delete the row and insert another",
@@ -326,9 +341,11 @@ class _Changes:
             columns[name] = value
         return pa.table(columns)
 
-    def _value(self, name: str, given: Any, frame: Frame) -> pa.Array:
+    def _value(self, name: str, expression: Any, frame: Frame) -> pa.Array:
         """Return what a column is set to, as it will be stored: keys are compared before they are written."""
-        return compared_values(self._kinds[name], computed(given, frame, self._columns.field(name)))
+        return compared_values(
+            self._kinds[name], computed(expression, frame, self._columns.field(name))
+        )
 
     def _values(self, clause: Clause, frame: Frame) -> Mapping[str, Any]:
         if clause.values is not None:
@@ -340,16 +357,18 @@ class _Changes:
 
     def _inserted(self, deleted: Sequence[pa.Table]) -> Iterator[pa.Table]:
         frame = Frame(None, self._source.filter(pa.array(~self._is_matched)))
-        made = []
+        tables = []
         for clause, mask in chosen_clauses(self._plan.clauses, Match.NOT_MATCHED, frame):
             new = frame.filter(mask)
             if new.count:
                 values = self._values(clause, new)
-                columns = {name: self._value(name, given, new) for name, given in values.items()}
-                made.append(pa.table(columns))
-        if not made:
+                columns = {
+                    name: self._value(name, expression, new) for name, expression in values.items()
+                }
+                tables.append(pa.table(columns))
+        if not tables:
             return
-        rows = pa.concat_tables(made, promote_options="default")
+        rows = pa.concat_tables(tables, promote_options="default")
         self._refuse_taken(rows, deleted)
         yield self._written(rows, Action.INSERT)
 
@@ -366,21 +385,25 @@ class _Changes:
         counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
         twice = counted.filter(pc.greater(counted.column("count_all"), 1))
         if twice.num_rows:
-            raise taken("of the same key as another", *self._shown(twice))
+            raise key_conflict("of the same key as another", *self._shown(twice))
         if self._plan.inserts_what_it_matches_on(self._keys):
             return  # a key that is there has matched
         is_there = locate_rows(self._session, rows, self._base).is_there
         if deleted and is_there.any():
             freed_keys = pa.concat_tables(deleted).append_column(
                 "freed",
-                pa.repeat(pa.scalar(True), sum(each.num_rows for each in deleted)),  # noqa: FBT003
+                pa.repeat(pa.scalar(True), sum(table.num_rows for table in deleted)),  # noqa: FBT003
             )
-            at = keys.append_column("at", pa.array(np.arange(keys.num_rows)))
-            freed = at.join(freed_keys, self._keys, join_type="inner").column("at").to_numpy()
+            numbered_keys = keys.append_column("at", pa.array(np.arange(keys.num_rows)))
+            freed = (
+                numbered_keys.join(freed_keys, self._keys, join_type="inner")
+                .column("at")
+                .to_numpy()
+            )
             is_there[freed] = False
         if is_there.any():
-            there = keys.filter(pa.array(is_there))
-            raise taken("with keys that are there already", *self._shown(there))
+            existing = keys.filter(pa.array(is_there))
+            raise key_conflict("with keys that are there already", *self._shown(existing))
 
     def _shown(self, keys: pa.Table) -> tuple[int, list[dict[str, Any]]]:
         return keys.num_rows, keys.select(self._keys).slice(0, _SHOWN).to_pylist()
@@ -393,18 +416,18 @@ class _Changes:
             deleted=n * (action is Action.DELETE),
         )
         kind = {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}[action]
-        whole = [
+        columns = [
             rows.column(field.name).cast(field.type)
             if field.name in rows.column_names
             else pa.nulls(n, field.type)
             for field in self._columns
         ]
         nullable = pa.schema([field.with_nullable(True) for field in self._columns])  # noqa: FBT003
-        table = pa.Table.from_arrays(whole, schema=nullable)
+        table = pa.Table.from_arrays(columns, schema=nullable)
         return table.append_column(ROW_KIND_COLUMN, pa.repeat(pa.scalar(kind), n))
 
 
-def taken(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInputError:
+def key_conflict(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInputError:
     """Return the error for rows to insert whose keys are not free, and why; `keys` are some of them."""
     return InvalidInputError(
         f"{counted(count, 'row')} to insert, {message}; nothing was written",

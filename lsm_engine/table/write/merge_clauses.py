@@ -34,14 +34,14 @@ SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 
 @record
 class Computed:
-    """What an engine such as Spark computes for each row. `of`: the values, one for each row of a `Frame`.
+    """What an engine such as Spark computes for each row. `evaluate` returns one value for each row of a `Frame`.
 
-    `needs`: the columns of the table that it looks at. `where`: a filter on them that keeps no fewer rows, if there is one.
+    `needs`: the columns of the table that it looks at. `prefilter`: a filter on them that keeps no fewer rows, if there is one.
     """
 
-    of: Callable[["Frame"], pa.ChunkedArray]
+    evaluate: Callable[["Frame"], pa.ChunkedArray]
     needs: frozenset[str]
-    where: Predicate | None = None
+    prefilter: Predicate | None = None
 
 
 class Match(Enum):
@@ -82,19 +82,19 @@ class Frame:
 
     def filter(self, mask: Bools) -> "Frame":
         """Return some of the rows."""
-        kept = pa.array(mask)
-        cut = {name: side and side.filter(kept) for name, side in self.sides.items()}
+        selection = pa.array(mask)
+        cut = {name: side and side.filter(selection) for name, side in self.sides.items()}
         return Frame(cut[TARGET], cut[SOURCE])
 
     def char_length(self, side: str | None, name: str, quoted: bool = True) -> int | None:  # noqa: FBT001, FBT002 -- as `column`
         """Return n of a column that is CHAR(n), which the table's rows know; None of any other."""
-        rows, found = self._place(side, name, quoted=quoted)
-        return char_length(rows.schema.field(found))
+        rows, place = self._place(side, name, quoted=quoted)
+        return char_length(rows.schema.field(place))
 
     def column(self, side: str | None, name: str, quoted: bool = True) -> pa.ChunkedArray:  # noqa: FBT001, FBT002 -- as `Resolve`
         """Return a column of one side, or of the only side that has it; InvalidInputError."""
-        rows, found = self._place(side, name, quoted=quoted)
-        return rows.column(found)
+        rows, column_name = self._place(side, name, quoted=quoted)
+        return rows.column(column_name)
 
     def _place(self, side: str | None, name: str, *, quoted: bool) -> tuple[pa.Table, str]:
         """Return the rows that have a column, and its name there."""
@@ -105,33 +105,35 @@ class Frame:
             rows = self.sides[chosen]
             if rows is None:
                 raise _unknown(f"{side}.{name}", f"these rows have no {chosen}")
-            found = _name_in(rows, name, quoted=quoted)
-            if found is None:
+            column_name = _name_in(rows, name, quoted=quoted)
+            if column_name is None:
                 raise _unknown(f"{side}.{name}", f"there are {', '.join(rows.column_names)}")
-            return rows, found
-        held = [
-            (rows, found)
+            return rows, column_name
+        candidates = [
+            (rows, column_name)
             for rows in self.sides.values()
-            if rows is not None and (found := _name_in(rows, name, quoted=quoted)) is not None
+            if rows is not None and (column_name := _name_in(rows, name, quoted=quoted)) is not None
         ]
-        if len(held) != 1:
+        if len(candidates) != 1:
             sides = [rows for rows in self.sides.values() if rows is not None]
-            near = nearest(name, [each for rows in sides for each in rows.column_names])
-            hint = f"did you mean {near!r}? " if near else ""
+            suggestion = nearest(
+                name, [other_name for rows in sides for other_name in rows.column_names]
+            )
+            hint = f"did you mean {suggestion!r}? " if suggestion else ""
             hint += "A text is written in quotes of its own, as \"'text'\""
-            raise _unknown(name, "write source. or target. before it" if held else hint)
-        return held[0]
+            raise _unknown(name, "write source. or target. before it" if candidates else hint)
+        return candidates[0]
 
     def flat(self) -> pa.Table:
         """Return the columns as "target.x" and "source.x", and as "x" where only one side has it."""
-        there = {side: rows for side, rows in self.sides.items() if rows is not None}
-        held = Counter(name for rows in there.values() for name in rows.column_names)
+        present = {side: rows for side, rows in self.sides.items() if rows is not None}
+        name_counts = Counter(name for rows in present.values() for name in rows.column_names)
         columns: dict[str, pa.ChunkedArray] = {}
         fields: dict[str, pa.Field] = {}
-        for side, rows in there.items():
+        for side, rows in present.items():
             for field, values in zip(rows.schema, rows.columns, strict=True):
                 names = (f"{side}.{field.name}", field.name)
-                for name in names[: 2 if held[field.name] == 1 else 1]:
+                for name in names[: 2 if name_counts[field.name] == 1 else 1]:
                     columns.setdefault(name, values)
                     fields.setdefault(name, field.with_name(name))
         return pa.Table.from_arrays([*columns.values()], schema=pa.schema([*fields.values()]))
@@ -150,17 +152,17 @@ def values_needed(
     target = schema.names
     if schema.options[core_options.RECORD_LEVEL_EXPIRE_TIME] is not None:
         return {*target}
-    needed = {*schema.partition_keys, *_named(condition, target, source)}
+    needed = {*schema.partition_keys, *_referenced(condition, target, source)}
     for clause in clauses:
         if clause.match is Match.NOT_MATCHED:
             continue
-        needed |= {*_named(clause.condition, target, source)}
+        needed |= {*_referenced(clause.condition, target, source)}
         if clause.action is Action.DELETE:
             needed |= {*deleted_columns(schema)}
             continue
         needed |= {*target} - {*(source if clause.values is None else clause.values)}
         for value in (clause.values or {}).values():
-            needed |= {*_named(value, target, source)}
+            needed |= {*_referenced(value, target, source)}
     return needed
 
 
@@ -173,44 +175,44 @@ def rows_needed(clauses: Sequence[Clause] | None, schema: TableSchema) -> ScanRe
         return ScanRequest(is_batch=False)
     needed = values_needed(None, clauses, schema, ()) | {*schema.primary_keys}
     columns = tuple(name for name in schema.names if name in needed)
-    where = [_kept(clause.condition, schema.compared) for clause in clauses]
-    if any(part is None for part in where):
+    filters = [_prefilter(clause.condition, schema.compared) for clause in clauses]
+    if any(part is None for part in filters):
         return ScanRequest(is_batch=False, columns=columns)
-    either = AnyOf(parts=tuple(part for part in where if part is not None))
+    either = AnyOf(parts=tuple(part for part in filters if part is not None))
     return ScanRequest(is_batch=False, columns=columns, where=either)
 
 
-def _kept(given: Filter | Computed | None, columns: pa.Schema) -> Predicate | None:
+def _prefilter(condition: Filter | Computed | None, columns: pa.Schema) -> Predicate | None:
     """Return a filter that keeps all rows for which a condition is true; None where none is known."""
-    made = given.where if isinstance(given, Computed) else given
+    parsed = condition.prefilter if isinstance(condition, Computed) else condition
     # It may be more than a filter may be, or have a literal that the column has no room for.
     try:
-        if isinstance(made, str):
+        if isinstance(parsed, str):
             parser = import_module("lsm_engine.prune.sql")
-            made = parser.parse_filter(made, columns)
-        if not isinstance(made, Predicate):
+            parsed = parser.parse_filter(parsed, columns)
+        if not isinstance(parsed, Predicate):
             return None
-        tree_of(made, columns)
+        tree_of(parsed, columns)
     except InvalidInputError:
         return None
-    return made
+    return parsed
 
 
-def _named(given: Any, target: Collection[str], source: Collection[str]) -> Collection[str]:
+def _referenced(operand: Any, target: Collection[str], source: Collection[str]) -> Collection[str]:
     """Return which columns of the table a condition or a value looks at; all where that is not known."""
-    if isinstance(given, Computed):
-        return given.needs
-    if isinstance(given, Predicate | pc.Expression | list | tuple):
+    if isinstance(operand, Computed):
+        return operand.needs
+    if isinstance(operand, Predicate | pc.Expression | list | tuple):
         return target
-    if not isinstance(given, str):
+    if not isinstance(operand, str):
         return ()
-    named = _sql_value(given).columns()
-    plain = {name for side, name, _ in named if side is None} - {*source}
+    references = _sql_value(operand).columns()
+    unqualified = {name for side, name, _ in references if side is None} - {*source}
     # Where the source has columns too these are of the table, or they are in other letters, as below.
-    if plain - (set() if source else {*target}):
+    if unqualified - (set() if source else {*target}):
         return target
-    of_table = {name for side, name, _ in named if side and SIDES.get(side.lower()) != SOURCE}
-    return plain | of_table if of_table <= {*target} else target
+    of_table = {name for side, name, _ in references if side and SIDES.get(side.lower()) != SOURCE}
+    return unqualified | of_table if of_table <= {*target} else target
 
 
 def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
@@ -218,11 +220,11 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     if condition is None:
         return np.ones(frame.count, np.bool_)
     if isinstance(condition, str) and frame.sides[SOURCE] is None:  # as every other filter reads it
-        plain = _kept(condition, frame.flat().schema)
-        condition = condition if plain is None else plain
+        parsed = _prefilter(condition, frame.flat().schema)
+        condition = condition if parsed is None else parsed
     if isinstance(condition, str | Computed):
         value = (
-            condition.of(frame)
+            condition.evaluate(frame)
             if isinstance(condition, Computed)
             else _sql_value(condition).evaluate(frame.column, frame.count, frame.char_length)
         )
@@ -241,17 +243,17 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     return matches(tree_of(condition, rows.schema), rows)
 
 
-def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
+def computed(expression: Any, frame: Frame, field: pa.Field) -> pa.Array:
     """Return what a column is set to, in the column's type; InvalidInputError names the column."""
     try:
-        if isinstance(given, str):
-            value = _sql_value(given).evaluate(frame.column, frame.count, frame.char_length)
-        elif isinstance(given, pc.Expression):
-            value = _projected(given, frame.flat())
-        elif isinstance(given, Computed):
-            value = given.of(frame)
+        if isinstance(expression, str):
+            value = _sql_value(expression).evaluate(frame.column, frame.count, frame.char_length)
+        elif isinstance(expression, pc.Expression):
+            value = _projected(expression, frame.flat())
+        elif isinstance(expression, Computed):
+            value = expression.evaluate(frame)
         else:
-            value = fitted(field.name, _one(given, field), field.type)
+            value = fitted(field.name, _single_value(expression, field), field.type)
             return value.take(pa.array(np.zeros(frame.count, np.int64)))
         value = one_array(value)
         if pa.types.is_nested(field.type):
@@ -261,7 +263,7 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
         return fitted(field.name, value, field.type)
     except (pa.ArrowException, OverflowError) as cause:
         raise InvalidInputError(
-            f"column {field.name!r} ({field.type}) cannot be set to {given!r}: {cause}",
+            f"column {field.name!r} ({field.type}) cannot be set to {expression!r}: {cause}",
             kind=ErrorKind.INVALID_ROWS,
             column=field.name,
         ) from cause
@@ -271,16 +273,16 @@ def chosen_clauses(
     clauses: Iterable[Clause], match: Match, frame: Frame
 ) -> list[tuple[Clause, Bools]]:
     """Return each clause of a kind with the rows that it takes: the first that holds for a row does."""
-    left = np.ones(frame.count, np.bool_)
-    taken = []
+    remaining = np.ones(frame.count, np.bool_)
+    chosen = []
     for clause in clauses:
-        if clause.match is not match or not left.any():
+        if clause.match is not match or not remaining.any():
             continue
         mine = np.zeros(frame.count, np.bool_)
-        mine[left] = holds(clause.condition, frame.filter(left))
-        left &= ~mine
-        taken.append((clause, mine))
-    return taken
+        mine[remaining] = holds(clause.condition, frame.filter(remaining))
+        remaining &= ~mine
+        chosen.append((clause, mine))
+    return chosen
 
 
 def check_source(
@@ -304,17 +306,17 @@ def check_source(
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=missing[0],
         )
-    if not any(each.values is None and each.action is not Action.DELETE for each in clauses):
+    if not any(clause.values is None and clause.action is not Action.DELETE for clause in clauses):
         return
     alike = str.lower if any_case else str
     ours, theirs = ({alike(name): name for name in names} for names in (table, source))
-    mentioned = repr([on, condition, *((each.condition, each.values) for each in clauses)])
-    lacking = [ours[each] for each in ours if each not in theirs]
-    for name in (theirs[each] for each in theirs if each not in ours):
-        near = nearest(name, lacking, _NEARLY)
-        if near and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", mentioned):
+    mentioned = repr([on, condition, *((clause.condition, clause.values) for clause in clauses)])
+    lacking = [ours[clause] for clause in ours if clause not in theirs]
+    for name in (theirs[clause] for clause in theirs if clause not in ours):
+        suggestion = nearest(name, lacking, _NEARLY)
+        if suggestion and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", mentioned):
             raise InvalidInputError(
-                f"the source's column {name!r} would be left out: the table has no such column, but {near!r}, "
+                f"the source's column {name!r} would be left out: the table has no such column, but {suggestion!r}, "
                 "which the source lacks; rename it in the source, or leave it out there",
                 kind=ErrorKind.NO_SUCH_COLUMN,
                 column=name,
@@ -342,8 +344,8 @@ def check_values(
                     check_type(field.name, source.schema.field(field.name).type, field.type)
         if clause.action is Action.UPDATE and clause.values is not None and not clause.values:
             raise InvalidInputError("an update sets columns, {column: value}, and none is given")
-        for name, given in (clause.values or {}).items():
-            computed(given, frame, target.field(name))
+        for name, expression in (clause.values or {}).items():
+            computed(expression, frame, target.field(name))
 
 
 def _projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray:
@@ -351,21 +353,21 @@ def _projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray:
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
     project = acero.ProjectNodeOptions([expression], ["value"])
-    found = acero.Declaration("project", project, inputs=[source]).to_table(use_threads=False)
-    return found.column("value")
+    result = acero.Declaration("project", project, inputs=[source]).to_table(use_threads=False)
+    return result.column("value")
 
 
-def _one(given: Any, field: pa.Field) -> pa.Array:
+def _single_value(literal: Any, field: pa.Field) -> pa.Array:
     """Return a value as an array of one, checked as a row of an upsert is."""
-    if isinstance(given, pa.Scalar):
-        value = pa.repeat(given, 1)
+    if isinstance(literal, pa.Scalar):
+        value = pa.repeat(literal, 1)
     else:
         try:
-            value = values_array(field.name, [given], field.type)
+            value = values_array(field.name, [literal], field.type)
         except InvalidInputError as cause:
             raise InvalidInputError(
                 f"column {field.name!r} is set to SQL text, such as '{field.name} + 1', to an Arrow expression "
-                f"or to a plain value, not to {given!r}: {cause.message}",
+                f"or to a plain value, not to {literal!r}: {cause.message}",
                 column=field.name,
             ) from cause
     check_type(field.name, value.type, field.type)
@@ -375,7 +377,9 @@ def _one(given: Any, field: pa.Field) -> pa.Array:
 def _name_in(rows: pa.Table, name: str, *, quoted: bool) -> str | None:
     if name in rows.column_names:
         return name
-    alike = [each for each in rows.column_names if each.lower() == name.lower()]
+    alike = [
+        column_name for column_name in rows.column_names if column_name.lower() == name.lower()
+    ]
     return alike[0] if len(alike) == 1 and not quoted else None
 
 
@@ -387,8 +391,8 @@ def _unknown(name: str, hint: str) -> InvalidInputError:
 
 def _sql_value(text: str) -> "SqlValue":
     """Return SQL text as an expression; the parser takes a while to load."""
-    made: SqlValue = import_module("lsm_engine.prune.sql_values").SqlValue(text)
-    return made
+    value: SqlValue = import_module("lsm_engine.prune.sql_values").SqlValue(text)
+    return value
 
 
 def quoted_source(name: str) -> str:
