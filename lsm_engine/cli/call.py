@@ -83,7 +83,7 @@ class Call:
         does not exist: a typing error there must not write without lineage.
         """
         if create or not self._is_missing:
-            return self._opened(self.catalog_url, executor)
+            return self._open_catalog(self.catalog_url, executor)
         if self._catalog_named is not None:
             raise engine.NotFoundError(
                 f"the catalog {self._catalog_named} does not exist, or is empty: correct --catalog or "
@@ -108,7 +108,7 @@ class Call:
         aside = engine.set_damaged_file_aside(self.catalog_url)
         if self._is_missing and aside is None:
             self._named_in_memory(None)
-        return self._opened(self.catalog_url, None), aside
+        return self._open_catalog(self.catalog_url, None), aside
 
     @property
     def _is_missing(self) -> bool:
@@ -123,7 +123,7 @@ class Call:
 
     def _named_in_memory(self, executor: "Executor | None") -> "Catalog":
         if "://" in self.warehouse or Path(self.warehouse).is_dir():
-            catalog = self._opened("sqlite://", executor)
+            catalog = self._open_catalog("sqlite://", executor)
             if catalog.register_found_tables():
                 return catalog
         raise engine.NotFoundError(
@@ -153,7 +153,7 @@ class Call:
             return "it is a file; --warehouse names a directory"
         return "'lsm create' makes one, --catalog and --warehouse name others"
 
-    def _opened(self, url: str, executor: "Executor | None") -> "Catalog":
+    def _open_catalog(self, url: str, executor: "Executor | None") -> "Catalog":
         location = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE)
         catalog = engine.open_catalog(
             url,
@@ -176,7 +176,7 @@ class Call:
         main_table = self.catalog(executor=executor).table(self.table_given)
         return main_table.branch(branch) if branch else main_table
 
-    def named(self, name: str) -> str:
+    def catalog_name(self, name: str) -> str:
         """Return a catalog name; a usage error for a path, which no catalog knows."""
         if is_path(name):
             raise click.UsageError(

@@ -34,7 +34,7 @@ def report_error(call: Call, error: LsmError) -> int:
         members = {
             "error": error.kind.value,
             "message": error.message,
-            "facts": {name: _plain(value) for name, value in error.facts.items()},
+            "facts": {name: _json_value(value) for name, value in error.facts.items()},
             "exit_code": number,
         }
         click.echo(json_text(members), err=True)
@@ -76,11 +76,11 @@ def report_bug(call: Call, error: Exception) -> int:
     return INTERNAL
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     return str(value)
 
 

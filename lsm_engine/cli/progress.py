@@ -96,7 +96,7 @@ def _bars(call: Call, *columns: Any) -> Iterator[Progress]:
 
 
 @contextmanager
-def row_progress(call: Call, source: RowSource, what: str) -> Iterator["CountedRows"]:
+def row_progress(call: Call, source: RowSource, label: str) -> Iterator["CountedRows"]:
     """Yield the rows of a source, counted as they are taken."""
     columns = (
         TextColumn("{task.description}"),
@@ -105,12 +105,12 @@ def row_progress(call: Call, source: RowSource, what: str) -> Iterator["CountedR
         TimeElapsedColumn(),
     )
     with _bars(call, *columns) as progress:
-        yield CountedRows(source, progress, progress.add_task(what, total=source.row_count))
+        yield CountedRows(source, progress, progress.add_task(label, total=source.row_count))
 
 
 @contextmanager
 def file_progress(
-    call: Call, what: str, noun: str = "files"
+    call: Call, label: str, noun: str = "files"
 ) -> Iterator[Callable[[str, int], None]]:
     """Yield what takes the name of each thing that has been read, and how many were read before."""
     columns = (
@@ -119,7 +119,7 @@ def file_progress(
         TimeElapsedColumn(),
     )
     with _bars(call, *columns) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task(label, total=None)
         yield lambda _, before: progress.update(task, completed=before + 1)
 
 

@@ -35,7 +35,7 @@ class RowSource:
 
 
 def open_row_files(
-    paths: Sequence[str], schema: pa.Schema | None, given: str | None = None
+    paths: Sequence[str], schema: pa.Schema | None, file_format: str | None = None
 ) -> RowSource:
     """Open files one after the other as one stream. `schema`: the table's; None: the files' own.
 
@@ -43,7 +43,9 @@ def open_row_files(
     files with fewer columns than others give null. Raises InvalidInputError for files that are not
     what they seem, StorageError for those that cannot be read.
     """
-    sources = [_guarded(path, _open, path, given or format_of(path), schema) for path in paths]
+    sources = [
+        _guarded(path, _open, path, file_format or format_of(path), schema) for path in paths
+    ]
     try:
         joint_schema = pa.unify_schemas([source.reader.schema for source in sources])
     except pa.ArrowException as cause:
@@ -60,19 +62,21 @@ def open_row_files(
     )
 
 
-def _aligned(path: str, reader: pa.RecordBatchReader, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _aligned(
+    path: str, reader: pa.RecordBatchReader, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     while True:
         batch = _guarded(path, _read_next, reader)
         if batch is None:
             return
-        if batch.schema != whole:
+        if batch.schema != schema:
             columns = [
                 batch.column(field.name)
                 if field.name in batch.schema.names
                 else pa.nulls(batch.num_rows, field.type)
-                for field in whole
+                for field in schema
             ]
-            batch = pa.RecordBatch.from_arrays(columns, schema=whole)
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         yield batch
 
 

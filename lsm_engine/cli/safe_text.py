@@ -13,7 +13,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def neutral(text: str) -> str:
     """Return text without anything that a terminal would act on; what was there is spelt out."""
-    return _UNSAFE.sub(lambda found: _SHORT.get(found[0]) or _escape(found[0]), text)
+    return _UNSAFE.sub(lambda match: _SHORT.get(match[0]) or _escape(match[0]), text)
 
 
 def _escape(character: str) -> str:
@@ -24,7 +24,7 @@ def _escape(character: str) -> str:
 def json_text(value: object) -> str:
     """Return one line of JSON; control characters inside of texts are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def cell_text(value: object) -> str:

@@ -65,8 +65,8 @@ def _plain_structs(column: pa.Array) -> list[Any]:
     values = zip(*members, strict=True) if members else (() for _ in column)
     valid = column.is_valid().to_pylist()
     return [
-        dict(zip(names, value, strict=True)) if there else None
-        for value, there in zip(values, valid, strict=True)
+        dict(zip(names, value, strict=True)) if is_valid else None
+        for value, is_valid in zip(values, valid, strict=True)
     ]
 
 
@@ -75,24 +75,24 @@ def _plain_maps(column: pa.Array) -> list[Any]:
     keys, items = plain_values(column.keys), plain_values(column.items)
     offsets = column.offsets.to_pylist()
     texts = pa.types.is_string(column.type.key_type)
-    found: list[Any] = []
-    for row, there in enumerate(column.is_valid().to_pylist()):
+    rows: list[Any] = []
+    for row, is_valid in enumerate(column.is_valid().to_pylist()):
         cut = slice(offsets[row], offsets[row + 1])
         pairs = list(zip(keys[cut], items[cut], strict=True))
-        if not there:
-            found.append(None)
+        if not is_valid:
+            rows.append(None)
         elif texts:
-            found.append(dict(pairs))
+            rows.append(dict(pairs))
         else:
-            found.append([{"key": key, "value": value} for key, value in pairs])
-    return found
+            rows.append([{"key": key, "value": value} for key, value in pairs])
+    return rows
 
 
 def _cut(column: pa.Array, flat: list[Any]) -> list[Any]:
     """Cut the values of all lists, none of null lists among them, into one list per row."""
     lengths = pc.list_value_length(column).to_pylist()
-    found, start = [], 0
+    lists, start = [], 0
     for length in lengths:
-        found.append(None if length is None else flat[start : start + length])
+        lists.append(None if length is None else flat[start : start + length])
         start += length or 0
-    return found
+    return lists

@@ -62,8 +62,8 @@ class _KnownNames(click.types.StringParamType):
         try:
             # Before an option's value is there, click leaves what came before it unassigned.
             table = ctx.params.get("table") or next(iter(ctx.args), "")
-            of = ctx.parent.info_name if param.name == "name" and ctx.parent else param.name
-            names = _COMPLETED[str(of)](call, table) if of in _COMPLETED else []
+            parameter = ctx.parent.info_name if param.name == "name" and ctx.parent else param.name
+            names = _COMPLETED[str(parameter)](call, table) if parameter in _COMPLETED else []
         except LsmError:
             return []
         return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
@@ -82,7 +82,7 @@ def _branches(call: Call, table: str) -> list[str]:
 
 
 def _consumers(call: Call, table: str) -> list[str]:
-    return [one.name for one in call.table(table).consumers()]
+    return [consumer.name for consumer in call.table(table).consumers()]
 
 
 def _columns(call: Call, table: str) -> list[str]:
@@ -179,8 +179,8 @@ class VerbGroup(click.Group):
 
 def _loaded(home: str) -> click.Command:
     module, _, name = home.partition(":")
-    found: click.Command = getattr(import_module(f".{module}", _COMMANDS), name)
-    return found
+    command: click.Command = getattr(import_module(f".{module}", _COMMANDS), name)
+    return command
 
 
 class Lsm(VerbGroup):
@@ -257,7 +257,7 @@ def _run(call: Call, work: Any) -> int:
     return result if isinstance(result, int) else 0
 
 
-def asked(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Ask before an irreversible act; Abort unless the answer is yes, or `--yes` is given."""
     if not yes:
         click.confirm(neutral(question), abort=True, err=True)

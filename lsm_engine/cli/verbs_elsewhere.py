@@ -35,14 +35,14 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-def no_such_command(group: str, name: str, known: Iterable[str]) -> str:
+def no_such_command(group: str, name: str, candidates: Iterable[str]) -> str:
     """Return the message for a word that is no verb of a group: what to type in its place."""
-    names = list(known)
+    names = list(candidates)
     if group == "lsm" and name in ELSEWHERE:
         return f"No such command {name!r}: use {ELSEWHERE[name]}"
     if group != "lsm" and ("." in name or "/" in name):
         first = "snapshots" if "snapshots" in names else names[0]
         return f"No such command {name!r}: first what is asked for, such as {group} {first} {name}"
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"{group} --help lists what there is"
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean {matches[0]!r}?" if matches else f"{group} --help lists what there is"
     return f"No such command {name!r}; {hint}"

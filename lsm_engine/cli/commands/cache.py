@@ -91,11 +91,11 @@ _FILE_COLUMNS = [
 ]  # fmt: skip
 
 
-def _files(found: Sequence[LeftFiles]) -> list[dict[str, Any]]:
+def _files(directories: Sequence[LeftFiles]) -> list[dict[str, Any]]:
     """Return a line for each lookup file that a process has published."""
     names = [column.name for column in _FILE_COLUMNS]
     listed = []
-    for directory in found:
+    for directory in directories:
         files = directory.state.get("lookup_files")
         of_process = files if isinstance(files, list) else []
         listed += [
@@ -106,15 +106,15 @@ def _files(found: Sequence[LeftFiles]) -> list[dict[str, Any]]:
     return [{name: facts[name] for name in names} for facts in listed]
 
 
-def _facts(left: LeftFiles) -> dict[str, Any]:
+def _facts(directory: LeftFiles) -> dict[str, Any]:
     """Return all that is known of one process's files."""
-    state = left.state
+    state = directory.state
     return {
-        "directory": left.path,
-        "alive": left.is_alive,
+        "directory": directory.path,
+        "alive": directory.is_alive,
         "pid": state.get("pid"),
-        "files": left.file_count,
-        "bytes": left.byte_count,
+        "files": directory.file_count,
+        "bytes": directory.byte_count,
         "hits": state.get("hits"),
         "misses": state.get("misses"),
         "built_bytes": state.get("built_bytes"),
@@ -124,14 +124,14 @@ def _facts(left: LeftFiles) -> dict[str, Any]:
     }
 
 
-def _rows(left: LeftFiles) -> list[dict[str, Any]]:
+def _rows(directory: LeftFiles) -> list[dict[str, Any]]:
     """Return a line for the process, and one below it for each table."""
-    facts = _facts(left)
+    facts = _facts(directory)
     evictions = facts["evictions"] if isinstance(facts["evictions"], dict) else {}
     tables = facts["tables"] if isinstance(facts["tables"], dict) else {}
     first = {
         **facts,
-        "state": "alive" if left.is_alive else "dead",
+        "state": "alive" if directory.is_alive else "dead",
         "table": counted(len(tables), "table"),
         "evicted": ", ".join(f"{count} {cause}" for cause, count in sorted(evictions.items())),
         "seen": facts["at"],

@@ -10,7 +10,7 @@ from lsm_engine.cli.call import Call
 from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.row_files import open_row_files
-from lsm_engine.cli.verb import VerbGroup, asked, table_verb, verb
+from lsm_engine.cli.verb import VerbGroup, confirm, table_verb, verb
 
 
 @verb("lsm databases", "lsm databases --warehouse /data/lake")
@@ -103,7 +103,7 @@ def create(
         raise click.UsageError("give either --columns or --from")
     schema = columns_of_text(columns) if columns is not None else _schema_of(str(source), kind)
     created = call.catalog(create=True).create_table(
-        call.named(table),
+        call.catalog_name(table),
         schema,
         primary_key=split_names(primary_key),
         partitioned_by=split_names(partitioned_by),
@@ -139,7 +139,7 @@ def pairs_of(options: Sequence[str]) -> dict[str, str]:
 @click.argument("new_name")
 def rename(call: Call, *, table: str, new_name: str) -> None:
     """Give a table another name, or move it to another database."""
-    renamed = call.catalog().rename_table(call.named(table), call.named(new_name))
+    renamed = call.catalog().rename_table(call.catalog_name(table), call.catalog_name(new_name))
     facts = {"table": renamed.name, "was": table, "location": renamed.location}
     call.out.report(f"{table} is now {renamed.name}, in {renamed.location}", facts)
 
@@ -154,16 +154,16 @@ def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
     There is no way back: snapshots and tags go as well. Asks before it acts.
     """
     catalog = call.catalog()
-    if "." in call.named(name):
+    if "." in call.catalog_name(name):
         location = catalog.table(name).location
-        asked(f"Delete {name} and all files in {location}?", yes=yes)
+        confirm(f"Delete {name} and all files in {location}?", yes=yes)
         catalog.drop_table(name)
     else:
         count = len(catalog.list_tables(name))
         also = (
             f" and its {counted(count, 'table')} with all their files" if count and cascade else ""
         )
-        asked(f"Drop database {name}{also}?", yes=yes)
+        confirm(f"Drop database {name}{also}?", yes=yes)
         catalog.drop_database(name, cascade=cascade)
     call.out.report(f"{name} is gone", {"dropped": name})
 
@@ -185,11 +185,13 @@ def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     Without TABLE: of every table in the warehouse, also those that the catalog has lost, or never
     knew because other clients made them. A damaged catalog file is moved aside first.
     """
-    wanted = [call.named(table) for table in tables]
+    table_names = [call.catalog_name(table) for table in tables]
     catalog, aside = call.catalog_to_rebuild()
     if aside is not None:
         call.out.note(f"the catalog was damaged; its file is {aside} now")
-    recorded = catalog.rebuild_lineage(wanted) if wanted and aside is None else catalog.rebuild()
+    recorded = (
+        catalog.rebuild_lineage(table_names) if table_names and aside is None else catalog.rebuild()
+    )
     rows = [{"table": name, "snapshots": count} for name, count in recorded.items()]
     call.out.rows(
         [words("table"), number("snapshots", "snapshots recorded")], rows, empty="no tables yet"
@@ -199,7 +201,7 @@ def rebuild(call: Call, *, tables: Sequence[str]) -> None:
 @table_verb("lsm catalog register shop.orders", name="register", of=names)
 def register(call: Call, *, table: str) -> None:
     """Name a table whose directory is in the warehouse already, at DATABASE.db/TABLE."""
-    registered = call.catalog(create=True).register_table(call.named(table))
+    registered = call.catalog(create=True).register_table(call.catalog_name(table))
     facts = {"table": registered.name, "location": registered.location}
     call.out.report(f"the catalog knows {registered.name}, in {registered.location}", facts)
 
@@ -207,7 +209,7 @@ def register(call: Call, *, table: str) -> None:
 @table_verb("lsm catalog unregister shop.orders", name="unregister", of=names)
 def unregister(call: Call, *, table: str) -> None:
     """Take a name and its lineage out of the catalog; files stay, so that it may be registered again."""
-    call.catalog().unregister_table(call.named(table))
+    call.catalog().unregister_table(call.catalog_name(table))
     call.out.report(f"the catalog does not know {table} any more", {"unregistered": table})
 
 
@@ -216,6 +218,8 @@ def unregister(call: Call, *, table: str) -> None:
 @click.argument("table")
 def adopt(call: Call, *, path: str, table: str) -> None:
     """Move a table's directory from elsewhere on this disk into the warehouse, and name it."""
-    adopted = call.catalog(create=True).adopt_table(absolute_warehouse(path), call.named(table))
+    adopted = call.catalog(create=True).adopt_table(
+        absolute_warehouse(path), call.catalog_name(table)
+    )
     facts = {"table": adopted.name, "was": path, "location": adopted.location}
     call.out.report(f"{path} is {adopted.name} now, in {adopted.location}", facts)

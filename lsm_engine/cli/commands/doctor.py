@@ -15,7 +15,7 @@ from lsm_engine.cli.options import DEEP, YES
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import neutral
-from lsm_engine.cli.verb import asked, verb
+from lsm_engine.cli.verb import confirm, verb
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _DEEPER = {"SHALLOW": ": leave out --shallow", "WHOLE": ": add --deep"}
@@ -80,7 +80,7 @@ def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) 
         target = catalog = call.catalog()
         chosen = [
             table
-            for name in map(call.named, names)
+            for name in map(call.catalog_name, names)
             for table in (
                 [name]
                 if "." in name
@@ -130,7 +130,7 @@ def _fixed(call: Call, report: HealthReport, *, lossy: bool, yes: bool) -> bool:
         return False
     if not (yes and call.quiet):
         _list(call, commands)
-    asked(f"Run {counted(len(commands), 'command')}?", yes=yes)
+    confirm(f"Run {counted(len(commands), 'command')}?", yes=yes)
     done = [_run(call, command) for command in commands]
     return any(done)
 

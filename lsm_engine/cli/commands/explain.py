@@ -94,7 +94,7 @@ def key(
     explanation = target.explain_key(key_of(target, key), snapshot_id=snapshot_id, tag=tag)
     versions = list(plain_rows(explanation.versions))
     if call.as_json:
-        rows = () if explanation.row is None else plain_rows(_one(target, explanation.row))
+        rows = () if explanation.row is None else plain_rows(_single_row(target, explanation.row))
         call.out.facts(
             {
                 "snapshot_id": explanation.snapshot_id,
@@ -142,7 +142,7 @@ def key_of(table: Table, words_: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _one(table: Table, row: Any) -> pa.Table:
+def _single_row(table: Table, row: Any) -> pa.Table:
     return pa.Table.from_pylist([dict(row)], schema=table.schema.arrow)
 
 
@@ -178,21 +178,21 @@ def _commit(verb: str, commit: Commit | None) -> dict[str, Any]:
     }
 
 
-def _file_facts(found: FileExplanation) -> dict[str, Any]:
+def _file_facts(explanation: FileExplanation) -> dict[str, Any]:
     return {
-        "file": found.file.file_name,
-        "path": found.path,
-        "content": found.content,
-        "stored": found.is_stored,
-        "live": found.is_live,
-        "partition": found.partition or None,
-        "bucket": found.bucket,
-        "rows": found.file.row_count,
-        "size_bytes": found.file.file_size,
-        "made_from": list(found.made_from),
-        "became": list(found.became),
-        "pinned_by": list(found.pinned_by),
-        "verdict": found.verdict,
+        "file": explanation.file.file_name,
+        "path": explanation.path,
+        "content": explanation.content,
+        "stored": explanation.is_stored,
+        "live": explanation.is_live,
+        "partition": explanation.partition or None,
+        "bucket": explanation.bucket,
+        "rows": explanation.file.row_count,
+        "size_bytes": explanation.file.file_size,
+        "made_from": list(explanation.made_from),
+        "became": list(explanation.became),
+        "pinned_by": list(explanation.pinned_by),
+        "verdict": explanation.verdict,
     }
 
 
@@ -230,16 +230,16 @@ def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
     call.out.rows(_PINS, pins, empty="none: only the newest snapshot's files are there")
 
 
-def _retention_facts(found: RetentionSimulation) -> dict[str, Any]:
+def _retention_facts(simulation: RetentionSimulation) -> dict[str, Any]:
     return {
-        "at": utc_text(found.at_millis),
-        "readable_snapshots": list(found.readable),
-        "readable_tags": list(found.tags),
-        "expired_snapshots": list(found.expired),
-        "expired_tags": list(found.expired_tags),
-        "freed_files": found.freed_file_count,
-        "freed_bytes": found.freed_bytes,
-        "reason": found.plan.reason,
+        "at": utc_text(simulation.at_millis),
+        "readable_snapshots": list(simulation.readable),
+        "readable_tags": list(simulation.tags),
+        "expired_snapshots": list(simulation.expired),
+        "expired_tags": list(simulation.expired_tags),
+        "freed_files": simulation.freed_file_count,
+        "freed_bytes": simulation.freed_bytes,
+        "reason": simulation.plan.reason,
     }
 
 

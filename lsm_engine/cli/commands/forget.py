@@ -10,7 +10,7 @@ from lsm_engine.cli.commands.keys import KEY_OPTION, keys_given
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import counted
-from lsm_engine.cli.verb import asked, table_verb
+from lsm_engine.cli.verb import confirm, table_verb
 
 
 @table_verb(
@@ -73,7 +73,7 @@ def forget(
         return
     if not report.plan.is_empty and not report.plan.refusals:
         question = f"Forget {counted(keys.num_rows, 'key')} for good, with all history but tags?"
-        asked(question, yes=yes)
+        confirm(question, yes=yes)
     report = run(dry_run=False)
     call.out.report(str(report), report.facts())
     if not report.is_clean:

@@ -12,7 +12,7 @@ from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import code, counted, words
 from lsm_engine.cli.progress import writing
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import VerbGroup, asked, table_verb
+from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 
 # --- rollback ------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ def rollback(
     if not dry_run and not planned.plan.is_empty:
         if not yes:
             call.out.text(str(planned))
-        asked(f"Roll {handle.name} back to snapshot {planned.plan.target.id}?", yes=yes)
+        confirm(f"Roll {handle.name} back to snapshot {planned.plan.target.id}?", yes=yes)
         planned = handle.rollback_to(**target)
     call.out.report(
         str(planned),
@@ -131,7 +131,7 @@ def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool,
     target = call.table(table)
     report = target.expire_tags(dry_run=True, older_than=older_than)
     if report.names and not dry_run:
-        asked(f"Delete {counted(len(report.names), 'tag')}: {', '.join(report.names)}?", yes=yes)
+        confirm(f"Delete {counted(len(report.names), 'tag')}: {', '.join(report.names)}?", yes=yes)
         report = target.expire_tags(older_than=older_than)
     call.out.report(str(report), {"dry_run": report.dry_run, "tags": list(report.names)})
 
@@ -170,9 +170,9 @@ def branch() -> None:
 @click.option("--tag", "from_tag", metavar="NAME", help="Begin at this tag.  [default: empty]")
 def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) -> None:
     """Make a branch from a tag, or an empty one."""
-    made = call.table(table).create_branch(name, from_tag)
+    created = call.table(table).create_branch(name, from_tag)
     begins = "empty" if from_tag is None else f"at tag {from_tag}"
-    call.out.report(f"branch {made.name} begins {begins}", {"branch": name, "tag": from_tag})
+    call.out.report(f"branch {created.name} begins {begins}", {"branch": name, "tag": from_tag})
 
 
 @table_verb("lsm branch list shop.orders", name="list", of=branch)
@@ -223,7 +223,7 @@ def branch_fast_forward(
     if not dry_run and (report.plan.snapshots or report.plan.dropped):
         if not yes:
             call.out.text(str(report))
-        asked(f"Bring {target.name} to where branch {name} is?", yes=yes)
+        confirm(f"Bring {target.name} to where branch {name} is?", yes=yes)
         report = target.fast_forward(name, force=force)
     dropped = report.plan.dropped
     facts = {
@@ -241,7 +241,7 @@ def branch_fast_forward(
 def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
     """Take a branch away; 'lsm orphans' frees the files that only it named."""
     target = call.table(table)
-    asked(f"Delete branch {name} of {target.name}?", yes=yes)
+    confirm(f"Delete branch {name} of {target.name}?", yes=yes)
     target.delete_branch(name)
     call.out.report(f"branch {name} is gone", {"deleted": name})
 
@@ -260,11 +260,11 @@ def consumer_list(call: Call, *, table: str) -> None:
     columns = [words("consumer"), code("next_snapshot_id", "next"), words("moved", "moved (UTC)")]
     rows = [
         {
-            "consumer": one.name,
-            "next_snapshot_id": one.next_snapshot_id,
-            "moved": utc_text(one.modified_millis),
+            "consumer": item.name,
+            "next_snapshot_id": item.next_snapshot_id,
+            "moved": utc_text(item.modified_millis),
         }
-        for one in call.table(table).consumers()
+        for item in call.table(table).consumers()
     ]
     call.out.rows(columns, rows, empty="no consumers")
 
@@ -280,9 +280,11 @@ def consumer_list(call: Call, *, table: str) -> None:
               help="The snapshot that it reads next.  [default: forget the consumer]")  # fmt: skip
 def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) -> None:
     """Put a consumer at a snapshot, forwards or back; or forget it."""
-    made = call.table(table).reset_consumer(name, next_id)
+    moved = call.table(table).reset_consumer(name, next_id)
     text = (
-        f"consumer {name} is forgotten" if made is None else f"consumer {name} reads {next_id} next"
+        f"consumer {name} is forgotten"
+        if moved is None
+        else f"consumer {name} reads {next_id} next"
     )
     call.out.report(text, {"consumer": name, "next_snapshot_id": next_id})
 
@@ -295,7 +297,7 @@ def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) ->
 def consumer_clear(call: Call, *, table: str, matching: str, besides: str, yes: bool) -> None:
     """Forget consumers by the pattern of their names."""
     target = call.table(table)
-    asked(f"Forget consumers {matching!r} of {target.name}?", yes=yes)
+    confirm(f"Forget consumers {matching!r} of {target.name}?", yes=yes)
     removed = target.clear_consumers(matching, besides)
     call.out.report(f"forgot {counted(len(removed), 'consumer')}", {"consumers": list(removed)})
 

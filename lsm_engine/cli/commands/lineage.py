@@ -78,17 +78,17 @@ def lineage(context: click.Context, page: str | None, only: Sequence[str]) -> No
         return
     call = context.ensure_object(Call)
     catalog = call.catalog()
-    names = [TableName.parse(call.named(name)) for name in only] or None
+    names = [TableName.parse(call.catalog_name(name)) for name in only] or None
     text = lineage_page(catalog.lineage, names)
     with open(page, "w", encoding="utf-8") as file:
         file.write(text)
     call.out.report(f"wrote {page}: open it in a browser", {"page": page, "bytes": len(text)})
 
 
-def plain(found: pa.Table) -> list[dict[str, Any]]:
+def fact_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as facts: instants as text, partitions by their path."""
     rows = []
-    for row in plain_rows(found):
+    for row in plain_rows(table):
         for name in [
             name for name in row if name.endswith("_millis") and name != "retained_millis"
         ]:
@@ -112,10 +112,10 @@ def part(
         call.out.text(empty)
 
 
-def of(call: Call, table: str) -> tuple[Lineage, TableName]:
+def lineage_of(call: Call, table: str) -> tuple[Lineage, TableName]:
     """Return the lineage and the name of a table, which has to be there."""
     catalog = call.catalog()
-    name = call.named(table)
+    name = call.catalog_name(table)
     catalog.table(name)  # a name that is none fails here, with what it may have meant
     return catalog.lineage, TableName.parse(name)
 
@@ -134,14 +134,14 @@ def _newest(call: Call, table: str) -> int | None:
 )
 def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
     """Show what a snapshot (by default the newest) was made of: run, inputs, files."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
     if number_ is None:
         call.out.note("nothing has been committed yet")
         return
-    runs = plain(lineage.runs_of_snapshot(name, number_, history=history))
-    inputs = plain(lineage.upstream_of(name, number_, history=history))
-    files = plain(lineage.files_of_snapshot(name, number_))
+    runs = fact_rows(lineage.runs_of_snapshot(name, number_, history=history))
+    inputs = fact_rows(lineage.upstream_of(name, number_, history=history))
+    files = fact_rows(lineage.files_of_snapshot(name, number_))
     if call.as_json:
         call.out.facts(
             {"table": table, "snapshot_id": number_, "runs": runs, "inputs": inputs, "files": files}
@@ -156,10 +156,10 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
 @click.argument("file")
 def of_file(call: Call, *, table: str, file: str) -> None:
     """Show the life of a data file: who added it, what it became, which tags keep it."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     life = lineage.life_of_file(name, file.rpartition("/")[2])
-    stages, made_from = plain(life.stages), plain(life.made_from)
-    became, pinned = plain(life.became), plain(life.pinned_by)
+    stages, made_from = fact_rows(life.stages), fact_rows(life.made_from)
+    became, pinned = fact_rows(life.became), fact_rows(life.pinned_by)
     if call.as_json:
         call.out.facts(
             {"stages": stages, "made_from": made_from, "became": became, "pinned_by": pinned}
@@ -182,9 +182,11 @@ def of_file(call: Call, *, table: str, file: str) -> None:
 @click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
 def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
     """Show what was made from a snapshot, by default the newest."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
-    rows = [] if number_ is None else plain(lineage.downstream_of(name, number_, history=history))
+    rows = (
+        [] if number_ is None else fact_rows(lineage.downstream_of(name, number_, history=history))
+    )
     call.out.rows(WALK, rows, empty="nothing is known to be made from it")
 
 
@@ -198,6 +200,6 @@ def recent(call: Call, *, table: str | None, limit: int) -> None:
     if table is None:
         lineage, name = call.catalog().lineage, None
     else:
-        lineage, name = of(call, table)
-    rows = plain(lineage.recent_activity(limit=limit, table=name))
+        lineage, name = lineage_of(call, table)
+    rows = fact_rows(lineage.recent_activity(limit=limit, table=name))
     call.out.rows(_ACTIVITY, rows, empty="no commits were recorded")

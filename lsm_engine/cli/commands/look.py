@@ -65,17 +65,17 @@ def schema(call: Call, *, table: str, history: bool) -> None:
         call.out.note(str(unsupported))
 
 
-def schema_rows(found: TableSchema) -> list[dict[str, Any]]:
+def schema_rows(schema: TableSchema) -> list[dict[str, Any]]:
     """Return a schema's columns as rows: id, name, type, what it is for, comment."""
     rows = []
-    for field in found.fields:
+    for field in schema.fields:
         roles = [
             word
             for word, names in (
-                ("primary key", found.primary_keys),
-                ("partition", found.partition_keys),
-                ("bucket key", found.bucket_keys if found.has_primary_key else ()),
-                ("sequence", found.sequence_fields),
+                ("primary key", schema.primary_keys),
+                ("partition", schema.partition_keys),
+                ("bucket key", schema.bucket_keys if schema.has_primary_key else ()),
+                ("sequence", schema.sequence_fields),
             )
             if field.name in names
         ]
@@ -134,25 +134,25 @@ def snapshot(call: Call, *, table: str, snapshot_id: int | None) -> None:
     call.out.rows(MANIFEST_LIST_COLUMNS[1:], lists, empty="")
 
 
-def snapshot_facts(found: Snapshot) -> dict[str, Any]:
+def snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot's members by name, those that it has."""
     facts: dict[str, Any] = {
-        "snapshot_id": found.id,
-        "committed": utc_text(found.time_millis),
-        "commit_kind": found.commit_kind.value,
-        "commit_user": found.commit_user,
-        "commit_identifier": found.commit_identifier,
-        "schema_id": found.schema_id,
-        "total_record_count": found.total_record_count,
-        "delta_record_count": found.delta_record_count,
-        "changelog_record_count": found.changelog_record_count,
-        "watermark": found.watermark,
-        "uuid": found.uuid,
-        "operation": found.operation,
-        "writer_version": found.writer_version,
-        "index_manifest": found.index_manifest,
-        "statistics": found.statistics,
-        "properties": dict(found.properties) if found.properties else None,
+        "snapshot_id": snapshot.id,
+        "committed": utc_text(snapshot.time_millis),
+        "commit_kind": snapshot.commit_kind.value,
+        "commit_user": snapshot.commit_user,
+        "commit_identifier": snapshot.commit_identifier,
+        "schema_id": snapshot.schema_id,
+        "total_record_count": snapshot.total_record_count,
+        "delta_record_count": snapshot.delta_record_count,
+        "changelog_record_count": snapshot.changelog_record_count,
+        "watermark": snapshot.watermark,
+        "uuid": snapshot.uuid,
+        "operation": snapshot.operation,
+        "writer_version": snapshot.writer_version,
+        "index_manifest": snapshot.index_manifest,
+        "statistics": snapshot.statistics,
+        "properties": dict(snapshot.properties) if snapshot.properties else None,
     }
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -220,7 +220,7 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
     call.out.text(f"{target.name}{snapshot_text}: {counted(len(trees), 'bucket')}, {total}\n")
     drawn = trees
     if limit and len(trees) > limit:
-        most = sorted(trees, key=lambda each: -len(each.runs))[:limit]
+        most = sorted(trees, key=lambda bucket_tree: -len(bucket_tree.runs))[:limit]
         drawn = [each for each in trees if each in most]
     largest = largest_run(drawn)
     for each in drawn:
@@ -259,8 +259,8 @@ def debt(call: Call, *, table: str, due: bool) -> None:
     call.out.rows(columns[not target.schema.partition_keys :], rows, empty=empty)
 
 
-def _debt(table: Table, each: Any) -> dict[str, Any]:
-    now = each.pressure
+def _debt(table: Table, forecast: Any) -> dict[str, Any]:
+    now = forecast.pressure
     return {
         "partition": table.partition_path(now.partition),
         "bucket": now.bucket,
@@ -272,14 +272,14 @@ def _debt(table: Table, each: Any) -> dict[str, Any]:
         "deletes": now.delete_row_count,
         "due": now.compactable,
         "writers_wait": now.stopping,
-        "read_amplification": each.read_amplification,
-        "runs_per_hour": each.runs_per_hour,
-        "bytes_per_hour": each.bytes_per_hour,
-        "due_in_millis": each.due_in_millis,
-        "stops_in_millis": each.stops_in_millis,
-        "due_in": each.due_text,
-        "stops_in": each.stops_text,
-        "reason": each.reason,
+        "read_amplification": forecast.read_amplification,
+        "runs_per_hour": forecast.runs_per_hour,
+        "bytes_per_hour": forecast.bytes_per_hour,
+        "due_in_millis": forecast.due_in_millis,
+        "stops_in_millis": forecast.stops_in_millis,
+        "due_in": forecast.due_text,
+        "stops_in": forecast.stops_text,
+        "reason": forecast.reason,
     }
 
 

@@ -21,7 +21,7 @@ from lsm_engine.cli.options import DRY_RUN, PARTITIONS, RETAIN_MAX, RETAIN_MIN, 
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import VerbGroup, asked, table_verb
+from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 
 
 @table_verb("lsm compact shop.orders", "lsm compact shop.orders --full --partition dt=2024-05-01")
@@ -131,13 +131,13 @@ def tag_create(
     retained: str | None,
 ) -> None:
     """Name a snapshot; its files stay as long as the tag does."""
-    made = call.table(table).create_tag(
+    created = call.table(table).create_tag(
         name,
         snapshot_id,
         retained,
         from_millis=None if from_time is None else millis_of(from_time),
     )
-    call.out.report(f"tag {made.name} names snapshot {made.snapshot.id}", tag_facts(made))
+    call.out.report(f"tag {created.name} names snapshot {created.snapshot.id}", tag_facts(created))
 
 
 @table_verb("lsm tag list shop.orders", "lsm tag list shop.orders --json", name="list", of=tag)
@@ -147,7 +147,7 @@ def tag_list(call: Call, *, table: str) -> None:
         words("tag"), code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"),
         number("rows", "rows in files"), words("retained"),
     ]  # fmt: skip
-    rows = [tag_facts(each) for each in call.table(table).tags()]
+    rows = [tag_facts(item) for item in call.table(table).tags()]
     call.out.rows(columns, rows, empty="no tags")
 
 
@@ -216,7 +216,7 @@ def expire(
         return
     if not call.as_json and not (yes and call.quiet):
         _show_plan(call, planned)
-    asked(f"Delete {_summary(planned)}?", yes=yes)
+    confirm(f"Delete {_summary(planned)}?", yes=yes)
     done = target.expire_snapshots(**rules)
     if call.as_json:
         call.out.facts(_facts(done))

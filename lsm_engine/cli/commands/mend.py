@@ -10,7 +10,7 @@ from lsm_engine.cli.call import Call
 from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import counted, number, size, words
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import VerbGroup, asked, table_verb
+from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 
 
 @table_verb("lsm orphans shop.orders --dry-run", 'lsm orphans shop.orders --older-than "3 d" --yes')
@@ -34,7 +34,7 @@ def orphans(
         size_text = format_bytes(report.plan.freed_bytes)
         uploads = len(report.plan.uploads)
         uploads_text = f" and abort {counted(uploads, 'unfinished upload')}" if uploads else ""
-        asked(
+        confirm(
             f"Delete {counted(len(report.plan.orphans), 'file')} ({size_text}){uploads_text}?",
             yes=yes,
         )
@@ -78,7 +78,7 @@ def expire_partitions(
     report = target.expire_partitions(dry_run=True, older_than=older_than)
     if report.partitions and not dry_run:
         shown = ", ".join(report.partitions[:5]) + (", …" if len(report.partitions) > 5 else "")
-        asked(f"Drop {counted(len(report.partitions), 'partition')}: {shown}?", yes=yes)
+        confirm(f"Drop {counted(len(report.partitions), 'partition')}: {shown}?", yes=yes)
         report = target.expire_partitions(older_than=older_than)
     facts = {
         "dry_run": report.dry_run,
@@ -133,7 +133,7 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
     report: RepairReport = tool(target, dry_run=True)
     if act and report.found:
         if what == "purge" or not call.as_json:
-            asked(f"{report}. Go on?", yes=yes or what == "manifests")
+            confirm(f"{report}. Go on?", yes=yes or what == "manifests")
         report = tool(target, dry_run=False)
     facts = {
         "dry_run": report.dry_run,
@@ -150,12 +150,12 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
             call.out.text(f"{name}{about.get(name, '')}")
 
 
-def _restore(call: Call, opened: Table, *, act: bool, yes: bool) -> None:
-    report = opened.restore_files()
+def _restore(call: Call, target: Table, *, act: bool, yes: bool) -> None:
+    report = target.restore_files()
     if act and report.files:
         if not call.as_json:
-            asked(f"{report}. Go on?", yes=yes)
-        report = opened.restore_files(dry_run=False)
+            confirm(f"{report}. Go on?", yes=yes)
+        report = target.restore_files(dry_run=False)
     facts = {
         "dry_run": report.dry_run,
         "what": "restore",
@@ -228,7 +228,7 @@ def trash_empty(call: Call, *, table: str, everything: bool, dry_run: bool, yes:
     target = call.table(table)
     report = target.empty_trash(dry_run=True, everything=everything)
     if report.records and not dry_run:
-        asked(f"Delete {counted(len(report.paths), 'file')} for good?", yes=yes)
+        confirm(f"Delete {counted(len(report.paths), 'file')} for good?", yes=yes)
         report = target.empty_trash(everything=everything)
     facts = {
         "dry_run": report.dry_run,

@@ -11,7 +11,7 @@ from lsm_engine import TableName
 from lsm_engine import openlineage_events as run_events
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.explain import key_of
-from lsm_engine.cli.commands.lineage import FILES, WALK, of, part, plain
+from lsm_engine.cli.commands.lineage import FILES, WALK, fact_rows, lineage_of, part
 from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.verb import table_verb, verb
@@ -33,10 +33,14 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def _origin(call: Call, origin: Origin, **more: Any) -> None:
-    commits, inputs, files = plain(origin.commits), plain(origin.inputs), plain(origin.files)
+def _origin(call: Call, origin: Origin, **extra: Any) -> None:
+    commits, inputs, files = (
+        fact_rows(origin.commits),
+        fact_rows(origin.inputs),
+        fact_rows(origin.files),
+    )
     if call.as_json:
-        call.out.facts({**more, "commits": commits, "inputs": inputs, "files": files})
+        call.out.facts({**extra, "commits": commits, "inputs": inputs, "files": files})
         return
     part(call, "commits that are in it", _COMMITS, commits, "none is known")
     part(call, "from", WALK, inputs, "no inputs were recorded")
@@ -53,7 +57,7 @@ def of_row(
 ) -> None:
     """Show which runs and input snapshots a row is made of, version by version."""
     catalog = call.catalog()
-    name = call.named(table)
+    name = call.catalog_name(table)
     origin = catalog.explain_row(name, key_of(catalog.table(name), key), snapshot_id, tag)
     if not call.as_json:
         call.out.text(origin.explanation.text())
@@ -64,7 +68,7 @@ def of_row(
 @click.argument("tag")
 def of_tag(call: Call, *, table: str, tag: str) -> None:
     """Show which runs and input snapshots a tag is made of, deleted tags too."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     _origin(call, lineage.origin_of_tag(name, tag), tag=tag)
 
 
@@ -72,7 +76,7 @@ def of_tag(call: Call, *, table: str, tag: str) -> None:
 @click.argument("file")
 def of_origin(call: Call, *, table: str, file: str) -> None:
     """Show what a data file was made of: through compactions back to the commits that wrote."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     _origin(call, lineage.origin_of_file(name, file.rpartition("/")[2]), file=file)
 
 
@@ -80,9 +84,9 @@ def of_origin(call: Call, *, table: str, file: str) -> None:
 @click.argument("snapshot_id", type=int)
 def impact(call: Call, *, table: str, snapshot_id: int) -> None:
     """Show what would break if a snapshot expired: readers, and files that only it holds."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     effects = lineage.impact_of_expiry(name, snapshot_id)
-    readers, files = plain(effects.readers), plain(effects.files)
+    readers, files = fact_rows(effects.readers), fact_rows(effects.files)
     tags = effects.tags.column("tag_name").to_pylist()
     if call.as_json:
         facts = {"live": effects.is_live, "verdict": effects.verdict, "tags": tags}
@@ -102,9 +106,9 @@ def impact(call: Call, *, table: str, snapshot_id: int) -> None:
 @click.option("--downstream", is_flag=True, help="What was computed from it.")
 def of_column(call: Call, *, table: str, column: str, downstream: bool) -> None:
     """Show the columns that a column was computed from, through all tables, as commits declared it."""
-    lineage, name = of(call, table)
+    lineage, name = lineage_of(call, table)
     call.catalog().table(name.text).schema.field(column)  # a name that is none fails here
-    rows = plain(lineage.columns(name, column, downstream=downstream))
+    rows = fact_rows(lineage.columns(name, column, downstream=downstream))
     call.out.rows(_COLUMNS, rows, empty="no commit declared columns of it")
 
 
@@ -118,6 +122,6 @@ def of_column(call: Call, *, table: str, column: str, downstream: bool) -> None:
               help="Stands before the names of jobs and datasets.")  # fmt: skip
 def export(call: Call, *, table: str | None, namespace: str) -> None:
     """Print the lineage as OpenLineage run events, one JSON object per commit."""
-    name = None if table is None else TableName.parse(call.named(table))
+    name = None if table is None else TableName.parse(call.catalog_name(table))
     for event in run_events(call.catalog().lineage, name, namespace=namespace):
         call.out.json_line(event)

@@ -66,7 +66,7 @@ def open_scan(
 @reading
 @ROWS
 def scan(
-    call: Call, /, *, table: str, columns: str | None, limit: int | None, **which: Any
+    call: Call, /, *, table: str, columns: str | None, limit: int | None, **options: Any
 ) -> None:
     """Print rows, merged by key, in no promised order.
 
@@ -82,7 +82,7 @@ def scan(
     rows_max = default if limit is None else limit or None
     # One more than is shown: then it is known whether there are more.
     scan_limit = None if rows_max is None else rows_max + (limit is None)
-    table_scan = open_scan(call, table, columns=columns, limit=scan_limit, **which)
+    table_scan = open_scan(call, table, columns=columns, limit=scan_limit, **options)
     shown = columns_of(table_scan.schema)
     cut_marks: list[bool] = []
     cut = rows_max if scan_limit != rows_max else None
@@ -92,26 +92,26 @@ def scan(
 
 
 def first_rows(
-    batches: Iterable[pa.RecordBatch], cut: int | None, more: list[bool]
+    batches: Iterable[pa.RecordBatch], cut: int | None, cut_marks: list[bool]
 ) -> Iterator[dict[str, Any]]:
     """Yield so many rows; `more` gets an entry once there is one that is left out."""
     remaining = cut
     for batch in batches:
         if remaining is not None:
             if batch.num_rows > remaining:
-                more.append(True)
+                cut_marks.append(True)
             batch = batch.slice(0, remaining)
             remaining -= batch.num_rows
         yield from plain_rows(batch)
-        if remaining == 0 and more:
+        if remaining == 0 and cut_marks:
             return
 
 
 @table_verb("lsm count shop.orders", "lsm count shop.orders --where \"dt >= '2024-05-01'\"")
 @reading
-def count(call: Call, /, *, table: str, **which: Any) -> None:
+def count(call: Call, /, *, table: str, **options: Any) -> None:
     """Count rows as a reader sees them: merged, deletes gone."""
-    table_scan = open_scan(call, table, **which)
+    table_scan = open_scan(call, table, **options)
     number = table_scan.count()
     if call.as_json:
         snapshot_id = None if table_scan.snapshot is None else table_scan.snapshot.id
@@ -127,9 +127,11 @@ def count(call: Call, /, *, table: str, **which: Any) -> None:
 @COLUMNS
 @click.option("--splits", is_flag=True, help="List every split in a table.")
 @reading
-def explain(call: Call, /, *, table: str, columns: str | None, splits: bool, **which: Any) -> None:
+def explain(
+    call: Call, /, *, table: str, columns: str | None, splits: bool, **options: Any
+) -> None:
     """Show what a scan would read, what it prunes, and why. Reads metadata only."""
-    table_scan = open_scan(call, table, columns=columns, **which)
+    table_scan = open_scan(call, table, columns=columns, **options)
     explained = table_scan.explain()
     if not call.as_json:
         call.out.text(explained.text(split_lines_max=0 if splits else 20))

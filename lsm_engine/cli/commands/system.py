@@ -79,15 +79,15 @@ def show() -> None:
 @click.option("--tag", metavar="NAME", help="Of the snapshot that a tag names.")
 @WHERE
 @COLUMNS
-def system(call: Call, /, *, table: str, name: str | None, **which: Any) -> None:
+def system(call: Call, /, *, table: str, name: str | None, **options: Any) -> None:
     """Show a system table: of TABLE by NAME, or of the catalog: sys.tables, sys.partitions, …
 
     Without NAME, lists those there are.
     """
     if not is_path(table) and table.startswith(f"{SYSTEM_DATABASE}."):
-        _show(call, None, table, **which)
+        _show(call, None, table, **options)
     elif name is not None:
-        _show(call, table, name, **which)
+        _show(call, table, name, **options)
     else:
         call.table(table)
         names = [{"name": table_name, "of": "table"} for table_name in sorted(TABLES)]
@@ -99,8 +99,8 @@ def verb_of(name: str) -> click.Command:
     """Return the verb `lsm show NAME TABLE`."""
 
     @click.pass_context
-    def callback(context: click.Context, /, table: str | None = None, **which: Any) -> None:
-        _show(context.ensure_object(Call), table, name, **which)
+    def callback(context: click.Context, /, table: str | None = None, **options: Any) -> None:
+        _show(context.ensure_object(Call), table, name, **options)
 
     own = [
         parameter

@@ -69,7 +69,7 @@ def import_(
         target = call.table(table)
     except NotFoundError:
         target = call.catalog(create=True).create_table(
-            call.named(table),
+            call.catalog_name(table),
             source.data.schema,
             primary_key=split_names(primary_key),
             partitioned_by=split_names(partitioned_by),
@@ -113,13 +113,13 @@ def import_(
 @reading
 @FORMAT
 def export(
-    call: Call, /, *, table: str, file: str, columns: str | None, kind: str | None, **which: Any
+    call: Call, /, *, table: str, file: str, columns: str | None, kind: str | None, **options: Any
 ) -> None:
     """Write rows, merged by key, to a new Parquet, CSV, JSON lines or Arrow file: whole or not at all."""
     chosen = kind or format_of(file)
     if os.path.lexists(file):
         raise AlreadyExistsError("the file is there; name another, or move it away", file=file)
-    table_scan = open_scan(call, table, columns=columns, **which)
+    table_scan = open_scan(call, table, columns=columns, **options)
     count = 0
     try:
         with _written(file, chosen, table_scan.schema) as write:

@@ -217,8 +217,8 @@ def rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
     return open_row_files(files, table.schema.arrow, kind)
 
 
-def _keys_of(table: Table, where: str) -> RowSource:
-    key_scan = table.scan(columns=table.schema.primary_keys, where=where)
+def _keys_of(table: Table, row_filter: str) -> RowSource:
+    key_scan = table.scan(columns=table.schema.primary_keys, where=row_filter)
     return RowSource(reader=key_scan.to_reader(), row_count=None)
 
 
@@ -227,23 +227,23 @@ def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
     return partition_values(pairs, table.options[core_options.PARTITION_DEFAULT_NAME])
 
 
-def _report(call: Call, table: Table, made: WriteResult | None, what: str, count: int) -> None:
-    facts: dict[str, Any] = {"table": table.name, "rows": count, **committed(made)}
-    if made is None:
+def _report(call: Call, table: Table, result: WriteResult | None, text: str, count: int) -> None:
+    facts: dict[str, Any] = {"table": table.name, "rows": count, **committed(result)}
+    if result is None:
         call.out.report("nothing to commit", facts)
     else:
-        call.out.report(f"{what}{hint(made)}: snapshot {made.id} of {table.name}", facts)
+        call.out.report(f"{text}{hint(result)}: snapshot {result.id} of {table.name}", facts)
 
 
-def hint(made: WriteResult) -> str:
+def hint(result: WriteResult) -> str:
     """Return what to add where rows cannot be read yet."""
-    return "" if made.visible else ", to be read after a compaction"
+    return "" if result.visible else ", to be read after a compaction"
 
 
-def committed(made: Snapshot | None) -> dict[str, Any]:
+def committed(result: Snapshot | None) -> dict[str, Any]:
     """Return what programs want to know of a commit."""
     return {
-        "snapshot_id": None if made is None else made.id,
-        "commit_kind": None if made is None else made.commit_kind.value,
-        "total_record_count": None if made is None else made.total_record_count,
+        "snapshot_id": None if result is None else result.id,
+        "commit_kind": None if result is None else result.commit_kind.value,
+        "total_record_count": None if result is None else result.total_record_count,
     }

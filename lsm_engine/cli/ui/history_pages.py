@@ -146,7 +146,7 @@ def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) ->
         dots.append(_dot(name, snapshot, x))
         if snapshot.id in tagged:
             fits = x >= free["flag"]
-            flags.append(_flag(name, tagged[snapshot.id], x, named=fits))
+            flags.append(_flag(name, tagged[snapshot.id], x, shows_name=fits))
             free["flag"] = x + _FLAG if fits else free["flag"]
         if x >= free["time"]:
             moment = (utc_text(snapshot.time_millis) or "")[:19].replace("T", " ")
@@ -173,13 +173,13 @@ def _dot(name: str, snapshot: Snapshot, x: float) -> Html:
     )  # fmt: skip
 
 
-def _flag(name: str, tags: Sequence[str], x: float, *, named: bool) -> Html:
+def _flag(name: str, tags: Sequence[str], x: float, *, shows_name: bool) -> Html:
     count_suffix = f" +{len(tags) - 1}" if len(tags) > 1 else ""
     text = tags[0] if len(tags[0]) <= _NAME_MAX else f"{tags[0][: _NAME_MAX - 1]}…"
     pole = element("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1="24", y2="58", class_="pole")
     label = (
         element("text", text + count_suffix, x=f"{x + 4:.1f}", y="32", class_="flag")
-        if named
+        if shows_name
         else None
     )
     return element(

@@ -61,11 +61,15 @@ def _is_here(url: str) -> bool:
     return url.startswith("#") or (url.startswith("/") and not url.startswith(("//", "/\\")))
 
 
-def address(*parts: object, query: Mapping[str, object] | None = None, at: str = "") -> str:
+def address(*parts: object, query: Mapping[str, object] | None = None, fragment: str = "") -> str:
     """Return the address of a page: parts are encoded one by one; `at` is encoded after "#"."""
     path = "/" + "/".join(quote(str(part), safe="@") for part in parts)
     parameters = {key: value for key, value in (query or {}).items() if value not in (None, "")}
-    return path + (f"?{urlencode(parameters)}" if parameters else "") + (f"#{at}" if at else "")
+    return (
+        path
+        + (f"?{urlencode(parameters)}" if parameters else "")
+        + (f"#{fragment}" if fragment else "")
+    )
 
 
 def table_address(name: str, *parts: object, query: Mapping[str, object] | None = None) -> str:
@@ -76,4 +80,4 @@ def table_address(name: str, *parts: object, query: Mapping[str, object] | None 
 def lineage_address(name: str, snapshot_id: int | None = None, *, window: int | None = None) -> str:
     """Return the address of a table's or branch's lineage, opened at a snapshot if one is given; `window`: about which."""
     fragment = "" if snapshot_id is None else f"{quote(name, safe='')}/{snapshot_id}"
-    return address("lineage", query={"table": name, "at": window}, at=fragment)
+    return address("lineage", query={"table": name, "at": window}, fragment=fragment)

@@ -180,8 +180,8 @@ def looked_at(line: Callable[[str], str], name: str = "") -> Html:
             element(
                 "ul",
                 [
-                    element("li", f"{what}: ", element("code", line(" ".join(words) + more)))
-                    for what, more in further
+                    element("li", f"{scope}: ", element("code", line(" ".join(words) + flags)))
+                    for scope, flags in further
                 ],
                 class_="dim",
             ),
@@ -189,12 +189,12 @@ def looked_at(line: Callable[[str], str], name: str = "") -> Html:
     )
 
 
-def pager(newer: str | None, where: str, older: str | None, words: tuple[str, str]) -> Html:
+def pager(newer: str | None, position: str, older: str | None, words: tuple[str, str]) -> Html:
     """Return links to the pages before and after this one; `ui.js` gives them the keys p and n."""
     return element(
         "nav",
         element("a", f"← {words[0]}", href=newer, rel="prev") if newer else None,
-        element("span", where, class_="dim"),
+        element("span", position, class_="dim"),
         element("a", f"{words[1]} →", href=older, rel="next") if older else None,
         class_="pager", aria_label="More",
     )  # fmt: skip

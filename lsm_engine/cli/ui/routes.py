@@ -115,9 +115,9 @@ class Site:
             case _:
                 raise NotFoundError(f"there is no page /{'/'.join(parts)}")
 
-    def _table_page(self, name: str, rest: list[str], query: Query) -> str:
-        table = table_facts.opened(self._catalog, name)
-        match rest:
+    def _table_page(self, name: str, segments: list[str], query: Query) -> str:
+        table = table_facts.table_of_name(self._catalog, name)
+        match segments:
             case []:
                 return overview_page(table_facts.overview(table, name), self._line)
             case ["snapshots"]:
@@ -125,8 +125,8 @@ class Site:
                 start = table_facts.whole_number("from", newest) if newest else None
                 return history_page(table_facts.history(table, name, start))
             case ["snapshot", number]:
-                found = table.snapshot(table_facts.whole_number("snapshot", number))
-                return snapshot_page(self._snapshot_facts(table, name, found))
+                snapshot = table.snapshot(table_facts.whole_number("snapshot", number))
+                return snapshot_page(self._snapshot_facts(table, name, snapshot))
             case ["tag", tag_name]:
                 tag = table.tag(tag_name)
                 return snapshot_page(self._snapshot_facts(table, name, tag.snapshot), tag)
@@ -135,19 +135,21 @@ class Site:
             case ["key"]:
                 return key_page(table_facts.key(table, name, query))
             case _:
-                raise NotFoundError(f"a table has no page {'/'.join(rest)}", table=name)
+                raise NotFoundError(f"a table has no page {'/'.join(segments)}", table=name)
 
     def _snapshot_facts(self, table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts:
-        found = table_facts.snapshot_facts(table, name, snapshot)
+        facts = table_facts.snapshot_facts(table, name, snapshot)
         run = (snapshot.properties or {}).get(RUN_DAGSTER_ID)
-        return replace(found, dagster_run=run) if self._dagster else found
+        return replace(facts, dagster_run=run) if self._dagster else facts
 
     def _lineage(self, query: Query) -> Reply:
         lineage = self._catalog.lineage
-        chosen = known = lineage.tables()
+        chosen = recorded = lineage.tables()
         if query.get("table"):
-            table_facts.opened(self._catalog, query["table"])  # raises, with what it may have meant
-            chosen = [name for name in known if name.text == query["table"]]
+            table_facts.table_of_name(
+                self._catalog, query["table"]
+            )  # raises, with what it may have meant
+            chosen = [name for name in recorded if name.text == query["table"]]
         if not chosen:
             message = (
                 "The catalog has recorded no commit yet. Of tables that others made, or without a "
@@ -155,28 +157,30 @@ class Site:
             )
             facts = {"table": query.get("table")}
             return _html(error_page("No lineage yet", message, facts, {"Tables": "/"}))
-        if not query.get("table") and len(known) > LINEAGE_TABLES_MAX:
+        if not query.get("table") and len(recorded) > LINEAGE_TABLES_MAX:
             recent = lineage.recent_activity(limit=_ACTIVITY).column("table_name").to_pylist()
             names = list(dict.fromkeys(recent))[:LINEAGE_TABLES_MAX]
-            chosen = [name for name in known if name.text in names]
-        at = table_facts.whole_number("at", query["at"]) if query.get("at") else None
+            chosen = [name for name in recorded if name.text in names]
+        snapshot_id = table_facts.whole_number("at", query["at"]) if query.get("at") else None
         if len(chosen) == 1 and query.get("find"):
-            at = self._found(chosen[0], query["find"])
-            return _elsewhere(lineage_address(chosen[0].text, at, window=at))
-        page = lineage_page(lineage, chosen, served=True, at=at, has_dagster=bool(self._dagster))
+            snapshot_id = self._snapshot_about(chosen[0], query["find"])
+            return _elsewhere(lineage_address(chosen[0].text, snapshot_id, window=snapshot_id))
+        page = lineage_page(
+            lineage, chosen, served=True, at=snapshot_id, has_dagster=bool(self._dagster)
+        )
         return Reply(status=200, body=page.encode(), policy=_policy_of(page))
 
-    def _found(self, table: TableName, text: str) -> int:
+    def _snapshot_about(self, table: TableName, text: str) -> int:
         """Return the newest snapshot that a text is about, anywhere in a table's history."""
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
-        found = number or self._catalog.lineage.newest_about(table, text)
-        if found is None:
+        snapshot_id = number or self._catalog.lineage.newest_about(table, text)
+        if snapshot_id is None:
             raise NotFoundError(
                 "nothing in this table's history has that in the name of a run, asset, tag or file",
                 table=table.text,
                 searched=text,
             )
-        return found
+        return snapshot_id
 
     def _failure(self, error: LsmError, parts: list[str]) -> Reply:
         status, heading = 500, "This cannot be shown"
@@ -210,8 +214,8 @@ def _html(page: str, status: int = 200) -> Reply:
 def _tree(table: Table, name: str, query: Query) -> str:
     if "bucket" not in query:
         return tree_page(table_facts.tree(table, name, query, _page_number(query)))
-    at, place, rows, total = table_facts.files(table, query)
-    return files_page(name, at, place, rows, total)
+    state_text, place, rows, total = table_facts.files(table, query)
+    return files_page(name, state_text, place, rows, total)
 
 
 def _page_number(query: Query) -> int:

@@ -36,11 +36,11 @@ IN_FLIGHT = 16
 """Small files of an object store that are read together: most of the time is spent on waiting."""
 
 
-def opened(catalog: Catalog, name: str) -> Table:
+def table_of_name(catalog: Catalog, name: str) -> Table:
     """Open a table by its name in the catalog, "shop.orders@fix" at a branch; never by a path."""
     table, _, branch = name.partition("@")
-    found = catalog.table(table)
-    return found.branch(branch) if branch else found
+    main_table = catalog.table(table)
+    return main_table.branch(branch) if branch else main_table
 
 
 def list_of_tables(
@@ -49,13 +49,13 @@ def list_of_tables(
     """Return a page of the tables whose names hold `searched`; `states` looks at those of the page."""
     if catalog.is_in_memory:
         catalog.register_found_tables()  # names of tables that came since
-    known = [name for name in catalog.list_tables() if searched.lower() in name.lower()]
-    page = min(page, max(0, len(known) - 1) // TABLES_PER_PAGE)
-    shown = known[page * TABLES_PER_PAGE :][:TABLES_PER_PAGE]
+    names = [name for name in catalog.list_tables() if searched.lower() in name.lower()]
+    page = min(page, max(0, len(names) - 1) // TABLES_PER_PAGE)
+    shown = names[page * TABLES_PER_PAGE :][:TABLES_PER_PAGE]
     return TableList(
         warehouse=catalog.warehouse,
         searched=searched,
-        found=len(known),
+        found=len(names),
         number=page,
         page_size=TABLES_PER_PAGE,
         tables=states(shown),
@@ -65,7 +65,7 @@ def list_of_tables(
 def state_of(catalog: Catalog, name: str) -> TableState:
     """Return a table's newest state and health; of one that cannot be read, why."""
     try:
-        return _state(opened(catalog, name), name)
+        return _state(table_of_name(catalog, name), name)
     except LsmError as error:
         return TableState(name=name, problem=error.message)
 
@@ -82,8 +82,8 @@ def _state(table: Table, name: str) -> TableState:
         name=name,
         report=report,
         newest=newest,
-        debt_bytes=sum(each.debt_bytes for each in buckets),
-        due=sum(each.compactable for each in buckets),
+        debt_bytes=sum(bucket.debt_bytes for bucket in buckets),
+        due=sum(bucket.compactable for bucket in buckets),
     )
 
 
@@ -104,11 +104,11 @@ def overview(table: Table, name: str) -> TableFacts:
         branches=() if "@" in name else table.branches(),
         consumers=[
             {
-                "consumer": each.name,
-                "next": each.next_snapshot_id,
-                "since": utc_text(each.modified_millis),
+                "consumer": consumer.name,
+                "next": consumer.next_snapshot_id,
+                "since": utc_text(consumer.modified_millis),
             }
-            for each in table.consumers()
+            for consumer in table.consumers()
         ],
     )
 
@@ -119,9 +119,9 @@ def history(table: Table, name: str, newest: int | None) -> History:
     start = 0 if newest is None else sum(1 for each in ids if each > newest)
     shown = ids[start : start + SNAPSHOTS_PER_PAGE]
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-ui") as pool:
-        found = list(pool.map(lambda each: _found(table, each), shown))
+        read = list(pool.map(lambda snapshot_id: _snapshot_or_problem(table, snapshot_id), shown))
     tags: Sequence[Tag] = ()
-    problems = [one for one in found if isinstance(one, str)]
+    problems = [item for item in read if isinstance(item, str)]
     try:
         tags = table.tags()
     except LsmError as error:
@@ -129,7 +129,7 @@ def history(table: Table, name: str, newest: int | None) -> History:
     after = start + SNAPSHOTS_PER_PAGE
     return History(
         table=name,
-        snapshots=[one for one in found if isinstance(one, Snapshot)],
+        snapshots=[item for item in read if isinstance(item, Snapshot)],
         tags=tags,
         problems=problems,
         total=len(ids),
@@ -138,7 +138,7 @@ def history(table: Table, name: str, newest: int | None) -> History:
     )
 
 
-def _found(table: Table, snapshot_id: int) -> Snapshot | str | None:
+def _snapshot_or_problem(table: Table, snapshot_id: int) -> Snapshot | str | None:
     try:
         return table.snapshot(snapshot_id)
     except NotFoundError:  # expired since it was listed
@@ -150,8 +150,8 @@ def _found(table: Table, snapshot_id: int) -> Snapshot | str | None:
 def snapshot_facts(table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts:
     """Return a snapshot with its tags, manifest lists and the files that it changed."""
     ids = table.snapshot_ids()
-    older = [each for each in ids if each < snapshot.id]
-    newer = [each for each in ids if each > snapshot.id]
+    older = [snapshot_id for snapshot_id in ids if snapshot_id < snapshot.id]
+    newer = [snapshot_id for snapshot_id in ids if snapshot_id > snapshot.id]
     count, changes, problem = 0, None, None
     lists: list[dict[str, Any]] = []
     try:
@@ -185,10 +185,12 @@ def snapshot_at(table: Table, query: Mapping[str, str]) -> tuple[Snapshot | None
     """Return the snapshot that `snapshot` or `tag` of an address names, else the newest; and words for it."""
     tag, number = query.get("tag"), query.get("snapshot")
     if tag:
-        held: Tag = table.tag(tag)
-        return held.snapshot, f"tag {tag}, snapshot {held.snapshot.id}"
-    found = table.snapshot(whole_number("snapshot", number)) if number else table.latest_snapshot()
-    return found, "nothing committed yet" if found is None else f"snapshot {found.id}"
+        tagged: Tag = table.tag(tag)
+        return tagged.snapshot, f"tag {tag}, snapshot {tagged.snapshot.id}"
+    snapshot = (
+        table.snapshot(whole_number("snapshot", number)) if number else table.latest_snapshot()
+    )
+    return snapshot, "nothing committed yet" if snapshot is None else f"snapshot {snapshot.id}"
 
 
 def whole_number(name: str, text: str) -> int:
@@ -200,13 +202,13 @@ def whole_number(name: str, text: str) -> int:
 
 def tree(table: Table, name: str, query: Mapping[str, str], page: int) -> TreeFacts:
     """Return a page of a table's buckets."""
-    snapshot, at = snapshot_at(table, query)
+    snapshot, state_text = snapshot_at(table, query)
     trees = [] if snapshot is None else table.tree(snapshot)
     start = page * BUCKETS_PER_PAGE
-    most = sorted(trees, key=lambda each: -len(each.runs))[start : start + BUCKETS_PER_PAGE]
+    most = sorted(trees, key=lambda bucket: -len(bucket.runs))[start : start + BUCKETS_PER_PAGE]
     return TreeFacts(
         table=name,
-        at=at,
+        at=state_text,
         query={key: query[key] for key in ("snapshot", "tag") if key in query},
         buckets=most,
         total=len(trees),
@@ -218,17 +220,19 @@ def tree(table: Table, name: str, query: Mapping[str, str], page: int) -> TreeFa
 
 def files(table: Table, query: Mapping[str, str]) -> tuple[str, str, list[dict[str, Any]], int]:
     """Return words for the snapshot and the bucket of an address, its files by level, and how many there are."""
-    snapshot, at = snapshot_at(table, query)
+    snapshot, state_text = snapshot_at(table, query)
     partition, bucket = query.get("partition", ""), whole_number("bucket", query["bucket"])
-    given = {"tag": query["tag"]} if query.get("tag") else {"snapshot_id": snapshot and snapshot.id}
-    where = (col("bucket") == bucket) & (col("partition") == partition)
-    found: pa.Table = table.system("files", where=where, **given)
-    ordered = found.sort_by([("level", "ascending"), ("max_sequence_number", "descending")])
-    return at, f"{partition} bucket {bucket}".strip(), _rows(ordered), found.num_rows
+    selection = (
+        {"tag": query["tag"]} if query.get("tag") else {"snapshot_id": snapshot and snapshot.id}
+    )
+    condition = (col("bucket") == bucket) & (col("partition") == partition)
+    rows: pa.Table = table.system("files", where=condition, **selection)
+    ordered = rows.sort_by([("level", "ascending"), ("max_sequence_number", "descending")])
+    return state_text, f"{partition} bucket {bucket}".strip(), _rows(ordered), rows.num_rows
 
 
-def _rows(found: pa.Table) -> list[dict[str, Any]]:
-    rows: Iterable[dict[str, Any]] = system_rows(found[:ROWS_MAX])
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    rows: Iterable[dict[str, Any]] = system_rows(table[:ROWS_MAX])
     return [{**row, "file_path": str(row["file_path"]).rpartition("/")[2]} for row in rows]
 
 
@@ -240,24 +244,28 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
         for field in schema.fields
         if field.name in schema.primary_keys
     }
-    at = {
-        each: query[each] for each in ("snapshot", "tag") if each not in columns and query.get(each)
+    state = {
+        column_name: query[column_name]
+        for column_name in ("snapshot", "tag")
+        if column_name not in columns and query.get(column_name)
     }
-    given = {each: query[each] for each in columns if each in query}
-    asked = KeyFacts(table=name, columns=columns, given=given, at=at)
-    if not columns or set(given) != set(columns):
-        return asked
-    number = whole_number("snapshot", at["snapshot"]) if "snapshot" in at else None
+    key_texts = {column_name: query[column_name] for column_name in columns if column_name in query}
+    question = KeyFacts(table=name, columns=columns, given=key_texts, at=state)
+    if not columns or set(key_texts) != set(columns):
+        return question
+    number = whole_number("snapshot", state["snapshot"]) if "snapshot" in state else None
     try:
-        typed = key_of(table, [f"{each}={text}" for each, text in given.items()])
-        found = table.explain_key(typed, snapshot_id=number, tag=at.get("tag"))
+        typed = key_of(table, [f"{column_name}={text}" for column_name, text in key_texts.items()])
+        explanation = table.explain_key(typed, snapshot_id=number, tag=state.get("tag"))
     except InvalidInputError as error:
-        return KeyFacts(table=name, columns=columns, given=given, at=at, problem=error.message)
+        return KeyFacts(
+            table=name, columns=columns, given=key_texts, at=state, problem=error.message
+        )
     answer = KeyAnswer(
-        rule=found.rule,
-        column_rules=found.column_rules,
-        verdict=found.verdict,
-        names=found.versions.schema.names,
-        versions=list(plain_rows(found.versions)),
+        rule=explanation.rule,
+        column_rules=explanation.column_rules,
+        verdict=explanation.verdict,
+        names=explanation.versions.schema.names,
+        versions=list(plain_rows(explanation.versions)),
     )
-    return KeyFacts(table=name, columns=columns, given=given, at=at, answer=answer)
+    return KeyFacts(table=name, columns=columns, given=key_texts, at=state, answer=answer)

@@ -52,8 +52,8 @@ def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
     """Return the list of tables. `line` completes a command with what names this catalog."""
     query = {"q": shown.searched}
     last = max(0, (shown.found - 1) // shown.page_size)
-    where = f"{counted(shown.found, 'table')}, page {shown.number + 1} of {last + 1}"
-    nothing = (
+    position = f"{counted(shown.found, 'table')}, page {shown.number + 1} of {last + 1}"
+    empty_text = (
         "no table's name holds that" if shown.searched else "no tables yet; lsm create makes one"
     )
     return parts.page(
@@ -61,11 +61,11 @@ def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
         element("p", shown.warehouse, class_="dim"),
         parts.rows_table(
             _COLUMNS,
-            [_row(each) for each in shown.tables],
-            empty=nothing,
+            [_row(state) for state in shown.tables],
+            empty=empty_text,
             links={
                 "table": lambda row: table_address(row["table"]),
-                "health": lambda row: address("t", row["table"], at="health"),
+                "health": lambda row: address("t", row["table"], fragment="health"),
                 "due": lambda row: table_address(row["table"], "tree"),
                 "snapshot_id": lambda row: table_address(
                     row["table"], "snapshot", row["snapshot_id"]
@@ -74,12 +74,12 @@ def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
         ),
         parts.pager(
             address(query={**query, "page": shown.number - 1}) if shown.number else None,
-            where,
+            position,
             address(query={**query, "page": shown.number + 1}) if shown.number < last else None,
             ("before", "after"),
         ),
         parts.looked_at(line) if shown.tables else None,
-        again=any(each.pending for each in shown.tables),
+        again=any(state.pending for state in shown.tables),
     )
 
 
@@ -115,8 +115,8 @@ def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
     name = shown.state.name
     report = shown.state.report
     branches = [
-        element("li", parts.link(each, table_address(f"{name.partition('@')[0]}@{each}")))
-        for each in shown.branches
+        element("li", parts.link(branch, table_address(f"{name.partition('@')[0]}@{branch}")))
+        for branch in shown.branches
     ]
     return parts.table_page(
         name,
@@ -142,8 +142,8 @@ def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
 def _newest(state: TableState) -> Html:
     newest = state.newest
     if newest is None:
-        nothing = "nothing has been committed yet"
-        text = f"cannot be read: {state.problem}" if state.problem else nothing
+        empty_text = "nothing has been committed yet"
+        text = f"cannot be read: {state.problem}" if state.problem else empty_text
         return element("p", text, class_="dim")
     number_ = parts.link(newest.id, table_address(state.name, "snapshot", newest.id))
     chosen = ("committed", "commit_kind", "commit_user", "total_record_count", "operation")

@@ -38,14 +38,14 @@ def tree_page(shown: TreeFacts) -> Html:
         return parts.table_page(name, "Tree", shown.at, text)
     largest = largest_run(shown.buckets)
     last = (shown.total - 1) // shown.page_size
-    whole = f"{counted(shown.total, 'bucket')}, {size_text(shown.size_bytes)}"
+    totals = f"{counted(shown.total, 'bucket')}, {size_text(shown.size_bytes)}"
     return parts.table_page(
         name,
         "Tree",
         shown.at,
-        element("p", f"{whole}. A read merges all runs of a bucket that share keys; those with most come first.",
+        element("p", f"{totals}. A read merges all runs of a bucket that share keys; those with most come first.",
                 class_="dim"),
-        [_bucket(shown, each, largest) for each in shown.buckets],
+        [_bucket(shown, bucket, largest) for bucket in shown.buckets],
         parts.pager(
             _page(shown, shown.page - 1) if shown.page else None,
             f"page {shown.page + 1} of {last + 1}",
@@ -66,12 +66,12 @@ def bucket_address(name: str, partition: str, bucket: int, query: Mapping[str, o
 
 
 def _bucket(shown: TreeFacts, tree: BucketTree, largest: int) -> Html:
-    where = f"{tree.partition} bucket {tree.bucket}" if tree.partition else f"bucket {tree.bucket}"
+    label = f"{tree.partition} bucket {tree.bucket}" if tree.partition else f"bucket {tree.bucket}"
     sums = f"{counted(len(tree.runs), 'sorted run')}, {size_text(tree.size_bytes)}, {counted(tree.row_count, 'row')}"
     url = bucket_address(shown.table, tree.partition, tree.bucket, shown.query)
     return element(
         "section",
-        element("h3", parts.link(where, url), " ", element("small", sums, class_="dim")),
+        element("h3", parts.link(label, url), " ", element("small", sums, class_="dim")),
         element("ol", [_run(run, largest) for run in tree.runs], class_="runs"),
         class_="bucket",
     )
@@ -94,14 +94,14 @@ def _run(run: TreeRun, largest: int) -> Html:
 
 
 def files_page(
-    name: str, at: str, place: str, files: Sequence[Mapping[str, Any]], total: int
+    name: str, state_text: str, place: str, files: Sequence[Mapping[str, Any]], total: int
 ) -> Html:
     """Return the page of a bucket's files, by level and key; `total` of them if not all are shown."""
     cut = f", {len(files):,} of {total:,}" if len(files) < total else ""
     return parts.table_page(
         name,
         "Tree",
-        f"Files of {place}, {at}{cut}",
+        f"Files of {place}, {state_text}{cut}",
         parts.rows_table(
             FILE_COLUMNS,
             files,

@@ -120,13 +120,13 @@ def file_indexes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
         if name.endswith(INDEX_SUFFIX)
     ]
     indexes.sort(key=lambda item: (item[0], item[2] or ""))
-    places = pa.array([each[0] for each in indexes], pa.int64())
+    places = pa.array([index_row[0] for index_row in indexes], pa.int64())
     columns: dict[str, Any] = {
         name: file_columns[name].take(places) for name in ("partition", "bucket", "file_path")
     }
-    columns["index_kind"] = pa.array([each[1] for each in indexes], pa.string())
-    columns["index_file"] = pa.array([each[2] for each in indexes], pa.string())
-    columns["index_size_in_bytes"] = pa.array([each[3] for each in indexes], pa.int64())
+    columns["index_kind"] = pa.array([index_row[1] for index_row in indexes], pa.string())
+    columns["index_file"] = pa.array([index_row[2] for index_row in indexes], pa.string())
+    columns["index_size_in_bytes"] = pa.array([index_row[3] for index_row in indexes], pa.int64())
     return _table(columns, FILE_INDEXES)
 
 

@@ -16,7 +16,7 @@ from lsm_engine.cli.progress import Interrupted
 from lsm_engine.cli.safe_text import cell_text, json_text, neutral, utc_text
 from lsm_engine.cli.tree_drawing import bar
 from lsm_engine.cli.values import plain_values
-from lsm_engine.cli.verb import asked
+from lsm_engine.cli.verb import confirm
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.types import type_text
 
@@ -186,7 +186,7 @@ def test_no_way_of_output_passes_escapes_on(capsys: pytest.CaptureFixture[str]) 
     Output(as_json=True, quiet=False).report("", {"tag": hostile})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("click.termui.visible_prompt_func", lambda _: "y")
-        asked(f"Drop {hostile}?", yes=False)
+        confirm(f"Drop {hostile}?", yes=False)
     shown = capsys.readouterr()
     for text in (shown.out, shown.err):
         assert "\x1b" not in text
