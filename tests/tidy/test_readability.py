@@ -72,7 +72,7 @@ PRONOUNS = frozenset(
 )
 """Words that say nothing of what a variable holds; `manifest`, `entry` and `index` do."""
 
-VAGUE_NAMES_MAX = 2670
+VAGUE_NAMES_MAX = 1500
 FUNCTIONS_OF_MANY_PARAMETERS_MAX = 83
 PARAMETERS_MAX = 6
 MODULES_OF_ONE_IMPORTER_MAX = 190

@@ -1,7 +1,7 @@
-"""The snapshots of a range, one after another, whether they are still whole or their changelog is.
+"""The snapshots of a range in order, as live snapshots or as long-lived changelogs.
 
-An expired snapshot may live on as `changelog/changelog-N`. A reader goes by ids and looks in both
-places: what leaves one has been written to the other before.
+An expired snapshot may live on as `changelog/changelog-N`. A reader looks an id up in both directories:
+expiry writes the changelog before it deletes the snapshot.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,10 +55,9 @@ def change_range(
 ) -> ChangeRange:
     """Return a range by snapshot ids, tags or times (the latest snapshot at or before each).
 
-    What a write returned stands for the snapshot that emitted its rows, if `reads_changelog`.
-    No start: from the oldest changes that are kept. No end: up to the newest. Raises
-    InvalidInputError for an end before the start and for two ways of giving one of them, and
-    NotFoundError for what is not there.
+    A WriteResult means the snapshot that emitted its rows, if `reads_changelog`. The default start is
+    the oldest retained changes, the default end the newest. Raises InvalidInputError for an end before
+    the start and if a bound is given in two ways, and NotFoundError for unknown snapshots and tags.
     """
     for point, millis in ((after, after_millis), (upto, upto_millis)):
         if point is not None and millis is not None:
@@ -87,7 +86,7 @@ def change_range(
 
 
 def _before_oldest(session: TableSession) -> int:
-    """Return the id before the oldest changes. CorruptFileError: older ones are lost, and no expiry took them."""
+    """Return the id before the oldest changes. Raises CorruptFileError if older ones are lost, not expired."""
     for _ in range(_LOOKS):
         oldest = oldest_change_id(session)
         first = None if oldest is None else session.snapshots.find(oldest)
@@ -105,7 +104,7 @@ def _before_oldest(session: TableSession) -> int:
 
 
 def _require_nothing_hidden(session: TableSession, first: Snapshot) -> None:
-    """Raise CorruptFileError where EARLIEST hides snapshots that retention keeps, as if it were damaged."""
+    """Raise CorruptFileError if EARLIEST passes snapshots that retention keeps: the hint may be damaged."""
     below, newest = session.snapshots.find(first.id - 1), session.snapshots.latest()
     if below is None or newest is None or not follows(first, below):
         return
@@ -125,7 +124,7 @@ def _require_nothing_hidden(session: TableSession, first: Snapshot) -> None:
 
 
 def oldest_change_id(session: TableSession) -> int | None:
-    """Return the oldest snapshot whose changes may be there; None for a table without snapshots."""
+    """Return the oldest snapshot whose changes may exist; None for a table without snapshots."""
     changelog = session.changelogs.earliest_id()
     snapshot = session.snapshots.earliest_id()
     if changelog is None or snapshot is None:
@@ -145,7 +144,7 @@ def id_at(session: TableSession, millis: int) -> int:
     while low <= high:
         middle = (low + high) // 2
         snapshot = find_change(session, middle)
-        # What expires under the search is older than all that are left.
+        # A snapshot that expires during the search is older than all remaining ones.
         if snapshot is None or snapshot.time_millis <= millis:
             latest_id, low = middle, middle + 1
         else:
@@ -154,13 +153,13 @@ def id_at(session: TableSession, millis: int) -> int:
 
 
 def find_change(session: TableSession, snapshot_id: int) -> Snapshot | None:
-    """Return a snapshot, or the changelog that outlived it; None if neither is there."""
+    """Return a snapshot, or the changelog that outlived it; None if neither exists."""
     snapshot = session.snapshots.find_live(snapshot_id)
     return session.changelogs.find(snapshot_id) if snapshot is None else snapshot
 
 
 def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
-    """Return a snapshot or its changelog. ExpiredError: retention took both. NotFoundError: none yet."""
+    """Return a snapshot or its changelog. Raises ExpiredError if both expired, NotFoundError for a future id."""
     snapshot = find_change(session, snapshot_id)
     if snapshot is not None:
         return snapshot
@@ -180,7 +179,7 @@ def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
 
 
 def raise_if_deleted(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
-    """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes a snapshot of these."""
+    """Raise ExpiredError for a missing file, if expiry or a rollback has deleted one of these snapshots."""
     earliest = snapshots.earliest_hint()
     for snapshot_id in ids:
         is_marked = earliest is not None and snapshot_id < earliest
@@ -242,7 +241,7 @@ def _tagged(session: TableSession, name: str) -> Snapshot:
 
 
 def _require_there(session: TableSession, snapshot: Snapshot) -> None:
-    """Raise NotFoundError where a rollback took a snapshot, and its id was used again."""
+    """Raise NotFoundError if a rollback deleted a snapshot and its id is used again."""
     stored = session.snapshots.find(snapshot.id)
     if stored is not None and not same_state(stored, snapshot):
         raise NotFoundError(

@@ -40,7 +40,7 @@ _NOWHERE = -1
 
 @record
 class ChangedRows:
-    """Which columns of changes come out, and which rows. `names` may hold the two of changes.
+    """The output columns and the filter of changes. `names` may include `_snapshot_id` and `_row_kind`.
 
     `rows` names the columns of the table to read, and the filter part that can skip row groups.
     """
@@ -106,7 +106,7 @@ def _table(rows: Rows) -> pa.Table:
 
 
 def _by_arrival(context: BucketContext) -> MergeRules:
-    """Return rules by which the later row of a key comes later."""
+    """Return merge rules that order rows of a key by arrival."""
     return replace(merge_rules(context.schema), sequence=UserSequence())
 
 
@@ -116,7 +116,7 @@ def _by_arrival(context: BucketContext) -> MergeRules:
 def _whole_keys(
     context: BucketContext, rows: ReadRows, split: ChangeSplit, rules: MergeRules
 ) -> Iterator[Rows]:
-    """Yield the changes of a split in key order, those of a key together and in order."""
+    """Yield the changes of a split in key order, and in order within a key."""
     reader = BucketReader(context, split.partition, split.bucket)
     names = rows.to_merge(context.schema, rules)
     files = [
@@ -129,7 +129,7 @@ def _whole_keys(
 
 
 def _uncut(batches: Iterable[pa.RecordBatch], rules: MergeRules) -> Iterator[pa.RecordBatch]:
-    """Yield sorted rows in batches that end where a key does."""
+    """Yield sorted rows in batches that end at a key boundary."""
     pending: pa.RecordBatch | None = None
     for batch in (piece for piece in batches if piece.num_rows):
         both = [batch] if pending is None else [pending, batch]
@@ -143,7 +143,7 @@ def _uncut(batches: Iterable[pa.RecordBatch], rules: MergeRules) -> Iterator[pa.
 
 
 def _of_keys(keys: ChangedKeys, rows: Rows, rules: MergeRules) -> pa.Table:
-    """Return the rows of keys whose last row takes them away, or puts them there."""
+    """Return the rows of keys whose last row deletes them, or of those whose last row adds them."""
     starts = merge_order([rules.keys(rows)], [rules.ranks(rows)]).starts
     ends = np.append(starts[1:], rows.num_rows)
     kinds = fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
@@ -157,8 +157,8 @@ def _of_keys(keys: ChangedKeys, rows: Rows, rules: MergeRules) -> pa.Table:
 def _compared(
     context: BucketContext, split: ChangeSplit, before: StatePart, after: StatePart
 ) -> Iterator[pa.Table]:
-    """Yield what turns one state of a key range into the other, in key order."""
-    # What is compared has one row a key on each side, whatever decides inside a key.
+    """Yield the changes from one state of a key range to the other, in key order."""
+    # Each state has one row per key, so the order within a key does not matter.
     rules = _by_arrival(context)
     streams = [_state(context, split, part) for part in (before, after)]
     for parts in merge_slices(streams, rules):

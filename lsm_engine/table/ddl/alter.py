@@ -1,4 +1,4 @@
-"""Alter: the newest schema → the next one → one atomic create of its file, again if somebody was first."""
+"""Alter a table: derive the next schema and create its file atomically; retry if another writer was first."""
 
 import itertools
 from collections.abc import Sequence
@@ -56,10 +56,11 @@ _IGNORE = "ignore-retract"
 
 
 def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
-    """Publish the next schema of a table and return it; with no change, the present one.
+    """Publish the next schema of a table and return it; without changes, return the current one.
 
-    Changes apply to the newest schema there is, in order, all or none. Raises what
-    `schema/alteration.changed` raises, InvalidOptionError for rows in files that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
+    Changes apply to the newest schema in order, all or none. Raises what `schema/alteration.changed` and
+    `require_values_kept` raise, InvalidOptionError if stored rows would be merged differently, and
+    CommitConflictError if other writers always publish first.
     """
     for _ in range(_RACES):
         newest, pending = _pending_changes(session, changes)
@@ -91,14 +92,14 @@ def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSes
 def _pending_changes(
     session: TableSession, changes: Sequence[SchemaChange]
 ) -> tuple[TableSession, Sequence[SchemaChange]]:
-    """Return the table by the newest schema, and what it lacks: first what was planned and not published."""
+    """Return the session of the newest schema and the pending changes; planned ones come first."""
     newest = session.schemas.latest() or session.in_force.schema
     pending = session.planned.changes if session.planned and session.is_planned else ()
     return session.with_schema(newest), (*pending, *changes)
 
 
 def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
-    """Return the schema after the session's, once its rows, as they are now, are known to suit it."""
+    """Return the next schema after the session's, once the stored rows are known to fit it."""
     newest = session.schema
     schema = apply_changes(
         newest,
@@ -124,7 +125,7 @@ def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSch
 
 
 def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
-    """Whether by an option rows that were written count otherwise than before, in columns that stay."""
+    """Whether a changed option would merge stored rows differently, in columns that remain."""
     option = core_options.find(key)
     if option in _OBEYED:
         return bool(before.options[option] != after.options[option])
@@ -146,7 +147,7 @@ def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
 
 
 def _counts_by(key: str, schema: TableSchema) -> dict[str, str]:
-    """Return, per column, what decides about its versions as far as an option bears on them."""
+    """Return, per column, the merge rule that an option affects."""
     rules = column_rule_texts(schema)
     if key.endswith(_RULES):
         return rules
@@ -157,7 +158,7 @@ def _counts_by(key: str, schema: TableSchema) -> dict[str, str]:
 
 
 def _require_no_deletes(session: TableSession, key: str) -> None:
-    """Refuse to take deletes in files for something else: rows would be back, or go."""
+    """Refuse to reinterpret stored deletes: deleted rows would reappear, or live rows vanish."""
     latest = session.snapshots.latest()
     live = [] if latest is None else session.live_entries(latest)
     holding = [entry.file.file_name for entry in live if entry.file.may_hold_deletes]
@@ -173,7 +174,7 @@ def _require_no_deletes(session: TableSession, key: str) -> None:
 
 
 def _require_merged(session: TableSession, key: str) -> None:
-    """Refuse to combine older rows otherwise: some have been combined already, and who knows which."""
+    """Refuse to merge older rows by other rules: compaction has merged an unknown part of them already."""
     counts = bucket_levels(session, session.snapshots.latest()).run_counts()
     # Rows without a bucket (below 0) are merged with those that have one.
     waiting = sum(1 for (_, bucket), count in counts.items() if count > (bucket >= 0))
@@ -211,7 +212,7 @@ def _require_padded(session: TableSession, names: frozenset[str]) -> None:
 
 
 def _check_older_files(session: TableSession, schema: TableSchema) -> None:
-    """Refuse a type that files of a former schema cannot be read as, whatever came in between."""
+    """Refuse a type that files of a former schema cannot be cast to, whatever schemas lie between."""
     for former in session.schemas.all():
         map_fields(former.fields, schema.fields)
 
@@ -219,8 +220,8 @@ def _check_older_files(session: TableSession, schema: TableSchema) -> None:
 def require_values_kept(session: TableSession, schema: TableSchema) -> None:
     """Refuse a narrower type that live values do not fit, unless 'alter-column.lossy-casts' allows it.
 
-    Counted are the values of all live data files, replaced versions included, for merges read those
-    too; files that statistics clear are not opened. Raises InvalidInputError, kind LOSSY_CAST.
+    The values of all live data files count, including replaced versions, as merges read them too. Files
+    whose statistics rule misfits out are not opened. Raises InvalidInputError, kind LOSSY_CAST.
     """
     base = session.snapshots.latest()
     if base is None or schema.options[core_options.ALTER_COLUMN_LOSSY_CASTS]:

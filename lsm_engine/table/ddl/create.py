@@ -55,14 +55,14 @@ def create_table(
     clock: Clock,
     is_unknown: Callable[[], bool] = lambda: False,
 ) -> TableSchema:
-    """Write schema-0 of a new table and return it; nothing is written if anything is wrong.
+    """Write schema-0 of a new table and return it; nothing is written if a check fails.
 
-    `is_unknown`: whether no catalog knows the table; then an equal one without a snapshot is taken
-    over, as what a creation that failed before it was registered has left. Who then gives the
-    table its name calls `refuse_beside_drop` once more.
+    `is_unknown`: whether no catalog knows the table. An equal table without a snapshot is then reused: a
+    creation failed before it was registered. The caller that registers the table calls
+    `refuse_beside_drop` once more.
 
     Raises InvalidInputError for columns and keys, InvalidOptionError and UnsupportedError for
-    options, AlreadyExistsError if a table is there.
+    options, AlreadyExistsError if the table exists.
     """
     texts = dict(given_options(options).texts)
     primary_key = _primary_key(primary_key, texts)
@@ -104,10 +104,10 @@ def create_table(
 
 
 def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> list[str]:
-    """Raise AlreadyExistsError where somebody drops a table, or unless `is_made` where one has left roots.
+    """Raise AlreadyExistsError if a table is being dropped, or unless `is_made` if a drop left references.
 
-    Data and manifests that only a refused writer may have left name nothing, and hinder nobody. Hints that
-    it left are returned: a new table would be missing what they name.
+    Data files and manifests of a refused writer are unreferenced and harmless. Its hints are returned: a new
+    table would lack the snapshots that they name.
     """
     hints: list[str] = []
     for entry in file_io.list(""):
@@ -128,12 +128,12 @@ def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> list[str]:
 
 
 def _is_nobodys(name: str) -> bool:
-    """Whether a file is a hint, which a refused writer may leave, or a temporary of a process that died."""
+    """Whether a file is a hint, which a refused writer may leave, or a temporary file of a dead process."""
     return name in (EARLIEST, LATEST) or name.startswith(".")
 
 
 def _left_behind(file_io: FileIO, requested: TableSchema) -> TableSchema | None:
-    """Return the schema of a table that equals the requested one and has never been written to."""
+    """Return the schema of an existing table, if it equals the requested one and has no snapshot."""
     stored = SchemaStore(file_io, TablePaths()).latest()
     if stored is None or replace(stored, time_millis=requested.time_millis) != requested:
         return None
@@ -154,7 +154,7 @@ def _primary_key(argument: tuple[str, ...], texts: dict[str, str]) -> tuple[str,
 
 
 def check_columns(schema: TableSchema, existing: Collection[str] = ()) -> None:
-    """Refuse names that files, results or other clients cannot hold; `known` ones are there already."""
+    """Refuse column names that files, results or other clients cannot hold, except `existing` ones."""
     if not schema.fields:
         raise InvalidInputError("a table needs at least one column", kind=ErrorKind.INVALID_SCHEMA)
     doubled = sorted(doubled_names(schema.fields))

@@ -1,4 +1,4 @@
-"""Open a table by its directory: refuse what this version would misread. Loads nothing that writes."""
+"""Open a table by its directory; refuse tables that this version would misread. Imports no write modules."""
 
 import logging
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Forget a key: where it is, how it goes, and the search that shows that it is absent."""
+"""Forget keys: find them, remove them, and search again to prove that they are absent."""

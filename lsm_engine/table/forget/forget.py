@@ -1,6 +1,6 @@
-"""Forget keys: plan, write the kept roots anew, expire the rest, clear what lies outside, search again.
+"""Forget keys: plan, rewrite retained references, expire the rest, clear caches and catalog, search again.
 
-Each step may be cut off anywhere: doing it again plans on what is left and finishes.
+A kill in any step is safe: another run plans on the remaining state and finishes.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What forgetting some keys would do: which files hold them, what is written anew, what goes, what objects."""
+"""The plan of forgetting keys: files that hold them, rewrites, expiries and refusals."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

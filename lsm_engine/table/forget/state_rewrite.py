@@ -1,8 +1,8 @@
-"""The state of one root without the rows of some keys: which files change, and the files that replace them.
+"""Rewrite the state of one retained reference without the rows of some keys.
 
-Every stored version of a key goes, whatever the merge engine would make of it: files are written anew
-without its rows, at their level and with the sequence numbers of the rows that stay. No row of another
-key changes, and nothing is merged, so that no changelog has to be emitted.
+Every stored version of a key is removed, whatever the merge engine: files are rewritten without its rows, at
+their level and with the sequence numbers of the remaining rows. Rows of other keys do not change and no rows are
+merged, so that no changelog has to be emitted.
 """
 
 from bisect import bisect_left

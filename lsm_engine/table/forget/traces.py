@@ -1,8 +1,8 @@
-"""Search every file below a table's directory for some keys, whoever names it, or nobody.
+"""Search every file below a table's directory for some keys, referenced or not.
 
-Data files are decoded, their key columns compared. Of manifests, lists and index manifests every entry
-is decoded, and the bytes of their unpacked blocks are searched for the keys' texts, as those of all
-other files are. Nothing is believed that another file states about one.
+Data files are decoded and their key columns compared. Manifests, manifest lists and index manifests are
+decoded entry by entry, and their unpacked blocks are searched for the keys' texts, as are the bytes of all
+other files. The search trusts no statistics or checksums in other files.
 """
 
 from collections.abc import Callable, Iterable, Iterator

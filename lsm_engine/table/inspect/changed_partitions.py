@@ -1,4 +1,4 @@
-"""Which partitions have other rows since a commit: what is derived from the others is still true."""
+"""The partitions whose rows a commit may have changed; results derived from others stay valid."""
 
 from collections.abc import Iterator, Sequence
 

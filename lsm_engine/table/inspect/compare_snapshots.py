@@ -1,4 +1,4 @@
-"""What lies between two snapshots of a table: files that came, went, and changed their level."""
+"""The difference of two snapshots of a table: files added, removed, and moved to another level."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""What verification finds of a table, as facts that `plan/diagnosis` makes findings of."""
+"""The damage that verification finds, as facts for `plan/diagnosis`."""
 
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress

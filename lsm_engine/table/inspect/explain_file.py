@@ -1,4 +1,4 @@
-"""Explain a data file: which commit added it, which compaction took it, and what still pins it."""
+"""Explain a data file: the commit that added it, the compaction that deleted it, and the references that pin it."""
 
 from collections.abc import Iterable, Sequence
 

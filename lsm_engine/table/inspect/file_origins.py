@@ -1,8 +1,8 @@
-"""Which commit wrote a file, and which one a row with a sequence number: read from delta lists.
+"""Find the commit that wrote a file, or a row with a sequence number, in the delta manifest lists.
 
-Of a short history every delta is read. Of a long one the snapshot is found by bisection: a file is live, and a
-sequence number is reached, from some snapshot on. What bisection finds is then looked for in that
-snapshot's own delta, so that it is never a guess.
+Every delta of a short history is read. In a long history the snapshot is found by bisection: from some snapshot
+on a file is live and a sequence number is reached. The delta of that snapshot confirms the result, so that it is
+never a guess.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the versions of one key become, and what each of them had to do with it."""
+"""The merge result of one key's versions, and the contribution of each version."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

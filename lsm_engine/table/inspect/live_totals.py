@@ -1,4 +1,4 @@
-"""What the live files of many tables add up to: their manifests are decoded together."""
+"""Totals of the live files of many tables; their manifests are decoded in one pass."""
 
 from collections.abc import Mapping
 from contextlib import suppress

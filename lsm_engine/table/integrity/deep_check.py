@@ -1,4 +1,4 @@
-"""The deep part of a verification: which files are read, on what, and which were read before."""
+"""The deep part of a verification: reads data files, and skips those that an earlier run verified."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""What verification finds: problems, the files and roots that they concern, and what is left of those."""
+"""Findings of a verification: problems, and the files and retained references that they affect."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

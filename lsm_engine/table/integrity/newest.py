@@ -1,4 +1,4 @@
-"""Which snapshot is the newest that can be read, where that which should be is lost or damaged."""
+"""Find the newest readable snapshot if the newest one is lost or damaged."""
 
 from collections.abc import Sequence
 from itertools import takewhile

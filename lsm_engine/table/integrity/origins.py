@@ -1,4 +1,4 @@
-"""Where the rows of a data file came from, and which other roots hold versions of them."""
+"""The commit that made a data file, and other retained references that hold versions of its rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Repair tools: each shows its plan first, and acts only with `dry_run=False`."""
+"""Repair operations: each returns its plan, and acts only with `dry_run=False`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What could give back what a damaged or missing file held."""
+"""The sources from which the rows of a damaged or missing file can be restored."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

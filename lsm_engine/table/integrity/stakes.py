@@ -1,4 +1,4 @@
-"""What a data file holds, as its manifest entry knows it: what is at stake when the file is missing."""
+"""The contents of a data file by its manifest entry: the rows at stake if the file is missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,6 +1,7 @@
-"""Verify: can every root be read to its last file, and do they agree with each other?
+"""Verify that every snapshot, tag and changelog can be read to its last file, and that they agree.
 
-Others go on meanwhile: what is wrong with a root counts only if it is one still when that was found.
+Other processes write meanwhile: a problem counts only if its snapshot, tag or changelog still exists
+after it was found.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Verify the rows of data and changelog files: every page decoded, in order, as the manifest describes."""
+"""Verify the rows of data and changelog files: decode every page, and compare it with the manifest entry."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

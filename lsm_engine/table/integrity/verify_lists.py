@@ -1,4 +1,4 @@
-"""Verify manifest lists that no checksum is kept of, as other clients write them, by what surrounds them."""
+"""Verify manifest lists without a checksum, which other clients write, by their snapshots."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

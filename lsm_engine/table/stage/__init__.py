@@ -1,1 +1,1 @@
-"""Rows to files that nothing names yet: buckets are assigned, rows sorted and written to level 0."""
+"""Stage rows: assign buckets, sort rows and write them to level-0 files that no manifest names yet."""

@@ -47,7 +47,7 @@ class AppendWriter:
         self._writer.relieve()
 
     def finish(self) -> WrittenBucket:
-        """Write what is left and return the files of the bucket."""
+        """Write the remaining rows and return the files of the bucket."""
         partition, bucket, total_buckets = self._place
         return WrittenBucket(
             partition=partition,

@@ -1,4 +1,4 @@
-"""Which bucket rows go to, for tables of every kind: what a writer of several buckets asks."""
+"""Route incoming rows to their buckets, for every bucket mode."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -28,14 +28,14 @@ POSTPONED = -2
 
 
 class Routing(Protocol):
-    """Sends batches to buckets. One for each write; not for several threads."""
+    """Routes batches to buckets. Each write has its own; it is not thread-safe."""
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Return a batch cut by bucket; one bucket's rows keep their order."""
         ...
 
     def remaining(self) -> list[RoutedRows]:
-        """Return rows that were held back, cut by bucket; call it after the last batch."""
+        """Return buffered rows, cut by bucket; called after the last batch."""
         ...
 
     def total_buckets(self, partition: bytes) -> int:
@@ -43,7 +43,7 @@ class Routing(Protocol):
         ...
 
     def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-        """Return what to commit, with what routing adds to it."""
+        """Return the messages to commit, with the index files that routing adds."""
         ...
 
     def abort(self) -> None:
@@ -52,7 +52,7 @@ class Routing(Protocol):
 
 
 def routing_of(staging: Staging) -> Routing:
-    """Return what routes rows to their buckets by the table's `bucket` option."""
+    """Return the routing that the table's `bucket` option defines."""
     match staging.context.schema.bucket_mode:
         case BucketMode.DYNAMIC:
             return DynamicRouting(staging)
@@ -65,9 +65,9 @@ def routing_of(staging: Staging) -> Routing:
 
 
 class PartitionRouting:
-    """Rows by partition alone, on their way to the one who gives them buckets; uncut where keys move.
+    """Routes rows by partition alone, to the task that assigns buckets; not at all if keys move.
 
-    A key that moves has rows of several partitions, and the last of them counts.
+    A key that moves has rows in several partitions, and only the last of them remains.
     """
 
     def __init__(self, staging: Staging) -> None:
@@ -85,15 +85,15 @@ class PartitionRouting:
 
 
 def assigns_buckets(mode: BucketMode) -> bool:
-    """Whether one writer has to give buckets to all rows of a partition, or of the table."""
+    """Whether a single writer must assign the buckets of a partition, or of the table."""
     return mode.policy.assigns_keys
 
 
 class FixedRouting:
-    """Fixed buckets, and the single one of an append table: row, schema and partition determine them.
+    """Fixed buckets, and the single bucket of an append table: row, schema and partition determine them.
 
-    A partition has the number of buckets that its files were written for until it is rescaled, whatever the
-    option is by now: a row goes where the older rows of its key are. New partitions have the option's number.
+    A partition keeps the bucket count that its files were written with until it is rescaled, even if the option
+    has changed: a row must reach the bucket of its key's older rows. New partitions take the option's count.
     """
 
     def __init__(self, staging: Staging) -> None:
@@ -132,9 +132,9 @@ class FixedRouting:
 
 
 class PostponeRouting:
-    """Tables whose rows get real buckets late: at once for a batch, or not before a compaction.
+    """Postponed buckets: rows get real buckets in the batch that writes them, or in a compaction.
 
-    Each partition has its own number of buckets, that of its files, or the default of new ones.
+    Each partition has its own bucket count: that of its files, or the default for new partitions.
     """
 
     def __init__(self, staging: Staging) -> None:

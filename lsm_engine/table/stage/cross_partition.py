@@ -1,8 +1,8 @@
-"""Keys that lack partition columns: a row finds its key in whatever partition it is by now.
+"""Route rows of tables whose key lacks partition columns: a key may be stored in any partition.
 
-Incoming rows are gathered, their keys are looked for in the files that may hold them
-(table/find/row_locations), and rows go where plan/key_moves sends them. What earlier rows of the same
-write have moved is remembered.
+Incoming rows are buffered, their keys are searched in the files that may hold them
+(table/find/row_locations), and plan/key_moves decides where rows go. The routing caches the keys that
+earlier rows of the same write have moved.
 """
 
 from collections.abc import Sequence
@@ -45,12 +45,12 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.stage.dynamic_buckets import DYNAMIC_TOTAL, assignment_rules
 
 _GATHERED_BYTES = 64 << 20
-"""Rows whose keys are looked for at once: each time, the key columns of candidate files are read."""
+"""The number of rows per key search; each search reads the key columns of candidate files."""
 
 
 @record
 class KeyLocations:
-    """Keys in order, and the partition (by number) and bucket of each; -1: it is nowhere."""
+    """Keys in order, with the partition (by number) and bucket of each; -1: the key is not stored."""
 
     keys: KeyBatch
     partition: Longs
@@ -58,7 +58,7 @@ class KeyLocations:
 
 
 class CrossPartitionRouting:
-    """Sends rows to where their keys are, or deletes them there (GlobalIndexAssigner)."""
+    """Routes rows to the partition of their key, or deletes the key from it (GlobalIndexAssigner)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -77,13 +77,13 @@ class CrossPartitionRouting:
         self._stored = None if base is None else _StoredKeys(context, base)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
-        """Gather rows; return those of enough batches cut by bucket, in the order of arrival."""
+        """Buffer rows; once there are enough, return them cut by bucket in the order of arrival."""
         self._gathered.append(incoming)
         self._byte_count += incoming.rows.nbytes
         return self.remaining() if self._byte_count >= _GATHERED_BYTES else []
 
     def remaining(self) -> list[RoutedRows]:
-        """Return what was gathered, cut by bucket."""
+        """Return the buffered rows, cut by bucket."""
         if not self._gathered:
             return []
         incoming = joined(self._gathered)
@@ -132,7 +132,7 @@ class CrossPartitionRouting:
     def _locations(
         self, incoming: IncomingRows, keys: KeyBatch, order: Longs, heads: Bools
     ) -> KeyLocations:
-        """Return where each distinct key is: by earlier rows of this write, or else by files."""
+        """Return the location of each distinct key: by earlier rows of this write, else by files."""
         firsts = np.flatnonzero(heads)
         columns = [column.take(pa.array(firsts)) for column in keys.columns]
         distinct, _ = KeyBatch.from_columns(columns, keys.types)
@@ -161,7 +161,7 @@ class CrossPartitionRouting:
         return KeyLocations(keys=distinct, partition=partition, bucket=bucket)
 
     def _buckets(self, moved_keys: MovedKeys) -> Longs:
-        """Return the bucket of each row, new keys having been given one."""
+        """Return the bucket of each row; new keys are assigned one."""
         bucket = moved_keys.bucket.copy()
         begins = moved_keys.root == np.arange(len(bucket))
         new = np.flatnonzero(begins & (bucket < 0) & (moved_keys.target >= 0))
@@ -196,7 +196,7 @@ class CrossPartitionRouting:
     def _remember(
         self, keys: KeyBatch, rows: SortedRows, moved_keys: MovedKeys, buckets: Longs
     ) -> None:
-        """Note where each key is after its last row."""
+        """Record the location of each key after its last row."""
         last = np.append(np.flatnonzero(rows.heads)[1:], len(rows.heads)) - 1
         if self._engine.policy.keeps_newest_row:
             is_there = rows.adds[last]
@@ -229,7 +229,7 @@ class CrossPartitionRouting:
         row_kinds = fixed_values(incoming.kinds, np.int8)[order[written]]
         kinds = np.concatenate([np.full(len(leaves), RowKind.DELETE, np.int8), row_kinds])
         moved = len(leaves) > 0 or bool((moved_keys.target != rows.own)[written].any())
-        # A key leaves its old place before its row comes to the new one.
+        # The -D in the old partition precedes the row in the new one.
         arrival = np.argsort(
             np.concatenate([2 * order[leaves], 2 * order[written] + 1]), kind="stable"
         )
@@ -264,7 +264,7 @@ class CrossPartitionRouting:
 
 
 class _StoredKeys:
-    """The keys of a snapshot. What names its files is read at the first search."""
+    """The keys of a snapshot. Its manifests are read at the first search."""
 
     def __init__(self, context: BucketContext, base: Snapshot) -> None:
         self._context = context
@@ -272,12 +272,12 @@ class _StoredKeys:
         self._base = base
 
     def find(self, rows: pa.RecordBatch) -> tuple[list[tuple[bytes, int]], Longs]:
-        """Return buckets, and which of them each row's key is in; -1: in none."""
+        """Return buckets, and the index of the bucket that holds each row's key; -1: none."""
         schema = self._context.schema
         names = list(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
         search = KeySearch(schema, rows.select(names))
         search_files(self._session, search, self._files, self._way, everywhere=True)
-        # A computed record may be there although its newest version takes something back.
+        # A computed record may exist although its newest version is a retraction.
         newest = self._options[core_options.MERGE_ENGINE].policy.keeps_newest_row
         is_there = search.is_there if newest else search.place >= 0
         places = [(place.partition, place.bucket) for place in search.places]
@@ -307,7 +307,7 @@ class _StoredKeys:
 
     @cached_property
     def _files(self) -> pa.Table | None:
-        """The live files as columns: there may be very many, and one at a time is looked into."""
+        """The live files as columns: there may be very many, and a search opens one at a time."""
         return with_buckets(self._session.live_rows(self._base))
 
     @cached_property

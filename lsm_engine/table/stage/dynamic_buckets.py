@@ -1,7 +1,7 @@
-"""Dynamic buckets: a key keeps the bucket that its hash was given, and new ones fill bucket by bucket.
+"""Dynamic buckets: a key keeps the bucket that its hash was assigned, and new keys fill bucket by bucket.
 
-Whoever assigns is the only one to do so in a partition, as far as one commit goes; two commits that
-did so at once are reconciled when the later one lands (table/commit/reassign_buckets).
+Within one commit a single writer assigns the buckets of a partition. Two concurrent commits may assign
+different buckets; the later one is reassigned when it commits (table/commit/reassign_buckets).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,11 +26,11 @@ from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.read.split_read import BucketReader
 
 DYNAMIC_TOTAL = -1
-"""What manifest entries record as the number of dynamic buckets."""
+"""The bucket count that manifest entries record for dynamic buckets."""
 
 
 def assignment_rules(options: TableOptions) -> AssignmentRules:
-    """Return how new keys find a bucket.
+    """Return the rules by which new keys are assigned a bucket.
 
     `initial-buckets` is how many buckets rows spread over at first; it is bounded by
     `assigner-parallelism` where both are given, as in other clients.
@@ -51,7 +51,7 @@ def assignment_rules(options: TableOptions) -> AssignmentRules:
 
 
 class PartitionBuckets:
-    """The dynamic buckets of one partition: those that its keys have, and those of new keys."""
+    """The dynamic buckets of one partition: assigned hashes, and assignments of new ones."""
 
     def __init__(self, staging: Staging, partition: bytes) -> None:
         self._context = staging.context
@@ -65,7 +65,7 @@ class PartitionBuckets:
             self._read_keys(entry)
 
     def assign(self, hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return the bucket of each hash; new ones enter."""
+        """Return the bucket of each hash; new hashes are assigned one."""
         buckets = self._known.assign(hashes)
         if buckets is None:
             raise InvalidOptionError(
@@ -92,7 +92,7 @@ class PartitionBuckets:
         return increments
 
     def _read_keys(self, entry: ManifestEntry) -> None:
-        """Take the hashes of a bucket whose writer kept no index from the keys in its files."""
+        """Compute the hashes of a bucket without a hash index from the keys in its files."""
         schema = self._context.schema
         fields = schema.select(schema.bucket_keys)
         reader = BucketReader(self._context, self._partition, entry.bucket)
@@ -123,7 +123,7 @@ def listed_hashes(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np
 
 
 class DynamicRouting:
-    """Sends rows to dynamic buckets, and keeps their hash indexes (HashBucketAssigner)."""
+    """Routes rows to dynamic buckets, and maintains their hash indexes (HashBucketAssigner)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

@@ -1,7 +1,7 @@
-"""Every row that came, before merging: what `changelog-producer` = input writes beside level 0.
+"""The changelog of `changelog-producer` = input: every incoming row, before merging.
 
-Rows are in key order, and of one key in the order in which they came, so that a -U stays right before
-its +U whatever the columns of `sequence.field` hold.
+Rows are in key order, and rows of one key in order of arrival, so that a -U stays right before its +U
+whatever the values of `sequence.field`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ class InputLog:
             self._latest = []
 
     def rows(self) -> Iterator[pa.RecordBatch | pa.Table]:
-        """Yield everything, in order, and forget it."""
+        """Yield all rows in order, and clear the log."""
         runs: list[Batches] = [*self._spilled, self._latest]
         self._spilled, self._latest = [], []
         for parts in merge_slices(runs, self._rules):

@@ -1,8 +1,8 @@
-"""Rows of one key merged where they are read, before they are shuffled: fewer rows travel.
+"""Merge rows of one key in the task that reads them, before the shuffle, to shuffle fewer rows.
 
-What is written is the same as without. So nothing is merged where it would not be: where a function
-that computes meets a `sequence.field` (a merged row stands where its newest version stood, and a row
-of another task may belong between, decisions/0013), and where keys move between partitions.
+The result must equal a write without local merges. So no rows are merged if an aggregate function meets a
+`sequence.field` (a merged row takes the position of its newest version, and a row of another task may
+belong before it, decisions/0013), or if keys move between partitions.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class LocalMerge:
 
     @staticmethod
     def for_schema(schema: TableSchema) -> "LocalMerge | None":
-        """Return what merges rows of a table; None: its rows travel as they come."""
+        """Return the local merge of a table; None if its rows are shuffled unmerged."""
         if (
             not schema.has_primary_key
             or schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE] is None
@@ -40,7 +40,7 @@ class LocalMerge:
         return None if computes and schema.sequence_fields else merge
 
     def merged(self, routed: RoutedRows) -> Iterator[RoutedRows]:
-        """Yield what rows of one partition and bucket merge into, in the order in which it counts."""
+        """Yield the merged rows of one partition and bucket, in the order of their sequence."""
         arrow = self._schema.key_value_arrow
         buffer = WriteBuffer(arrow, self._rules, self._spills, 0)
         buffer.add(routed.rows, routed.kinds)

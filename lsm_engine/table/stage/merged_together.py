@@ -1,7 +1,7 @@
-"""Small buffers of many buckets, sorted and merged by one call.
+"""Sort and merge small buffers of many buckets in one call.
 
-A sort and a merge cost about a millisecond before their first row. Where a write brings a few rows to each of
-many buckets, that is a third of it, so their rows are sorted together, the number of the bucket before the key.
+A sort and a merge cost about a millisecond before their first row. If a write has a few rows for each of many
+buckets, that is a third of its time. So one sort takes all rows, with the bucket number as the first key column.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from lsm_engine.table.stage.write_buffer import WriteBuffer
 
 
 def merge_together(buffers: Sequence[WriteBuffer], rules: MergeRules) -> None:
-    """Merge what each of some buffers holds; they hand out the same rows as if each had done it.
+    """Merge the rows of several buffers, with the same result as one merge per buffer.
 
-    The merge function has to keep rows as they are, and nothing of a buffer may have been spilled.
+    The merge function must select rows unchanged, and no buffer may have spilled rows.
     """
     assert rules.function.keeps_rows, "a merged row may be none of its versions"
     buffered = [buffer.take() for buffer in buffers]

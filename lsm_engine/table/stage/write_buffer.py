@@ -1,4 +1,4 @@
-"""Rows of one bucket on their way to level 0: numbered as they come, sorted and merged in memory."""
+"""The write buffer of one bucket: rows are numbered on arrival, sorted and merged in memory."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +18,7 @@ from lsm_engine.table.stage.input_changelog import InputLog
 class WriteBuffer:
     """Buffered rows of one bucket (SortBufferWriteBuffer); `next_sequence_number`: the next row's.
 
-    `log` is handed every row as it came; None where nobody asks for them.
+    `log` receives every row before merging; None without an input changelog.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class WriteBuffer:
 
     @property
     def may_be_taken(self) -> bool:
-        """Whether all rows are in memory, one merged row stands for all of a key, and nobody logs them."""
+        """Whether all rows are in memory, the merge selects one row of a key, and no log receives them."""
         is_plain = self._rules.function.keeps_rows and self._log is None
         return is_plain and bool(self._rows) and not self._spilled
 
     def take(self) -> list[pa.RecordBatch]:
-        """Return the rows as they came, numbered, to be merged by others, who put what comes of it."""
+        """Return the numbered rows in order of arrival; the caller merges them and calls `put_merged`."""
         batches = [self._numbered(*pair) for pair in zip(self._rows, self._kinds, strict=True)]
         self._rows, self._kinds, self.byte_count = [], [], 0
         return batches
@@ -83,10 +83,10 @@ class WriteBuffer:
                 self._log.spill()
 
     def runs(self) -> Iterator[Iterable[pa.Table | pa.RecordBatch]]:
-        """Yield everything buffered as sorted runs, one row per key in each, and forget it.
+        """Yield all buffered rows as sorted runs with one row per key, and clear the buffer.
 
-        It is a single run unless a retract reaches below what is buffered (MergeFunction.may_need_full_history):
-        then what one row cannot express comes as several runs, oldest first.
+        There is a single run unless a retraction needs older rows (MergeFunction.may_need_full_history): then
+        changes that one row cannot express are several runs, oldest first.
         """
         latest = self._drain() if self._rows else self._merged
         self._merged = []
@@ -105,7 +105,7 @@ class WriteBuffer:
             yield merge_runs(runs, self._rules, drop_deletes=False)
 
     def merged(self) -> Iterator[pa.Table | pa.RecordBatch]:
-        """Yield everything buffered run by run; see `runs`."""
+        """Yield all buffered rows run by run; see `runs`."""
         for run in self.runs():
             yield from run
 

@@ -1,4 +1,4 @@
-"""Rows → files of their buckets, which nothing names yet: what a commit is made of. Runs in any process."""
+"""Write rows to files of their buckets, which no manifest names before the commit. Runs in any process."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -26,10 +26,10 @@ from lsm_engine.table.stage.write_buffer import WriteBuffer
 from lsm_engine.table.stage.written_bucket import WrittenBucket, messages_of
 
 _SMALL_BYTES = 64 << 10
-"""Bytes of a buffer from which on it is merged by itself, and a thread is worth while."""
+"""From this size in bytes, a buffer is merged separately and on its own thread."""
 _TOGETHER_BYTES = 8 << 20
 _TOGETHER_WRITERS = 32
-"""What buffers that are merged at once have in all: another thread may have the next ones."""
+"""The most bytes of buffers that one call merges; the next ones go to another thread."""
 
 
 class BucketWriter:
@@ -69,7 +69,7 @@ class BucketWriter:
 
     @property
     def is_small(self) -> bool:
-        """Whether its rows may be merged together with those of others, and are few enough to gain by it."""
+        """Whether one call may merge its rows with those of other buckets, and they are few enough to gain."""
         return self.buffer.may_be_taken and self.byte_count <= _SMALL_BYTES
 
     def write(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
@@ -84,7 +84,7 @@ class BucketWriter:
             self._flush()
 
     def finish(self) -> WrittenBucket:
-        """Write what is left and return the files of the bucket."""
+        """Write the remaining rows and return the files of the bucket."""
         self._flush()
         return WrittenBucket(
             partition=self._partition,
@@ -128,15 +128,15 @@ class BucketWriter:
 
 
 RowsWriter = BucketWriter | AppendWriter
-"""What writes the rows of one bucket."""
+"""The writer of one bucket's rows."""
 
 
 def bucket_writer(
     staging: Staging, partition: bytes, bucket: int, *, total_buckets: int, spills: SpillArea
 ) -> RowsWriter:
-    """Return what writes the rows of one bucket, as the table has a key or has none.
+    """Return the writer of one bucket, for tables with and without a primary key.
 
-    Rows that wait for a bucket (below 0) are not logged: they will be when they come to one.
+    Rows that wait for a bucket (below 0) are not logged before they reach one.
     """
     first = staging.next_sequence_number(partition, bucket)
     if not staging.context.schema.has_primary_key:
@@ -160,7 +160,7 @@ def bucket_writer(
 
 
 def logs_input(staging: Staging) -> bool:
-    """Whether rows are written to the changelog as they come. What an overwrite brings is not."""
+    """Whether rows are written to the input changelog. Rows of an overwrite are not."""
     producer = staging.context.schema.options[core_options.CHANGELOG_PRODUCER]
     return producer.policy.logs_input and not staging.replaces
 
@@ -240,7 +240,7 @@ class TableWriter:
 
 
 def _grouped(writers: Iterable[RowsWriter]) -> list[list[RowsWriter]]:
-    """Return writers that finish together: small ones side by side, others by themselves."""
+    """Return groups of writers that finish in one call: small ones grouped, large ones alone."""
     groups: list[list[RowsWriter]] = []
     room = 0
     for writer in writers:

@@ -1,4 +1,4 @@
-"""What writers of buckets have written → what a commit is made of, of all buckets at once."""
+"""Turn the written files of all buckets into commit messages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,7 +19,7 @@ class WrittenBucket:
 
 
 def messages_of(written: Iterable[WrittenBucket]) -> list[CommitMessage]:
-    """Return what to commit of each bucket that has files, their statistics worked out together."""
+    """Return a commit message for each bucket with files; one pass computes their statistics."""
     buckets = [bucket for bucket in written if bucket.files or bucket.changelog_files]
     metas = iter(
         metas_of(

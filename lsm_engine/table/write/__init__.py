@@ -1,1 +1,1 @@
-"""The verbs that write: upsert, append, insert, update, delete, overwrite."""
+"""Write operations: upsert, append, insert, update, delete, merge, overwrite."""

@@ -1,4 +1,4 @@
-"""Add files: Parquet files of somebody else become a table's own, by hard links, in one commit."""
+"""Add foreign Parquet files to a table by hard links, in one commit."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
-"""What a write is about to do to rows, counted against the state that it is committed on.
+"""Count the inserts, updates and deletes of a write against the state that it is committed on.
 
-Staged files are read back by their key columns alone, one after another, and searched in the live
-files of their buckets: memory is bounded by one file's keys.
+The key columns of staged files are read back one file at a time, and searched in the live files of
+their buckets: memory is bounded by one file's keys.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,7 @@ from lsm_engine.table.read.split_read import ReadRows, read_split
 def count_changes(
     session: TableSession, base: Snapshot | None, delta: Sequence[ManifestEntry]
 ) -> RowCounts:
-    """Return what new files do to the rows of a snapshot. Of several versions of a key the newest
-    counts.
-    """
+    """Return the changes of new files to the rows of a snapshot; only the newest version of a key counts."""
     added = [entry for entry in delta if entry.kind is EntryKind.ADD and entry.bucket >= 0]
     total = RowCounts()
     for files in by_bucket(added).values():
@@ -68,7 +66,7 @@ def _counted(is_there: Bools, retracted: Bools, *, ignores: bool) -> RowCounts:
 
 
 def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.RecordBatch, Kinds]:
-    """Return the key columns of a staged file, and what each row does."""
+    """Return the key columns and the row kinds of a staged file."""
     schema = session.schema
     context = session.context([entry.file.schema_id])
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
@@ -80,9 +78,9 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
 
 
 class ChangeCounter:
-    """Adds the counts to the properties of a write, once for each base that it is tried on.
+    """Adds the counts to the properties of a write, for each base snapshot that it is tried on.
 
-    `overwritten`: what an overwrite takes away; keys of that which do not come again are deleted.
+    `overwritten`: the entries that an overwrite deletes; keys of these without a new row are deleted.
     """
 
     def __init__(self, session: TableSession, overwritten: ChooseOverwritten | None) -> None:
@@ -100,7 +98,7 @@ class ChangeCounter:
 
 
 def as_merged(schema: TableSchema, counts: RowCounts) -> RowCounts:
-    """Return counts of keys that were there or not as what the merge engine makes of their rows."""
+    """Return counts of stored and new keys as the counts that the merge engine yields."""
     policy = schema.options[core_options.MERGE_ENGINE].policy
     if policy.keeps_first_row:
         skipped = counts.skipped + counts.updated + counts.deleted

@@ -1,6 +1,6 @@
-"""Writes that look at rows first: what they found holds for the state that they are committed on.
+"""Read-modify-write operations: the rows that they read must be unchanged in the base of the commit.
 
-Where rows changed in between, the commit is given up, and the rows are looked at anew.
+If rows have changed in between, the commit is abandoned and the rows are read again.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from lsm_engine.table.write.count_changes import as_merged
 from lsm_engine.table.write.write import Write
 
 StageOn: TypeAlias = Callable[[Snapshot | None], tuple[Sequence[CommitMessage], RowCounts] | None]
-"""Looks at a state and writes files on top of it; None: there is nothing to change."""
+"""Reads a state and stages files on top of it; None if no row changes."""
 
 
 def write_looked_up(

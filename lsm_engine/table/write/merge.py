@@ -1,7 +1,7 @@
-"""MERGE: rows of a source against rows of the table, clause by clause, in one commit.
+"""MERGE: match rows of a source with rows of the table, and apply the clauses in one commit.
 
-The source is held in memory. Rows of the table are looked up where the source names their whole key and
-only matches matter; else they are scanned, a batch at a time, so that memory is the source's and what changes.
+The source is held in memory. Rows of the table are looked up by key if the source has the whole key and only matches
+matter. Otherwise the table is scanned in batches, so that memory is bounded by the source and the changed rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Overwrite: new rows, and the live files that go when they come, in one commit."""
+"""Overwrite: add new rows and delete the live files that they replace, in one commit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Leave out what a write would store as it is stored already: staged rows against looked-up rows."""
+"""Skip buckets whose staged rows equal the stored rows."""
 
 from collections.abc import Iterable, Sequence
 

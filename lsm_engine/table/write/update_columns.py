@@ -1,7 +1,7 @@
-"""New values for some columns of rows that are known by their ids: a file of these columns per range.
+"""Update some columns of rows by row id: each range of ids gets a file of these columns.
 
-For `data-evolution.enabled`. A file holds the columns for all rows that share a range of ids, so that
-readers can join it with the range's other files row by row; the rows that nobody named keep theirs.
+For `data-evolution.enabled`. The file has a value for every row of the range, so that readers can join it
+with the range's other files row by row; rows that were not updated keep their old values.
 """
 
 from collections.abc import Iterator

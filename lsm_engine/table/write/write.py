@@ -1,7 +1,7 @@
-"""Append, upsert, and `Write`: the beginning and the one end of every write, whoever staged its rows.
+"""Append, upsert, and `Write`: the begin and the commit of every write, in whatever process rows were staged.
 
-The rows are committed, a replay being a no-op → postponed rows get their buckets → what is due is
-compacted, again where the rows are read only after that → the result is a bookmark (decision 35).
+1. The rows are committed; a replay is a no-op. 2. Postponed rows get their buckets. 3. Due buckets are
+compacted, also if rows become readable only by it. 4. The result is a bookmark (decision 35).
 """
 
 import logging
@@ -53,7 +53,7 @@ from lsm_engine.table.write.unchanged import changed_messages, skips_unchanged
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 CompactsDue = Callable[..., Snapshot | None]
-"""Compacts what a write has made due, or has it compacted; called as `compact_due` is."""
+"""Compacts the buckets that a write has made due; has the signature of `compact_due`."""
 
 
 def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteResult | None:
@@ -121,7 +121,7 @@ class Write:
         self._upkeep = upkeep_of(identity)
 
     def of(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
-        """Stage rows of any kind and land them, again where others changed what was looked up."""
+        """Stage and commit rows of any kind, again if other writers changed the rows that were read."""
         session = self._session
         looks = session.schema.bucket_mode.policy.crosses_partitions
 
@@ -137,7 +137,7 @@ class Write:
         return result or self.replayed()
 
     def staged_again(self, rows: Any, attempt: Callable[[int], T]) -> T:
-        """Return what an attempt does, made anew where the state that it looked into is not the newest any more.
+        """Return the result of an attempt; retry if the state that it read is no longer the newest.
 
         Rows that cannot be read a second time have one attempt.
         """
@@ -146,9 +146,9 @@ class Write:
         return self.again(attempt, only=ErrorKind.ROWS_CHANGED)
 
     def again(self, attempt: Callable[[int], T], *, only: ErrorKind | None = None) -> T:
-        """Return what an attempt does, made anew after each conflict, with how many are left.
+        """Return the result of an attempt; retry after each conflict, with the number of retries left.
 
-        After `commit.max-retries` the conflict is raised, and at once if it is not of the kind `only`.
+        The conflict is raised after `commit.max-retries`, and immediately if it is not of the kind `only`.
         """
         tries = self._session.options[core_options.COMMIT_MAX_RETRIES]
         while True:
@@ -160,7 +160,7 @@ class Write:
                 tries -= 1
 
     def base(self) -> Snapshot | None:
-        """Return the newest state, once older rows that wait for a bucket have theirs."""
+        """Return the newest snapshot, after older rows that wait for a bucket were assigned one."""
         PostponedRows(self._session.in_force, self._upkeep).before_write()
         return self._session.newest_of_writer()
 
@@ -175,7 +175,7 @@ class Write:
         compact: CompactsDue | None = None,
         tries_again: bool = False,
     ) -> WriteResult | None:
-        """Commit staged rows and do what follows a write; None: there was nothing to commit.
+        """Commit staged rows and run the steps after a write; None if there was nothing to commit.
 
         Arguments and errors as of `commit`, `properties` beside those of the identity; `compact` is what
         compacts the buckets that are due then, by default `compact_due`. `tries_again`: whoever calls
@@ -213,9 +213,9 @@ class Write:
         return self._followed_up(committed, buckets_of(messages) | again.buckets, compact)
 
     def replayed(self, kind: CommitKind = CommitKind.APPEND) -> WriteResult | None:
-        """Return what a numbered write made that is committed already; None: it is not.
+        """Return the result of a numbered write that is committed already; None if it is not.
 
-        The first try may have died: what follows a write is done again.
+        The first attempt may have died, so the steps after a write run again.
         """
         committed = committed_before(self._session, self._identity, kind)
         if committed is None:
@@ -255,12 +255,12 @@ class Write:
 
 
 def buckets_of(messages: Iterable[CommitMessage]) -> frozenset[Bucket]:
-    """Return the buckets that some messages are about."""
+    """Return the buckets of some commit messages."""
     return frozenset((message.partition, message.bucket) for message in messages)
 
 
 class _WrittenAgain:
-    """Writes rows of dynamic buckets anew, and remembers where: it may be elsewhere than at first."""
+    """Stages rows of dynamic buckets again, and records their buckets, which may differ from the first."""
 
     def __init__(self) -> None:
         self.buckets: frozenset[Bucket] = frozenset()
@@ -272,7 +272,7 @@ class _WrittenAgain:
 
 
 class _CommittedRows:
-    """The rows of one write, and how far compactions have brought them."""
+    """The rows of one write, and whether compactions have made them visible and emitted them."""
 
     def __init__(
         self, session: TableSession, committed: Snapshot, buckets: frozenset[Bucket]
