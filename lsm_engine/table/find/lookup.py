@@ -53,7 +53,7 @@ _FILE_ROWS = 5_000
 """The fixed cost of a local file, in rows."""
 
 FOUND = "_found"
-"""Name of the column that says whether a key was found."""
+"""Name of the column of whether a key was found."""
 
 _TRIES = 10
 """How often a lookup retries on a newer snapshot because its own has expired."""

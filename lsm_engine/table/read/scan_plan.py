@@ -32,7 +32,7 @@ class ScanRequest:
 
     `read_optimized`: only files that need no merging (system table ro). `is_batch`: a batch read, not the
     initial state of a stream: it uses the fallback branch, and tags its snapshot, if the table's options
-    say so. `before_changes`: the state with which a reader of this producer's changelog begins.
+    require it. `before_changes`: the state with which a reader of this producer's changelog begins.
     """
 
     columns: tuple[str, ...] | None = None
