@@ -94,6 +94,14 @@ if TYPE_CHECKING:
     from lsm_engine.schema.table_schema import ROW_ID, TableSchema
     from lsm_engine.schema.type_text import columns_of_text, type_of_text
     from lsm_engine.schema.types import DataField, ScalarType, type_text
+    from lsm_engine.table.accessors import (
+        Branches,
+        Changes,
+        Consumers,
+        Inspect,
+        Maintenance,
+        Tags,
+    )
     from lsm_engine.table.changes.follow import Follower, StartMode
     from lsm_engine.table.doctor import doctor
     from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
@@ -122,26 +130,25 @@ if TYPE_CHECKING:
 __all__ = [
     "CATALOG_TABLES", "FOUND_COLUMN", "KEY_VERSION_FACTS", "LINEAGE_PAGE", "OPENLINEAGE_NAMESPACE",
     "RESTORED", "ROW_ID", "RUN_DAGSTER_ID", "SNAPSHOT_VERSION", "SYSTEM_DATABASE", "SYSTEM_TABLES",
-    "AddColumn", "AlreadyExistsError", "Amplification", "BucketTree", "Catalog", "ChangeMode",
-    "ChangeType", "Clock", "CommitConflictError", "CommitKind", "CommitMessage", "CommitOptions",
-    "CommitUnknownError", "CompactionMetrics", "CorruptFileError", "DamagedFile", "DataField",
+    "AddColumn", "AlreadyExistsError", "Amplification", "Branches", "BucketTree", "Catalog", "ChangeMode",
+    "ChangeType", "Changes", "Clock", "CommitConflictError", "CommitKind", "CommitMessage", "CommitOptions",
+    "CommitUnknownError", "CompactionMetrics", "Consumers", "CorruptFileError", "DamagedFile", "DataField",
     "Discard", "DropColumn", "ErrorKind", "Executor", "ExpiredError", "ExpiryReport", "FileCommit",
-    "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport",
-    "InvalidInputError", "InvalidOptionError", "LeftFiles", "Lineage", "LineageInput",
-    "LineageOrigin", "LineageRun", "LocalExecutor", "LsmError", "ManifestCache", "MoveColumn", "NotFoundError",
-    "OrphanReport", "Predicate", "PruneCounts", "RemoveOption", "RenameColumn", "RepairReport",
-    "RestoreReport", "RetentionSimulation", "RowCounts", "RowKind", "ScalarType", "Scan",
-    "SchemaChange", "SetColumnComment", "SetColumnDefault", "SetComment", "SetNullable",
-    "SetOption", "Snapshot", "SnapshotDiff", "Staging", "StartMode", "StorageError", "StreamWriter",
-    "SystemClock", "SystemIds", "Table", "TableName", "TableSchema", "Tag", "TreeRun",
-    "UnsafePathError", "UnsupportedError", "VerifyReport", "WriteResult", "__version__",
-    "absolute_warehouse", "arrow_fields", "arrow_type", "choose_rows", "clear_manifest_cache", "col", "columns_of_text",
-    "compaction_metrics_of", "core_options", "default_cache_root", "default_catalog_url", "doctor",
-    "format_bytes", "format_millis", "given_options", "lineage_page", "manifest_cache", "millis_of", "open_catalog",
-    "open_rows", "open_table", "openlineage_events", "parse_millis", "processes_of_directory",
-    "provenance_properties", "record", "row_counts_of", "set_damaged_file_aside", "snapshot_ranges",
-    "sql_field", "sweep_process_directories", "type_of_field", "type_of_text", "type_text",
-    "unsupported_options",
+    "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport", "Inspect",
+    "InvalidInputError", "InvalidOptionError", "LeftFiles", "Lineage", "LineageInput", "LineageOrigin",
+    "LineageRun", "LocalExecutor", "LsmError", "Maintenance", "ManifestCache", "MoveColumn",
+    "NotFoundError", "OrphanReport", "Predicate", "PruneCounts", "RemoveOption", "RenameColumn",
+    "RepairReport", "RestoreReport", "RetentionSimulation", "RowCounts", "RowKind", "ScalarType", "Scan",
+    "SchemaChange", "SetColumnComment", "SetColumnDefault", "SetComment", "SetNullable", "SetOption",
+    "Snapshot", "SnapshotDiff", "Staging", "StartMode", "StorageError", "StreamWriter", "SystemClock",
+    "SystemIds", "Table", "TableName", "TableSchema", "Tag", "Tags", "TreeRun", "UnsafePathError",
+    "UnsupportedError", "VerifyReport", "WriteResult", "__version__", "absolute_warehouse", "arrow_fields",
+    "arrow_type", "choose_rows", "clear_manifest_cache", "col", "columns_of_text", "compaction_metrics_of",
+    "core_options", "default_cache_root", "default_catalog_url", "doctor", "format_bytes", "format_millis",
+    "given_options", "lineage_page", "manifest_cache", "millis_of", "open_catalog", "open_rows",
+    "open_table", "openlineage_events", "parse_millis", "processes_of_directory", "provenance_properties",
+    "record", "row_counts_of", "set_damaged_file_aside", "snapshot_ranges", "sql_field",
+    "sweep_process_directories", "type_of_field", "type_of_text", "type_text", "unsupported_options",
 ]  # fmt: skip
 
 _HOMES = {
@@ -214,6 +221,7 @@ _HOMES = {
         "table.integrity.verify_report": "VerifyReport",
         "table.open_table": "open_table",
         "table.read.scan": "Scan",
+        "table.accessors": "Branches Changes Consumers Inspect Maintenance Tags",
         "table.table": "Table",
         "table.warehouse": "Catalog open_catalog",
         "table.warehouse_tables": "CATALOG_TABLES SYSTEM_DATABASE",

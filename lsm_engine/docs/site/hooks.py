@@ -41,6 +41,7 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
 
 API = {
     "Catalogs and tables": ["open_catalog", "open_table", "Catalog", "Table", "StreamWriter"],
+    "Accessors of a table": ["Tags", "Branches", "Consumers", "Changes", "Inspect", "Maintenance"],
     "Reading": ["Scan", "col", "Predicate", "Follower", "StartMode", "ChangeMode"],
     "Schemas and their changes": [
         *("AddColumn", "DropColumn", "RenameColumn", "MoveColumn", "ChangeType", "SetNullable"),

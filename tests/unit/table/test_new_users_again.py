@@ -2,7 +2,6 @@
 
 import copy
 import datetime as dt
-import inspect
 import pickle
 import re
 from dataclasses import asdict, make_dataclass
@@ -99,76 +98,7 @@ def test_a_misspelled_name_is_shown_the_one_that_is_meant(typed, instead, catalo
     assert invoices.latest_snapshot().id == 1
 
 
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        ("t.snapshots[0]", "snapshots()[0]"),
-        ("t.snapshots['v1']", "scan(version='v1')"),
-        ("len(t.snapshots)", "len(snapshots())"),
-        ("list(t.snapshots)", "snapshots()"),
-        ("t.snapshots.id", "snapshots()"),
-        ("t.tags['v1']", "tag('v1')"),
-        ("'v1' in t.tags", "'v1' in tags()"),
-        ("t.branches['dev']", "branch('dev')"),
-        ("t.latest_snapshot.id", "latest_snapshot().id"),
-        ("t.system.files", "system('files')"),
-        ("t.system['files']", "system('files')"),
-        ("t.history[0]", "history().to_pylist()[0]"),
-        ("t.__setitem__('price', 3)", "update(set={'price': value}"),
-        ("t.__delitem__('price')", "alter(lsm.DropColumn('price'))"),
-        ("t.schemas", "system('schemas')"),
-        ("t.to_arrow(branch='dev')", "table.branch(name)"),
-        ("catalog.create_table('shop.new', {'a': int}, bucket=4)", "options={'bucket': 4}"),
-        ("lsm.tables()", "list_tables()"),
-        ("lsm.exceptions", "LsmError"),
-    ],
-)
-def test_what_is_called_here_and_is_not_elsewhere_says_so(typed, instead, catalog, invoices):
-    with pytest.raises((TypeError, AttributeError), match=re.escape(instead)):
-        typed_in(typed, catalog, invoices)
-
-
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        ("t()", "to_arrow() reads it"),
-        ("catalog.lineage()", "lineage.upstream_of(table, snapshot_id)"),
-        ("catalog.lineage['shop.invoices']", "lineage.snapshots(table)"),
-        ("t.schema.metadata", "arrow, which is a pyarrow.Schema"),
-        ("t.schema.add('n', int)", "AddColumn"),
-        ("t.schema['price'].nullable", "type.nullable"),
-        ("t.schema['price'].doc", "description"),
-        ("t.schema['price'].field_id", "use id"),
-        ("t.options.bucket", "options.texts.get(name)"),
-        ("t.options.set('bucket', 2)", "SetOption"),
-        ("t.latest_snapshot()['id']", "attributes, such as id"),
-        ("dict(t.latest_snapshot())", "attributes, such as id"),
-        ("t.merge([]).when_matched_delete().commit()", "execute()"),
-        ("t.upsert([{'id': 99}])['num_inserted_rows']", "row_counts_of(snapshot.properties)"),
-        ("t.latest_snapshot().metrics", "row_counts_of(snapshot.properties)"),
-        ("t.insert([], on_conflict='ignore')", "existing='skip'"),
-        ("t.overwrite([], where='id > 3')", "partition=filter"),
-        ("t.to_polars(lazy=False)", "collect()"),
-        ("t.to_pandas(index='id')", "set_index(name)"),
-        ("t.iter_batches()", "to_reader()"),
-        ("t.value_counts()", "to_polars() or to_duckdb()"),
-        ("lsm.col('price').max()", "table.to_polars()"),
-        ("lsm.col('price').fillna(0)", "col.is_null()"),
-        ("lsm.Column('price')", "col(name)"),
-        ("lsm.NoSuchTableError", "NotFoundError"),
-        ("lsm.vacuum('lake')", "open_table(path)"),
-        ("catalog.query('select 1')", "to_duckdb()"),
-        ("catalog.create_table('shop.new', {'a': int}, overwrite=True)", "drop_table(name)"),
-    ],
-)
-def test_more_that_is_typed_from_habit_says_what_to_write(typed, instead, catalog, invoices):
-    with pytest.raises((TypeError, AttributeError), match=re.escape(instead)):
-        typed_in(typed, catalog, invoices)
-
-
-@pytest.mark.parametrize(
-    "typed", ["len({})", "abs({})", "{} ** 2", "1 - {}", "2 / {}", "{}.sum", "{} + 1"]
-)
+@pytest.mark.parametrize("typed", ["len({})", "abs({})", "{} ** 2", "1 - {}", "2 / {}", "{} + 1"])
 def test_a_column_in_a_filter_computes_nothing(typed):
     with pytest.raises((lsm.InvalidInputError, AttributeError), match=r"pc\.field|to_polars"):
         eval(typed.format("lsm.col('price')"))
@@ -182,23 +112,11 @@ def test_a_schema_is_a_dictionary_of_its_fields(invoices):
     assert pickle.loads(pickle.dumps(invoices.schema)) == copy.deepcopy(invoices.schema)
 
 
-def test_a_verb_that_is_not_called_yet_is_a_method(invoices):
-    snapshots = invoices.snapshots
-    assert callable(snapshots)
-    assert snapshots()[0].id == 1
-    assert "snapshots() of <Table" in repr(snapshots)
-    assert inspect.getdoc(snapshots) == "Return the snapshots that are there, oldest first."
-    assert str(inspect.signature(invoices.history)).startswith("(limit: ")
-    assert inspect.isfunction(lsm.Table.snapshots)
-    with pytest.raises(TypeError, match=r"there is no tags\.create\(\)"):
-        invoices.tags.create("v1")
-
-
 @pytest.mark.parametrize(
     ("typed", "instead"),
     [
-        ("t.scan(columns={'id': 'number'})", "a list of names"),
-        ("t.scan(version=dt.datetime(2026, 1, 1))", "a time is as_of="),
+        ("t.scan(columns={'id': 'number'})", "text or a list of texts"),
+        ("t.scan(version=dt.datetime(2026, 1, 1))", "a whole number of 64 bits or text"),
         ("t.scan(where=-lsm.col('price') < 0)", r"pc\.field\('price'\)"),
         ("t.scan(where=lsm.col('lines')['sku'] == 's1')", r"pc\.field\('lines', 'sku'\)"),
         ("t.scan(where='s' in lsm.col('customer'))", r"like\('%part%'\)"),
@@ -234,8 +152,7 @@ def test_a_place_that_is_no_table_and_no_catalog_says_what_opens_it(
 
 def test_tables_are_listed_by_name_and_asked_of_the_catalog(catalog, invoices):
     assert catalog.list_tables() == ["shop.invoices"]
-    with pytest.raises(TypeError, match=r"catalog\['shop\.invoices'\]"):
-        catalog.list_tables()["shop.invoices"]
+    assert catalog["shop.invoices"].name == "shop.invoices"
 
 
 Reading = make_dataclass("Reading", [("id", int)])
