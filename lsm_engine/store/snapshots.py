@@ -423,7 +423,14 @@ class SnapshotStore(SnapshotHints):
         if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
             return
         self.hint_earliest(snapshot_id)
-        later = self if after is None else after()
+        self._mend_late_earliest(snapshot_id, self if after is None else after())
+
+    def lower_earliest(self, snapshot_id: int) -> None:
+        """Move EARLIEST back to the target of a rollback, unless another has ended it, and an expiry passed that."""
+        self.hint_earliest(snapshot_id)
+        self._mend_late_earliest(snapshot_id, self)
+
+    def _mend_late_earliest(self, snapshot_id: int, later: "SnapshotStore") -> None:
         if not later.exists(snapshot_id):  # a faster expiry has passed it, and we moved it back
             self.hint_earliest(max(min(later.ids(), default=snapshot_id), snapshot_id))
 

@@ -8,7 +8,18 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.fault import all_pairs
-from tests.fault.all_pairs import Combination, Schedule, campaign, killed, pairs, schedules
+from tests.fault.all_pairs import (
+    UNCHANGING,
+    Combination,
+    Schedule,
+    calls_of,
+    campaign,
+    killed,
+    pairs,
+    problems_of,
+    schedule,
+    schedules,
+)
 from tests.fault.pair_operations import KINDS, OPERATIONS, STORES
 from tests.fault.paused_lakes import lake_doubles
 from tests.fault.paused_stores import object_doubles
@@ -105,3 +116,54 @@ def test_a_kill_leaves_no_tag_of_what_another_has_deleted(ours: str, theirs: str
 @pytest.mark.parametrize("ours", ["tag the oldest", "rename a tag that holds"])
 def test_what_is_being_tagged_is_forgotten_or_forget_says_that_it_is_not(ours: str) -> None:
     assert not failed([Combination("memory", "plain", ours, ("forget",))])
+
+
+def failed_at_changes(combination: Combination) -> list[str]:
+    """Return what is wrong where ours is stopped before each call that changes something."""
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    return [
+        f"{combination} at {at} {call}: {problem}: {reason}"
+        for at, call in enumerate(calls, 1)
+        if call.verb not in UNCHANGING
+        for problem, reason in problems_of(schedule(combination, at)[0])
+    ]
+
+
+ROLLING_BACK, TO_A_TAG = "roll back", "roll back to a tag that holds"
+
+
+@pytest.mark.parametrize(
+    ("store", "ours", "theirs"),
+    [
+        ("memory", ROLLING_BACK, "move a tag"),
+        ("objects", ROLLING_BACK, "move a tag"),
+        ("memory", "move a tag", ROLLING_BACK),
+        ("memory", "move a tag that holds", ROLLING_BACK),
+        ("memory", TO_A_TAG, "tag the oldest"),
+        ("memory", TO_A_TAG, "rename a tag"),
+        ("memory", "restore", TO_A_TAG),
+    ],
+)
+def test_a_tag_beside_a_rollback_does_not_end_on_what_the_rollback_took(
+    store: str, ours: str, theirs: str
+) -> None:
+    """Nor does a restore: who made, moved or renamed a tag, or keeps a state by one, looks at the newest once more."""
+    assert not failed([Combination(store, "plain", ours, (theirs,))])
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("rescale", ROLLING_BACK), (ROLLING_BACK, "rescale")])
+def test_a_rescale_beside_a_rollback_leaves_a_table_that_takes_writes(
+    ours: str, theirs: str
+) -> None:
+    assert not failed_at_changes(Combination("memory", "partitioned", ours, (theirs,)))
+
+
+@pytest.mark.parametrize("target", [ROLLING_BACK, TO_A_TAG])
+def test_two_rollbacks_and_an_expiry_leave_a_table_that_is_read_and_written(target: str) -> None:
+    """One is stopped before each call that changes something, while another rollback and an expiry end.
+
+    It wrote LATEST of a seal that was gone, which made the table unreadable, and left a file above the target, which
+    no commit passes.
+    """
+    for theirs in ((target, "expire"), ("expire", target)):
+        assert not failed_at_changes(Combination("memory", "plain", target, theirs))

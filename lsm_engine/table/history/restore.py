@@ -8,7 +8,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.tag import kept
+from lsm_engine.table.tags.tag import is_rolled_back, kept, rolled_back, was_rolled_back
 
 RESTORING = "restoring-"
 """Prefix of the names of tags that keep the state that is restored, until that is committed."""
@@ -23,16 +23,22 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
     """
     session.options.require_writable()
     # Expiry, or who deletes the tag, would delete files that the new snapshot is going to name.
+    is_kept = was_rolled_back(session, target)
     with kept(session, target, RESTORING):
-        return _restored(session, target, identity)
+        return _restored(session, target, identity, is_kept=is_kept)
 
 
-def _restored(session: TableSession, target: Snapshot, identity: CommitIdentity) -> Snapshot | None:
+def _restored(
+    session: TableSession, target: Snapshot, identity: CommitIdentity, *, is_kept: bool
+) -> Snapshot | None:
     target_entries = {entry.identity: entry for entry in session.live_entries(target)}
 
     def difference(base: Snapshot | None) -> LiveChange | None:
         if base is None:
             return None
+        # A rollback that takes the target deletes the own tag, too. One that comes after this look takes the base.
+        if not is_kept and is_rolled_back(session, target):
+            raise rolled_back(target)
         there = {entry.identity: entry for entry in session.live_entries(base)}
         removed = tuple(entry for key, entry in there.items() if key not in target_entries)
         back = tuple(entry for key, entry in target_entries.items() if key not in there)

@@ -36,6 +36,7 @@ from lsm_engine.table.history.rollback_plan import (
     signs,
     signs_of,
     under_way,
+    with_tags_of_now,
 )
 from lsm_engine.table.tags import tag as tags
 from lsm_engine.table.tags.removal import keep_in_trash, notify_removed, roll_identifiers_back
@@ -91,7 +92,9 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         plan = _sealed(session, plan)
         others = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
         _take_down(session, others)  # of those who died, and stop one who did not
-        _restore(session, plan)
+        _restore(session, plan, sign)
+        if plan.is_sealed:
+            plan = with_tags_of_now(session, plan)
         _clean(session, plan, sign)
     except CommitConflictError:
         _take_down(session, [sign])
@@ -102,18 +105,40 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
 def _sealed(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     """Commit the seal on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
-    while plan.snapshots and not plan.is_sealed:
-        again = plan if _is_linked(plan) else plan_rollback(session, target)
-        if again.snapshots == plan.snapshots:
-            seals = _publish_seal(session, plan)
-            if seals:
-                return changed(plan, seals=seals, is_sealed=True)
-            retries.wait()
-            again = plan_rollback(session, target)
-        plan = again
-        if plan.is_sealed:
-            raise under_way(target.id)
+    own_plugs: list[Snapshot] = []
+    try:
+        while plan.snapshots and not plan.is_sealed:
+            again = plan if _is_linked(plan) else plan_rollback(session, target)
+            if again.snapshots == plan.snapshots:
+                seals = _publish_seal(session, plan, own_plugs)
+                if seals:
+                    return changed(plan, seals=seals, is_sealed=True)
+                retries.wait()
+                again = plan_rollback(session, target)
+            plan = again
+            if plan.is_sealed:
+                raise under_way(target.id)
+    except CommitConflictError:
+        _unplug(session, own_plugs)
+        raise
+    _unplug(session, own_plugs)
     return plan
+
+
+def _unplug(session: TableSession, own_plugs: Sequence[Snapshot]) -> None:
+    """Take back what was put above the target, as another rollback has ended: nobody could commit there.
+
+    One that goes on may rely on it, and deletes it: then there are greater ids, of the seal if no others.
+    """
+    retries = Retries(session)
+    for plug in own_plugs:
+        while same_state(session.snapshots.find_now(plug.id), plug):
+            if session.snapshots.listed_ids()[-1:] == [plug.id]:
+                session.snapshots.delete_unchanged(plug)
+            elif retries.is_late:
+                break  # the other has died over its seal: who finishes it deletes this, too
+            else:
+                retries.sleep()
 
 
 def _is_linked(plan: RollbackPlan) -> bool:
@@ -122,8 +147,13 @@ def _is_linked(plan: RollbackPlan) -> bool:
     return len(linked_run(above)) == len(above)
 
 
-def _publish_seal(session: TableSession, plan: RollbackPlan) -> tuple[Snapshot, ...]:
-    """Return the seal that landed, and before it the file below a target to come; empty: it lost."""
+def _publish_seal(
+    session: TableSession, plan: RollbackPlan, own_plugs: list[Snapshot]
+) -> tuple[Snapshot, ...]:
+    """Return the seal that landed, and before it the file below a target to come; empty: it lost.
+
+    That file is added to `own_plugs` where no other rollback has made it.
+    """
     target, first, newest = plan.target, plan.snapshots[0], plan.snapshots[-1]
     seal = seal_of(
         target,
@@ -134,20 +164,24 @@ def _publish_seal(session: TableSession, plan: RollbackPlan) -> tuple[Snapshot, 
         now_millis=session.clock.now_millis(),
         writer_version=WRITER_VERSION,
     )
-    plugs = () if first.id == target.id + 1 else _plugged(session, changed(seal, id=target.id + 1))
+    plug = changed(seal, id=target.id + 1)
+    plugs = () if first.id == plug.id else _plugged(session, plug, own_plugs)
     if plugs is None or publish(session, seal, newest) is CommitOutcome.LOST:
         return ()
     _require_not_passed(session, seal, target)
     return (*plugs, seal)
 
 
-def _plugged(session: TableSession, plug: Snapshot) -> tuple[Snapshot] | None:
+def _plugged(
+    session: TableSession, plug: Snapshot, own_plugs: list[Snapshot]
+) -> tuple[Snapshot] | None:
     """Create a file above a target that is not there yet; return it, or None if a ghost has the id.
 
     A writer that made it on the target, before that expired, revokes it. Were the target back before it
     did, others could build on it.
     """
-    session.snapshots.publish_only(plug)
+    if session.snapshots.publish_only(plug):
+        own_plugs.append(plug)
     found = session.snapshots.find(plug.id)
     return (found,) if found is not None and rollback_target(found) == plug.id - 1 else None
 
@@ -170,8 +204,10 @@ def _take_down(session: TableSession, signs: Sequence[Tag]) -> None:
         _notify_untagged(session, sign.name)
 
 
-def _restore(session: TableSession, plan: RollbackPlan) -> None:
+def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None) -> None:
     """Bring a target back that only a tag kept, and EARLIEST where an expiry that gave up moved it."""
+    if sign is not None:
+        _require_sign(session, sign)
     target, snapshots = plan.target, session.snapshots
     back = without_changelog(session, target)
     if plan.restores and not (snapshots.publish_only(back) or is_there(session, target)):
@@ -182,7 +218,9 @@ def _restore(session: TableSession, plan: RollbackPlan) -> None:
         )
     marked = snapshots.earliest_hint()
     if plan.restores or (marked is not None and marked > target.id):
-        snapshots.hint_earliest(target.id)
+        if sign is not None:
+            _require_sign(session, sign)
+        snapshots.lower_earliest(target.id)
 
 
 def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
@@ -222,8 +260,12 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     snapshots = session.snapshots
     for seal in plan.seals[-1:]:
         # No file that has the id of one that goes may be trusted for it, nor be missed.
+        _require_sign(session, sign)
         snapshots.hint_latest(seal.id, may_skip=False)
         _force(session)
+        if not session.tags.exists(sign.name):
+            # Another has finished: without the seal nobody reads a table whose LATEST names it.
+            snapshots.forget_latest()
     for one in (*plan.seals[:-1], *plan.snapshots):
         _require_sign(session, sign)
         snapshots.delete_state(one)

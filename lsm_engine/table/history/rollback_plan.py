@@ -143,13 +143,30 @@ def _with_what_names(
 ) -> RollbackPlan:
     """Return a plan with the tags, changelogs and consumers above the target, too."""
     upto = plan.target.id
-    tags = (tag for tag in known if tag.snapshot.id > upto)
     beyond = (one for one in session.consumers.list() if one.next_snapshot_id > upto + 1)
     return replace(
         plan,
-        tags=tuple(tag for tag in tags if not tag.name.startswith((ROLLING_BACK, FORWARDING))),
+        tags=_above(known, plan),
         changelogs=tuple(one for one in session.changelogs.all() if one.id > upto),
         consumers=tuple(beyond),
+    )
+
+
+def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+    """Return a plan with the tags that are there once its seal is: who makes one after that sees the seal.
+
+    Until the first snapshot goes nobody commits above the target, so that all of them are of what goes.
+    """
+    return (
+        plan if plan.has_begun else replace(plan, tags=_above(session.tags.stable_listing(), plan))
+    )
+
+
+def _above(known: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
+    return tuple(
+        tag
+        for tag in known
+        if tag.snapshot.id > plan.target.id and not tag.name.startswith((ROLLING_BACK, FORWARDING))
     )
 
 

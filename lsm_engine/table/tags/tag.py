@@ -78,11 +78,16 @@ def named(
     `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
     have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
     """
+    is_kept = holder is not None and was_rolled_back(session, snapshot)
     with locked(session, snapshot, "tagging-"):
         # An expiry that moved EARLIEST before it could see the lock may be deleting the files.
         if not _is_kept(session, snapshot, holder):
             raise _expired(snapshot)
         tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
+        # A rollback that listed tags before takes the snapshot, and leaves the tag.
+        if not is_kept and is_rolled_back(session, snapshot):
+            session.tags.delete(tag)
+            raise rolled_back(snapshot)
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
 
@@ -116,11 +121,17 @@ def of(
 
     `holder`: a tag that keeps the snapshot, which may have expired otherwise.
     """
+    is_kept = holder is not None and was_rolled_back(session, snapshot)
     tag = session.tags.create(_made(session, name, snapshot, lifetime))
-    # An expiry that moved the hint before it could see the tag may be deleting the tag's files.
-    if not _is_kept(session, snapshot, holder):
+    try:
+        if not is_kept and is_rolled_back(session, snapshot):
+            raise rolled_back(snapshot)
+        # An expiry that moved the hint before it could see the tag may be deleting the tag's files.
+        if not _is_kept(session, snapshot, holder):
+            raise _expired(snapshot)
+    except LsmError:
         session.tags.delete(tag)
-        raise _expired(snapshot)
+        raise
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
 
@@ -161,8 +172,10 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     taken the old one's files. Who is killed leaves that tag for its hour.
     """
     same = same_tag(old, snapshot)
-    with nullcontext() if same else kept(session, snapshot, "replacing-"):
+    with nullcontext() if same else _both_kept(session, old, snapshot):
         tag = session.tags.replace(old, _made(session, old.name, snapshot, lifetime))
+        if tag is not None and not same and is_rolled_back(session, snapshot):
+            tag = _moved_back(session, old, tag)
     if tag is None:
         return None
     if not same and is_expiring(session, old.snapshot):
@@ -174,6 +187,29 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
             log.warning("what tag %s named before becomes orphans: %s", old.name, error)
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
+
+
+@contextmanager
+def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[None]:
+    """Keep what a tag is to name, and what it names, which it is given back where a rollback takes the other.
+
+    Raises NotFoundError while a rollback takes the tag.
+    """
+    was_rolled_back(session, old.snapshot)
+    with kept(session, snapshot, "replacing-"), locked(session, old.snapshot, "replacing-"):
+        yield
+
+
+def _moved_back(session: TableSession, old: Tag, tag: Tag) -> Tag | None:
+    """Give a tag back what it named, as a rollback has taken its new snapshot; return None then.
+
+    A rollback that has taken both takes the tag. The tag is returned where others have changed it since.
+    """
+    if is_rolled_back(session, old.snapshot):
+        session.tags.delete(tag)
+        raise rolled_back(tag.snapshot)
+    back = session.tags.replace(tag, changed(old, id=session.ids.new_id()))
+    return None if back is not None else tag
 
 
 def _changing(session: TableSession, name: str) -> CommitConflictError:
@@ -260,6 +296,7 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
     can neither delete the old name nor the new one of this renaming without being seen. Meanwhile a tag of its own
     keeps the files: a kill leaves no new name of what another has deleted.
     """
+    is_kept = was_rolled_back(session, old.snapshot)
     own = session.tags.replace(old, changed(old, id=session.ids.new_id()))
     if own is None:
         return None
@@ -268,9 +305,13 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
         if there is None or there.content != own.content:
             return None  # whoever deleted it may not have seen the lock
         stored = _given_new_name(session, old, own, taken, new_name)
-    if stored is None:
-        return None
-    session.notify(lambda listener: listener.untagged(session.name, old.name))
+        if stored is None:
+            return None
+        session.notify(lambda listener: listener.untagged(session.name, old.name))
+        if not is_kept and is_rolled_back(session, old.snapshot):
+            # The rollback has seen the old name at most, which is deleted: it would have deleted the new one, too.
+            session.tags.delete(stored)
+            raise rolled_back(old.snapshot)
     session.notify(lambda listener: listener.tagged(session.name, stored))
     return stored
 
@@ -425,6 +466,33 @@ def is_there(session: TableSession, snapshot: Snapshot) -> bool:
     return found is not None and same_state(found, snapshot)
 
 
+def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a rollback takes a snapshot, or has taken it: asked once a tag of it is there.
+
+    A rollback lists the tags that go once its seal is there, from which on the table is at the target. So it
+    sees the tag, or who made the tag sees a newest snapshot that is older; or, where others have committed
+    since, another snapshot under that id, or none: the newest is read first.
+    """
+    newest = session.snapshots.latest()
+    if newest is None or newest.id < snapshot.id:
+        return True
+    there = session.snapshots.find(snapshot.id)
+    return there is not None and not same_state(there, snapshot)
+
+
+def was_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a rollback has taken a snapshot, which a tag keeps all the same: asked before that is relied on.
+
+    Raises NotFoundError while a rollback takes it, which is about to delete the tag.
+    """
+    if not is_rolled_back(session, snapshot):
+        return False
+    to = session.snapshots.rollback_under_way()
+    if to is not None and to < snapshot.id:
+        raise rolled_back(snapshot)
+    return True
+
+
 def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
     """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog.
 
@@ -477,5 +545,14 @@ def _expired(snapshot: Snapshot) -> LsmError:
     return NotFoundError(
         f"snapshot {snapshot.id} has expired meanwhile; choose a newer one",
         kind=ErrorKind.EXPIRED,
+        snapshot_id=snapshot.id,
+    )
+
+
+def rolled_back(snapshot: Snapshot) -> LsmError:
+    """Return the error of who finds that a rollback has taken a snapshot."""
+    return NotFoundError(
+        f"snapshot {snapshot.id} was just rolled back, or is being so; choose an older one, or the newest",
+        kind=ErrorKind.NO_SUCH_SNAPSHOT,
         snapshot_id=snapshot.id,
     )
