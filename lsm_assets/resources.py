@@ -79,7 +79,7 @@ class ExecutorOnDemand:
         """Write rows of a DataFrame by the executor. For Arrow rows return None and do not start it."""
         return self.started.stage(staging, rows) if isinstance(rows, DataFrame | FileRows) else None
 
-    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
+    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any, Any], Any] | None:
         """Return the merge of a DataFrame by the executor. For Arrow rows return None and do not start it."""
         is_dataframe = isinstance(source, DataFrame)
         return self.started.merging(session, source, plan) if is_dataframe else None

@@ -298,9 +298,11 @@ class DriverMerge:
         if merge.source is None:  # an empty list names no columns
             self._source = merge.session.schema.arrow.empty_table()
 
-    def __call__(self, base: Snapshot | None) -> tuple[Sequence[CommitMessage], RowCounts] | None:
+    def __call__(
+        self, session: TableSession, base: Snapshot | None
+    ) -> tuple[Sequence[CommitMessage], RowCounts] | None:
         """Look at a state and write files on top of it; None where no row changes."""
-        merge = self._merge
+        merge = self._on(session)
         if not self._takes(base):
             return merge(base)
         if self._source is None:
@@ -322,6 +324,16 @@ class DriverMerge:
         everywhere = tuple(replace(clause, condition=None) for clause in self._plan.clauses)
         plan = replace(self._plan, clauses=everywhere)
         return staged(merge.session, self._source, plan, base, target=found)
+
+    def _on(self, session: TableSession) -> FrameMerge:
+        """Return the merge by the columns that the table has by now; raises as `frame_merge` does."""
+        merge = self._merge
+        if session.schema.id != merge.session.schema.id:
+            names = [] if merge.source is None else merge.source.columns
+            sides = Sides.of(session.schema, names, merge.sides.target, merge.sides.source)
+            self._merge = frame_merge(session, merge.source, merge.plan, sides, merge.spark)
+            self._plan = None
+        return self._merge
 
     def _found(self, base: Snapshot) -> pa.Table | None:
         """Return the rows that the only clause takes, found by Spark's own reader; None where it cannot read them.

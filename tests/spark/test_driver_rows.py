@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sql
 
+import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.spark import TaskFailedError, executor, merge_dataframe, upsert_dataframe
 from lsm_engine.spark.driver_rows import DRIVER_BYTES, few_rows
@@ -99,3 +100,20 @@ def test_conditions_over_many_rows_are_computed_in_tasks_and_not_in_the_plan(
 def plan_of(frame):
     """What Spark makes of a frame before it runs it."""
     return frame._jdf.queryExecution().optimizedPlan().toString()
+
+
+@pytest.mark.parametrize("limit", ["32mb", "0"])
+def test_a_merge_keeps_values_of_a_column_that_was_added_since_the_table_was_opened(
+    spark, new_table, setting, limit
+):
+    setting(limit)
+    table = new_table("orders", schema=SCHEMA)
+    upsert_dataframe(table, rows(spark, 100))
+    newer = lsm.open_table(table.location)
+    newer.alter(lsm.AddColumn("w", "INT"))
+    newer.update(set={"w": "cast(id AS INT)"}, where="id < 10")
+    source = spark.range(5).selectExpr("id", "concat('d', id % 2) AS day", "1000 + id AS n")
+    merge_dataframe(table, source).when_matched_update_all().execute()
+    found = lsm.open_table(table.location).to_arrow().sort_by("id").to_pylist()
+    assert [row["w"] for row in found] == [*range(10), *[None] * 90]
+    assert [row["n"] for row in found[:6]] == [1000, 1001, 1002, 1003, 1004, 5]

@@ -62,10 +62,10 @@ class Executor(Protocol):
         """
         ...
 
-    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
+    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any, Any], Any] | None:
         """Return what stages a MERGE (`table.write.merge.MergePlan`) of rows that only this executor reads.
 
-        What is returned is called with the state to look at, as `write_looked_up` does. None: the rows
+        What is returned is called with the table and the state to look at, as `write_looked_up` does. None: the rows
         are not of that kind.
         """
         ...
@@ -125,7 +125,7 @@ class LocalExecutor:
         del staging, rows
         return None
 
-    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
+    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any, Any], Any] | None:
         """Arrow rows are merged by table/write/merge.py."""
         del session, source, plan
         return None

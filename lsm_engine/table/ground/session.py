@@ -189,11 +189,23 @@ class TableSession:
         Others may have altered the table since it was opened. Written by the schema of then, the rows would
         lose the columns that were added.
         """
-        if max(schema_ids, default=0) <= self.schema.id:
+        return self if max(schema_ids, default=0) <= self.schema.id else self.newest()
+
+    def newest(self) -> "TableSession":
+        """Return the table by the schema in force, to write rows anew of which some columns change.
+
+        Asked after the state that is read: each of its files has a schema that is there by then. Raises UnsupportedError
+        for an option of that schema that this version could not write by.
+        """
+        if self.is_planned:
+            return self  # a commit refuses it where others altered the table first
+        # Ids have no gaps, so that the next one is enough: a listing may be old, and costs more from afar.
+        if not self.file_io.exists(self.paths.schema_file(self.schema.id + 1)):
             return self
         newest = self.schemas.latest()
         if newest is None or newest.id <= self.schema.id:
             return self
+        newest.options.require_writable()
         # Options that this session has beside the stored ones go on.
         stored = self.schemas.load(self.schema.id).options.texts
         own = {key: text for key, text in self.options.texts.items() if stored.get(key) != text}

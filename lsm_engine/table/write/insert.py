@@ -64,7 +64,10 @@ def write_only(
     if not table.num_rows:
         return None
 
-    def stage_on(base: Snapshot | None) -> tuple[list[CommitMessage], RowCounts] | None:
+    def stage_on(
+        _: TableSession, base: Snapshot | None
+    ) -> tuple[list[CommitMessage], RowCounts] | None:
+        # Whole rows are written, which were made to fit the columns that the caller knows.
         tags = locate_rows(session, table, base)
         fits, counts = _fitting(tags, session.schema, condition)
         if not skips and not fits.all():

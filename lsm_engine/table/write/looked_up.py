@@ -18,8 +18,10 @@ from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.write.count_changes import as_merged
 from lsm_engine.table.write.write import Write
 
-StageOn: TypeAlias = Callable[[Snapshot | None], tuple[Sequence[CommitMessage], RowCounts] | None]
-"""Reads a state and stages files on top of it; None if no row changes."""
+StageOn: TypeAlias = Callable[
+    [TableSession, Snapshot | None], tuple[Sequence[CommitMessage], RowCounts] | None
+]
+"""Reads a state by the schema in force and stages files on top of it; None if no row changes."""
 
 
 def write_looked_up(
@@ -27,7 +29,8 @@ def write_looked_up(
 ) -> WriteResult | None:
     """Stage rows on the newest state and commit them there, again as often as others change rows.
 
-    Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
+    Each state is read by the schema in force then, so that rows keep the columns that others added since the table
+    was opened. Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
     """
     write = Write(session, identity)
     before = write.replayed()
@@ -36,15 +39,16 @@ def write_looked_up(
 
     def attempt(_: int) -> WriteResult | None:
         base = write.base()
-        with built_on(session, base):
-            staged = stage_on(base)
+        current = session.newest()
+        with built_on(current, base):
+            staged = stage_on(current, base)
         if staged is None:
             return None
         messages, counts = staged
-        return write.land(
+        return Write(current, identity).land(
             messages,
             planned_on=base,
-            properties=as_merged(session.schema, counts).properties,
+            properties=as_merged(current.schema, counts).properties,
             requires=RowsUnchanged(on=base),
         )
 

@@ -5,7 +5,6 @@ matter. Otherwise the table is scanned in batches, so that memory is bounded by 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -99,9 +98,20 @@ def merge(
     """
     if not source.column_names:  # an empty list names no columns
         source = session.schema.arrow.empty_table()
-    check_merge(session, plan, source.column_names)
-    check_values(session.schema.arrow, source, plan.condition, plan.clauses)
-    return write_looked_up(session, identity, partial(staged, session, source, plan))
+
+    def check(known: TableSession) -> None:
+        check_merge(known, plan, source.column_names)
+        check_values(known.schema.arrow, source, plan.condition, plan.clauses)
+
+    def stage_on(
+        current: TableSession, base: Snapshot | None
+    ) -> tuple[Sequence[CommitMessage], RowCounts] | None:
+        if current.schema.id != session.schema.id:
+            check(current)  # others may have dropped or renamed what is named
+        return staged(current, source, plan, base)
+
+    check(session)
+    return write_looked_up(session, identity, stage_on)
 
 
 def check_merge(
