@@ -90,7 +90,10 @@ def test_a_compaction_that_was_planned_before_leaves_the_rows_and_the_write_goes
     lake.set("write-only", "false")
     base = other.latest_snapshot()
     stale = plan_compaction(other.session, base)
-    carry_out, identity = compact.carry_out, table._identity("other", 1, None)
+    carry_out, identity = (
+        compact.carry_out,
+        table._identity({"commit_user": "other", "commit_identifier": 1}),
+    )
     bases = []
 
     def late(session: Any, mine: Any, on: Any, work: Any, *more: Any) -> Any:
