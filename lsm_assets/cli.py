@@ -14,10 +14,10 @@ from lsm_assets.home import (
     PAGES_PORT,
     pages_command,
     prepare_home,
+    run_with_companion,
     ui_command,
     ui_environment,
 )
-from lsm_assets.running import run_with_companion
 from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, WAREHOUSE, settings_from
 from lsm_engine import LsmError, open_catalog
 

@@ -7,24 +7,30 @@ from typing import Any
 
 import dagster as dg
 
-from lsm_assets.assets.compaction import CompactionConfig, compact_table
-from lsm_assets.assets.snapshots import InspectConfig, inspect_snapshots
-from lsm_assets.assets.table import Writer, write_table
-from lsm_assets.assets.tags import TagConfig, change_tag
-from lsm_assets.automation.expiry import expiry_job, expiry_schedule
-from lsm_assets.automation.maintenance import (
+from lsm_assets.checks import contents_spec, table_checks
+from lsm_assets.declaration import TableDeclaration
+from lsm_assets.keys import AssetKind
+from lsm_assets.maintenance import (
     diff_job,
+    expiry_job,
+    expiry_schedule,
     maintenance_schedules,
     orphans_job,
+    tag_schedule,
     verify_job,
 )
-from lsm_assets.automation.tag_schedule import tag_schedule
-from lsm_assets.checks.contents import contents_spec
-from lsm_assets.checks.ops import table_checks
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.translator import LsmTranslator, executed_by
 from lsm_assets.settings import ExecutorName
+from lsm_assets.table_assets import (
+    CompactionConfig,
+    InspectConfig,
+    TagConfig,
+    Writer,
+    change_tag,
+    compact_table,
+    inspect_snapshots,
+    write_table,
+)
+from lsm_assets.translator import LsmTranslator, executed_by
 from lsm_engine import record
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import dagster as dg
 
-from lsm_assets.automation.lineage_page import lineage_page_job, lineage_page_schedule
-from lsm_assets.automation.sensors import table_sensors
 from lsm_assets.factory import LsmTableAssets
-from lsm_assets.resources import resources_from
+from lsm_assets.maintenance import lineage_page_job, lineage_page_schedule
+from lsm_assets.resource import resources_from
+from lsm_assets.sensors import table_sensors
 from lsm_assets.settings import Settings
 
 

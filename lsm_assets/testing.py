@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.resources import CLOCK, resources_from
+from lsm_assets.io_manager import LsmIOManager
+from lsm_assets.resource import CLOCK, resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
-from lsm_assets.table_io import LsmIOManager
 from lsm_engine import TableName, record
 
 

@@ -2,9 +2,12 @@
 
 import json
 import logging
+import math
 import os
+import shlex
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -17,17 +20,359 @@ from dagster._core.definitions.definitions_load_context import (
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.assets.health import health_asset, health_schedule
-from lsm_assets.automation.fleet import fleet_jobs, fleet_schedules
-from lsm_assets.automation.sensors import table_sensors
-from lsm_assets.component import LsmTable
+from lsm_assets.component import LsmTable, tables_schema
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.metadata import schema_with_comments
-from lsm_assets.resources import resources_from
+from lsm_assets.keys import AssetKind, asset_link
+from lsm_assets.maintenance import (
+    NIGHTLY,
+    ORPHANS_WEEKLY,
+    VERIFY_NIGHTLY,
+    OrphansConfig,
+    VerifyConfig,
+    expire_table,
+    plan_expiry,
+    plan_orphans,
+    remove_orphans,
+    verify_table,
+)
+from lsm_assets.metadata import Metadata, markdown_table, schema_with_comments
+from lsm_assets.resource import resources_from
+from lsm_assets.sensors import table_sensors
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
-from lsm_assets.yaml_schema import tables_schema
-from lsm_engine import ErrorKind, InvalidInputError
+from lsm_engine import ErrorKind, InvalidInputError, LsmError, record
+
+# -- The health asset of a warehouse ---------------------------------------------------------------
+#
+# Findings about its tables, most severe first, with the job that repairs each.
+
+HOURLY = "25 * * * *"
+_CHECK = "nothing_owed"
+_HEADINGS = ("table", "finding", "mended by")  # more columns than these are cut on the page
+_CHARACTERS_MAX = 100_000
+_OLDEST = 10
+
+
+class HealthConfig(dg.Config):
+    """Options of a health check."""
+
+    depth: str = Field(
+        default="shallow", description="shallow: newest snapshots; whole: every root, orphans; deep"
+    )
+
+
+def health_key(prefix: str = "lsm") -> dg.AssetKey:
+    """Return the key of a warehouse's health asset."""
+    return dg.AssetKey([prefix, "health"])
+
+
+def health_asset(
+    declarations: Sequence[TableDeclaration], *, prefix: str = "lsm"
+) -> dg.AssetsDefinition:
+    """Return the asset whose page ranks compaction debt, damage, retention, freshness and small files of tables."""
+    keys = {declaration.name: declaration.keys for declaration in declarations}
+    asset_key = health_key(prefix)
+
+    @dg.multi_asset(
+        name=f"{prefix}_health",
+        specs=[
+            dg.AssetSpec(
+                key=asset_key,
+                group_name=prefix,
+                description="What the tables of this warehouse owe, the worst first, and what mends it.",
+            )
+        ],
+        check_specs=[
+            dg.AssetCheckSpec(
+                name=_CHECK,
+                asset=asset_key,
+                description="No table owes anything, a warning, and no file is lost or damaged, an error.",
+            )
+        ],
+        required_resource_keys={"lsm"},
+    )
+    def health(context: dg.AssetExecutionContext, config: HealthConfig) -> Iterator[Any]:
+        catalog: lsm.Catalog = context.resources.lsm.catalog
+        existing = set(
+            catalog.list_tables()
+        )  # with damaged tables, which the report has findings of
+        names = [name for name in keys if name in existing]
+        report = lsm.doctor(catalog, names, depth=config.depth) if names else None
+        findings = sorted(report.findings, key=_rank) if report is not None else []
+        compactions = {name: asset_link(keys[name].asset(AssetKind.COMPACTION)) for name in names}
+        rows = [_row(finding, compactions.get(finding.table, ""), prefix) for finding in findings]
+        yield dg.MaterializeResult(
+            asset_key=asset_key,
+            metadata={
+                **_findings_metadata(rows),
+                "lsm/findings": len(findings),
+                "lsm/tables": dg.MetadataValue.text(f"{len(names)} of {len(keys)} exist"),
+                "lsm/oldest": dg.MetadataValue.md(_oldest_tables(catalog, names)),
+            },
+        )
+        yield dg.AssetCheckResult(
+            asset_key=asset_key,
+            check_name=_CHECK,
+            passed=report is None or report.is_healthy,
+            severity=_severity(findings),
+            description=f"findings: {len(findings)}, tables: {len(names)}"
+            + (f"; the worst: {findings[0].table}: {findings[0].what}" if findings else "")
+            + (report.left_out if report is not None else ""),
+        )
+
+    return health
+
+
+def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.ScheduleDefinition:
+    """Return the schedule that checks all tables every hour. It starts stopped."""
+    return dg.ScheduleDefinition(
+        name=f"{prefix}_health_hourly",
+        target=dg.AssetSelection.assets(*asset.keys),
+        cron_schedule=HOURLY,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description="Rank what tables owe.",
+    )
+
+
+def _findings_metadata(rows: Sequence[tuple[str, ...]]) -> Metadata:
+    """Return the most severe findings as a short table, and all findings as a second table if the first is cut."""
+    if not rows:
+        return {"lsm/health": dg.MetadataValue.md("nothing is owed")}
+    worst = markdown_table(_HEADINGS, rows)
+    metadata: Metadata = {"lsm/health": dg.MetadataValue.md(worst)}
+    all_findings = markdown_table(_HEADINGS, rows, characters_max=_CHARACTERS_MAX)
+    return (
+        metadata
+        if all_findings == worst
+        else {**metadata, "lsm/all_findings": dg.MetadataValue.md(all_findings)}
+    )
+
+
+def _severity(findings: Sequence[Any]) -> dg.AssetCheckSeverity:
+    """Return ERROR if files are lost, damaged or cannot be read; WARN for maintenance that is due."""
+    is_lost = any(
+        finding.severity.name == "ERROR" and finding.kind != "debt" for finding in findings
+    )
+    return dg.AssetCheckSeverity.ERROR if is_lost else dg.AssetCheckSeverity.WARN
+
+
+def _rank(finding: Any) -> tuple[int, str, str]:
+    return -finding.severity.value, finding.table, finding.kind
+
+
+def _row(finding: Any, compaction: str, prefix: str) -> tuple[str, ...]:
+    remedies = {
+        "debt": f"[compaction]({compaction})",
+        "small-files": f"[compaction]({compaction})",
+        "retention": f"job {prefix}_expire",
+        "orphans": f"job {prefix}_orphans",
+    }
+    cost = f"; {finding.cost}" if finding.cost else ""
+    description = f"{finding.severity.name.lower()}, {finding.kind}: {finding.what}{cost}"
+    return finding.table, description, remedies.get(finding.kind) or _command(finding)
+
+
+def _command(finding: Any) -> str:
+    loses = f"; this loses {finding.loses}" if finding.loses else ""
+    return shlex.join(["lsm", *finding.command]) + loses if finding.command else ""
+
+
+def _oldest_tables(catalog: lsm.Catalog, names: Sequence[str]) -> str:
+    """Return a table of the tables with the oldest last commit. Tables without a commit come first."""
+    ages = sorted(_table_ages(catalog, names), key=lambda age: -age[0])[:_OLDEST]
+    rows = [
+        (name, committed_at, f"{hours:,.1f}" if committed_at != "never" else "")
+        for hours, name, committed_at in ages
+    ]
+    return markdown_table(("table", "last commit (UTC)", "hours since"), rows)
+
+
+def _table_ages(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str, str]]:
+    """Yield the hours since the last commit, the name and the time of that commit, for each table."""
+    for name in names:
+        try:
+            table = catalog.table(name)
+            newest = table.latest_snapshot()
+        except lsm.LsmError:
+            continue  # the report has a finding for a table that cannot be read
+        if newest is None:
+            yield math.inf, name, "never"
+            continue
+        committed_at = datetime.fromtimestamp(newest.time_millis / 1000, UTC)
+        yield table.age_millis(newest) / 3_600_000, name, f"{committed_at:%Y-%m-%d %H:%M}"
+
+
+# -- Maintenance of many tables by one set of jobs and schedules -----------------------------------
+#
+# The run's config selects tables by patterns.
+
+
+class FleetConfig(dg.Config):
+    """Selection of tables."""
+
+    tables: list[str] = Field(default=["*"], description="Names or patterns, such as shop.*")
+
+
+class ExpireTablesConfig(FleetConfig):
+    """Selection of tables, and options of expiry."""
+
+    dry_run: bool = Field(default=False, description="Only show what would be expired")
+    keep_recorded: bool = Field(
+        default=False, description="Keep what readers may ask for by what Dagster recorded"
+    )
+
+
+class VerifyTablesConfig(FleetConfig, VerifyConfig):
+    """Selection of tables, and options of verification."""
+
+
+class OrphansTablesConfig(FleetConfig, OrphansConfig):
+    """Selection of tables, and options of orphan removal."""
+
+
+@record
+class _Maintenance:
+    """A kind of maintenance: its function for one table, its config, its schedule and its description."""
+
+    run: Callable[[dg.OpExecutionContext, TableDeclaration, Any], None]
+    config: type[FleetConfig]
+    cron: str
+    description: str
+
+
+def fleet_jobs(
+    declarations: Sequence[TableDeclaration], *, prefix: str = "lsm"
+) -> list[dg.JobDefinition]:
+    """Return the jobs expire, verify and orphans, which process tables one after the other.
+
+    An error of one table does not stop the others; the run fails at the end and names the failed tables. A pattern
+    that matches no table fails the run before anything is done.
+    """
+    return [
+        _job(f"{prefix}_{name}", kind, declarations) for name, kind in _maintenance_kinds().items()
+    ]
+
+
+def fleet_schedules(jobs: Iterable[dg.JobDefinition]) -> list[dg.ScheduleDefinition]:
+    """Return a schedule for each job. Schedules start stopped, because jobs delete files."""
+    kinds = _maintenance_kinds()
+    return [
+        dg.ScheduleDefinition(
+            name=f"{job.name}_schedule",
+            job=job,
+            cron_schedule=kind.cron,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description=f"{kind.description} All tables, in turn.",
+        )
+        for job in jobs
+        for kind in (kinds[job.name.rpartition("_")[2]],)
+    ]
+
+
+def _maintenance_kinds() -> dict[str, _Maintenance]:
+    """Return the kinds of maintenance by the name of the job without its prefix."""
+    return {
+        "expire": _Maintenance(
+            run=_expire,
+            config=ExpireTablesConfig,
+            cron=NIGHTLY,
+            description="Take snapshots that are past retention.",
+        ),
+        "verify": _Maintenance(
+            run=_verify,
+            config=VerifyTablesConfig,
+            cron=VERIFY_NIGHTLY,
+            description="Read every page of every file that snapshots and tags name.",
+        ),
+        "orphans": _Maintenance(
+            run=_orphans,
+            config=OrphansTablesConfig,
+            cron=ORPHANS_WEEKLY,
+            description="Remove files that no snapshot, tag or branch names.",
+        ),
+    }
+
+
+def match_tables(
+    declarations: Iterable[TableDeclaration], patterns: Iterable[str]
+) -> list[TableDeclaration]:
+    """Return the tables whose names match one of the patterns."""
+    pattern_list = list(patterns)
+    return [
+        declaration
+        for declaration in declarations
+        if any(fnmatchcase(declaration.name, pattern) for pattern in pattern_list)
+    ]
+
+
+def _job(
+    name: str, kind: _Maintenance, declarations: Sequence[TableDeclaration]
+) -> dg.JobDefinition:
+    @dg.op(
+        name=f"{name}_tables",
+        required_resource_keys={"lsm"},
+        config_schema=kind.config.to_fields_dict(),
+    )
+    def over_tables(context: dg.OpExecutionContext) -> None:
+        config = kind.config(**context.op_config)
+        failed: dict[str, str] = {}
+        unmatched = [
+            pattern
+            for pattern in config.tables
+            if pattern != "*" and not match_tables(declarations, [pattern])
+        ]
+        if unmatched:
+            raise dg.Failure(
+                f"no table is named {', '.join(unmatched)}; nothing was done. Name tables, or patterns of "
+                "tables, that this code location declares or watches",
+                allow_retries=False,
+            )
+        selected = match_tables(declarations, config.tables)
+        for declaration in selected:
+            try:
+                kind.run(context, declaration, config)
+            except Exception as error:
+                # A damaged table must not stop the maintenance of the others. The run fails at the end.
+                failed[declaration.name] = str(error)
+                is_bug = not isinstance(error, LsmError | dg.Failure)
+                context.log.error("%s: %s", declaration.name, error, exc_info=is_bug)
+        context.log.info("looked after %s tables, %s failed", len(selected), len(failed))
+        if failed:
+            raise dg.Failure(
+                f"{len(failed)} of {len(selected)} tables failed: {', '.join(sorted(failed))}",
+                metadata={table: dg.MetadataValue.text(text) for table, text in failed.items()},
+                allow_retries=False,
+            )
+
+    @dg.job(name=name, description=f"{kind.description} Tables are named by the run's config.")
+    def job() -> None:
+        over_tables()
+
+    return job
+
+
+def _expire(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, config: ExpireTablesConfig
+) -> None:
+    keep, dry_run = config.keep_recorded, config.dry_run
+    if plan_expiry(context, declaration, keep_recorded=keep, dry_run=dry_run):
+        expire_table(context, declaration)
+
+
+def _verify(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, config: VerifyTablesConfig
+) -> None:
+    verify_table(context, declaration, incremental=config.incremental)
+
+
+def _orphans(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, config: OrphansTablesConfig
+) -> None:
+    if plan_orphans(context, declaration, config.older_than) and not config.dry_run:
+        remove_orphans(context, declaration, config.older_than)
+
+
+# -- LsmWarehouseComponent -------------------------------------------------------------------------
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,19 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lsm_engine.base import core_options
+    from lsm_engine.api.accessors import (
+        Branches,
+        Changes,
+        Consumers,
+        Inspect,
+        Maintenance,
+        Tags,
+    )
+    from lsm_engine.api.catalog import Catalog, open_catalog
+    from lsm_engine.api.catalog_tables import CATALOG_TABLES, SYSTEM_DATABASE
+    from lsm_engine.api.doctor import doctor
+    from lsm_engine.api.open_table import open_table
+    from lsm_engine.api.table import Table
     from lsm_engine.base.errors import (
         AlreadyExistsError,
         CommitConflictError,
@@ -32,52 +44,73 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from lsm_engine.base.instant import millis_of
-    from lsm_engine.base.modes import CommitKind, RowKind
     from lsm_engine.base.record import record
-    from lsm_engine.base.table_options import given_options, unsupported_options
     from lsm_engine.base.units import format_bytes, format_millis, parse_millis
     from lsm_engine.base.version import VERSION as __version__
-    from lsm_engine.catalog.damage import set_damaged_file_aside
-    from lsm_engine.catalog.lineage import Lineage
-    from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
-    from lsm_engine.catalog.lineage_page import lineage_page
+    from lsm_engine.cache.shared import ManifestCache, clear_manifest_cache, manifest_cache
+    from lsm_engine.catalog.lineage.lineage import Lineage
+    from lsm_engine.catalog.lineage.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
+    from lsm_engine.catalog.lineage.openlineage import run_events as openlineage_events
+    from lsm_engine.catalog.lineage.page import lineage_page
+    from lsm_engine.catalog.lineage.queries import Origin as LineageOrigin
     from lsm_engine.catalog.locations import LINEAGE_PAGE, absolute_warehouse, default_catalog_url
+    from lsm_engine.catalog.migrations import set_damaged_file_aside
     from lsm_engine.catalog.names import TableName
-    from lsm_engine.catalog.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
-    from lsm_engine.catalog.openlineage import run_events as openlineage_events
     from lsm_engine.catalog.provenance import RESTORED, RUN_DAGSTER_ID, provenance_properties
     from lsm_engine.catalog.provenance import Input as LineageInput
     from lsm_engine.catalog.provenance import Run as LineageRun
-    from lsm_engine.io.clock import Clock, SystemClock, SystemIds
-    from lsm_engine.io.process_directory import LeftFiles
-    from lsm_engine.io.process_directory import default_root as default_cache_root
-    from lsm_engine.io.process_directory import processes_of as processes_of_directory
-    from lsm_engine.io.process_directory import sweep as sweep_process_directories
-    from lsm_engine.io.shared_cache import ManifestCache, clear_manifest_cache, manifest_cache
-    from lsm_engine.meta.commit_message import CommitMessage
-    from lsm_engine.meta.compaction_metrics import CompactionMetrics, compaction_metrics_of
-    from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-    from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
-    from lsm_engine.meta.tag import Tag
-    from lsm_engine.meta.write_result import WriteResult
-    from lsm_engine.plan.amplification import Amplification
-    from lsm_engine.plan.explain import PruneCounts
-    from lsm_engine.plan.file_history import Commit as FileCommit
-    from lsm_engine.plan.file_history import FileExplanation
-    from lsm_engine.plan.file_history import ranges as snapshot_ranges
-    from lsm_engine.plan.health import HealthReport
-    from lsm_engine.plan.incremental import ChangeMode
-    from lsm_engine.plan.key_history import FACTS as KEY_VERSION_FACTS
-    from lsm_engine.plan.proposal import CommitOptions
-    from lsm_engine.plan.retention_pins import RetentionSimulation
-    from lsm_engine.prune.where import Predicate, col
-    from lsm_engine.schema.arrow_types import (
+    from lsm_engine.changes.follow import Follower, StartMode
+    from lsm_engine.dml.stream_writer import StreamWriter
+    from lsm_engine.filter.where import Predicate, col
+    from lsm_engine.format.commit_message import CommitMessage, WriteResult
+    from lsm_engine.format.snapshot import (
+        SNAPSHOT_VERSION,
+        CompactionMetrics,
+        RowCounts,
+        Snapshot,
+        compaction_metrics_of,
+        row_counts_of,
+    )
+    from lsm_engine.format.tag import Tag
+    from lsm_engine.inspect.snapshots import SnapshotDiff
+    from lsm_engine.inspect.system_tables import TABLES as SYSTEM_TABLES
+    from lsm_engine.inspect.system_tables import chosen as choose_rows
+    from lsm_engine.inspect.tree import BucketTree, TreeRun
+    from lsm_engine.lookup.lookup import FOUND as FOUND_COLUMN
+    from lsm_engine.maintenance.expire import ExpiryReport
+    from lsm_engine.maintenance.findings import DamagedFile, VerifyReport
+    from lsm_engine.maintenance.forget import ForgetReport
+    from lsm_engine.maintenance.forget_plan import ForgetPlan
+    from lsm_engine.maintenance.orphans import OrphanReport
+    from lsm_engine.maintenance.repair import RepairReport, RestoreReport
+    from lsm_engine.options import core_options
+    from lsm_engine.options.modes import CommitKind, RowKind
+    from lsm_engine.options.table_options import given_options, unsupported_options
+    from lsm_engine.planning.compaction import Amplification
+    from lsm_engine.planning.health import HealthReport
+    from lsm_engine.planning.history import FACTS as KEY_VERSION_FACTS
+    from lsm_engine.planning.history import Commit as FileCommit
+    from lsm_engine.planning.history import FileExplanation, RetentionSimulation
+    from lsm_engine.planning.history import ranges as snapshot_ranges
+    from lsm_engine.planning.incremental import ChangeMode
+    from lsm_engine.planning.proposal import CommitOptions
+    from lsm_engine.planning.scan import PruneCounts
+    from lsm_engine.read.scan import Scan
+    from lsm_engine.storage.clock import Clock, SystemClock, SystemIds
+    from lsm_engine.storage.local_state import LeftFiles
+    from lsm_engine.storage.local_state import default_root as default_cache_root
+    from lsm_engine.storage.local_state import processes_of as processes_of_directory
+    from lsm_engine.storage.local_state import sweep as sweep_process_directories
+    from lsm_engine.table.bucket_context import Staging
+    from lsm_engine.table.components import Discard, Executor, LocalExecutor
+    from lsm_engine.table.incoming import open_rows
+    from lsm_engine.types.arrow_types import (
         arrow_fields,
         arrow_type,
         sql_field,
         type_of_field,
     )
-    from lsm_engine.schema.changes import (
+    from lsm_engine.types.schema_changes import (
         AddColumn,
         ChangeType,
         DropColumn,
@@ -91,41 +124,9 @@ if TYPE_CHECKING:
         SetNullable,
         SetOption,
     )
-    from lsm_engine.schema.table_schema import ROW_ID, TableSchema
-    from lsm_engine.schema.type_text import columns_of_text, type_of_text
-    from lsm_engine.schema.types import DataField, ScalarType, type_text
-    from lsm_engine.table.accessors import (
-        Branches,
-        Changes,
-        Consumers,
-        Inspect,
-        Maintenance,
-        Tags,
-    )
-    from lsm_engine.table.changes.follow import Follower, StartMode
-    from lsm_engine.table.doctor import doctor
-    from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
-    from lsm_engine.table.forget.forget import ForgetReport
-    from lsm_engine.table.forget.forget_plan import ForgetPlan
-    from lsm_engine.table.ground.bucket_context import Staging
-    from lsm_engine.table.ground.executor import Discard, Executor, LocalExecutor
-    from lsm_engine.table.ground.incoming import open_rows
-    from lsm_engine.table.history.expire import ExpiryReport
-    from lsm_engine.table.history.orphans import OrphanReport
-    from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff
-    from lsm_engine.table.inspect.system_tables import TABLES as SYSTEM_TABLES
-    from lsm_engine.table.inspect.system_tables import chosen as choose_rows
-    from lsm_engine.table.inspect.tree import BucketTree, TreeRun
-    from lsm_engine.table.integrity.findings import DamagedFile
-    from lsm_engine.table.integrity.repair import RepairReport
-    from lsm_engine.table.integrity.restore import RestoreReport
-    from lsm_engine.table.integrity.verify_report import VerifyReport
-    from lsm_engine.table.open_table import open_table
-    from lsm_engine.table.read.scan import Scan
-    from lsm_engine.table.table import Table
-    from lsm_engine.table.warehouse import Catalog, open_catalog
-    from lsm_engine.table.warehouse_tables import CATALOG_TABLES, SYSTEM_DATABASE
-    from lsm_engine.table.write.stream_writer import StreamWriter
+    from lsm_engine.types.table_schema import ROW_ID, TableSchema
+    from lsm_engine.types.type_text import columns_of_text, type_of_text
+    from lsm_engine.types.types import DataField, ScalarType, type_text
 
 __all__ = [
     "CATALOG_TABLES", "FOUND_COLUMN", "KEY_VERSION_FACTS", "LINEAGE_PAGE", "OPENLINEAGE_NAMESPACE",
@@ -154,78 +155,78 @@ __all__ = [
 _HOMES = {
     name: home
     for home, names in {
-        "base.core_options": "core_options",
+        "api.accessors": "Branches Changes Consumers Inspect Maintenance Tags",
+        "api.catalog": "Catalog open_catalog",
+        "api.catalog_tables": "CATALOG_TABLES SYSTEM_DATABASE",
+        "api.doctor": "doctor",
+        "api.open_table": "open_table",
+        "api.table": "Table",
         "base.errors": """
             AlreadyExistsError CommitConflictError CommitUnknownError CorruptFileError ErrorKind
-            ExpiredError InvalidInputError InvalidOptionError LsmError NotFoundError StorageError
-            UnsafePathError UnsupportedError
+            ExpiredError InvalidInputError InvalidOptionError LsmError NotFoundError
+            StorageError UnsafePathError UnsupportedError
         """,
         "base.instant": "millis_of",
-        "base.modes": "CommitKind RowKind",
         "base.record": "record",
-        "base.table_options": "given_options unsupported_options",
         "base.units": "format_bytes format_millis parse_millis",
         "base.version": "__version__",
-        "catalog.damage": "set_damaged_file_aside",
-        "catalog.lineage": "Lineage",
-        "catalog.lineage_origins": "LineageOrigin",
-        "catalog.lineage_page": "lineage_page",
+        "cache.shared": "ManifestCache clear_manifest_cache manifest_cache",
+        "catalog.lineage.lineage": "Lineage",
+        "catalog.lineage.openlineage": "OPENLINEAGE_NAMESPACE openlineage_events",
+        "catalog.lineage.page": "lineage_page",
+        "catalog.lineage.queries": "LineageOrigin",
         "catalog.locations": "LINEAGE_PAGE absolute_warehouse default_catalog_url",
+        "catalog.migrations": "set_damaged_file_aside",
         "catalog.names": "TableName",
-        "catalog.openlineage": "OPENLINEAGE_NAMESPACE openlineage_events",
-        "catalog.provenance": "LineageInput LineageRun RESTORED RUN_DAGSTER_ID provenance_properties",
-        "io.clock": "Clock SystemClock SystemIds",
-        "io.process_directory": """
+        "catalog.provenance": """
+            RESTORED RUN_DAGSTER_ID LineageInput LineageRun provenance_properties
+        """,
+        "changes.follow": "Follower StartMode",
+        "dml.stream_writer": "StreamWriter",
+        "filter.where": "Predicate col",
+        "format.commit_message": "CommitMessage WriteResult",
+        "format.snapshot": """
+            SNAPSHOT_VERSION CompactionMetrics RowCounts Snapshot compaction_metrics_of
+            row_counts_of
+        """,
+        "format.tag": "Tag",
+        "inspect.snapshots": "SnapshotDiff",
+        "inspect.system_tables": "SYSTEM_TABLES choose_rows",
+        "inspect.tree": "BucketTree TreeRun",
+        "lookup.lookup": "FOUND_COLUMN",
+        "maintenance.expire": "ExpiryReport",
+        "maintenance.findings": "DamagedFile VerifyReport",
+        "maintenance.forget": "ForgetReport",
+        "maintenance.forget_plan": "ForgetPlan",
+        "maintenance.orphans": "OrphanReport",
+        "maintenance.repair": "RepairReport RestoreReport",
+        "options.core_options": "core_options",
+        "options.modes": "CommitKind RowKind",
+        "options.table_options": "given_options unsupported_options",
+        "planning.compaction": "Amplification",
+        "planning.health": "HealthReport",
+        "planning.history": """
+            KEY_VERSION_FACTS FileCommit FileExplanation RetentionSimulation snapshot_ranges
+        """,
+        "planning.incremental": "ChangeMode",
+        "planning.proposal": "CommitOptions",
+        "planning.scan": "PruneCounts",
+        "read.scan": "Scan",
+        "storage.clock": "Clock SystemClock SystemIds",
+        "storage.local_state": """
             LeftFiles default_cache_root processes_of_directory sweep_process_directories
         """,
-        "io.shared_cache": "ManifestCache clear_manifest_cache manifest_cache",
-        "meta.commit_message": "CommitMessage",
-        "meta.compaction_metrics": "CompactionMetrics compaction_metrics_of",
-        "meta.row_counts": "RowCounts row_counts_of",
-        "meta.snapshot": "SNAPSHOT_VERSION Snapshot",
-        "meta.tag": "Tag",
-        "meta.write_result": "WriteResult",
-        "plan.amplification": "Amplification",
-        "plan.explain": "PruneCounts",
-        "plan.file_history": "FileCommit FileExplanation snapshot_ranges",
-        "plan.health": "HealthReport",
-        "plan.incremental": "ChangeMode",
-        "plan.key_history": "KEY_VERSION_FACTS",
-        "plan.proposal": "CommitOptions",
-        "plan.retention_pins": "RetentionSimulation",
-        "prune.where": "Predicate col",
-        "schema.arrow_types": "arrow_fields arrow_type sql_field type_of_field",
-        "schema.changes": """
+        "table.bucket_context": "Staging",
+        "table.components": "Discard Executor LocalExecutor",
+        "table.incoming": "open_rows",
+        "types.arrow_types": "arrow_fields arrow_type sql_field type_of_field",
+        "types.schema_changes": """
             AddColumn ChangeType DropColumn MoveColumn RemoveOption RenameColumn SchemaChange
             SetColumnComment SetColumnDefault SetComment SetNullable SetOption
         """,
-        "schema.table_schema": "ROW_ID TableSchema",
-        "schema.type_text": "columns_of_text type_of_text",
-        "schema.types": "DataField ScalarType type_text",
-        "table.changes.follow": "Follower StartMode",
-        "table.doctor": "doctor",
-        "table.find.lookup": "FOUND_COLUMN",
-        "table.forget.forget": "ForgetReport",
-        "table.forget.forget_plan": "ForgetPlan",
-        "table.ground.bucket_context": "Staging",
-        "table.ground.executor": "Discard Executor LocalExecutor",
-        "table.ground.incoming": "open_rows",
-        "table.history.expire": "ExpiryReport",
-        "table.history.orphans": "OrphanReport",
-        "table.inspect.compare_snapshots": "SnapshotDiff",
-        "table.inspect.system_tables": "SYSTEM_TABLES choose_rows",
-        "table.inspect.tree": "BucketTree TreeRun",
-        "table.integrity.findings": "DamagedFile",
-        "table.integrity.repair": "RepairReport",
-        "table.integrity.restore": "RestoreReport",
-        "table.integrity.verify_report": "VerifyReport",
-        "table.open_table": "open_table",
-        "table.read.scan": "Scan",
-        "table.accessors": "Branches Changes Consumers Inspect Maintenance Tags",
-        "table.table": "Table",
-        "table.warehouse": "Catalog open_catalog",
-        "table.warehouse_tables": "CATALOG_TABLES SYSTEM_DATABASE",
-        "table.write.stream_writer": "StreamWriter",
+        "types.table_schema": "ROW_ID TableSchema",
+        "types.type_text": "columns_of_text type_of_text",
+        "types.types": "DataField ScalarType type_text",
     }.items()
     for name in names.split()
 }

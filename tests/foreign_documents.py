@@ -3,14 +3,14 @@
 import json
 from dataclasses import replace
 
-from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
-from lsm_engine.base.modes import CommitKind
-from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.codec.manifest import decode_manifest_list, encode_manifest_list
-from lsm_engine.codec.snapshot_checksums import PROPERTY as CHECKSUMS
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.paths import TablePaths
-from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.format.documents import PROPERTY as CHECKSUMS
+from lsm_engine.format.documents import encode_snapshot
+from lsm_engine.format.manifest_file import decode_manifest_list, encode_manifest_list
+from lsm_engine.metadata.snapshots import SnapshotStore
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.paths import TablePaths
 
 
 def without_checksum(document: bytes) -> bytes:

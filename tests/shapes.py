@@ -8,11 +8,9 @@ files are taken to be written newest first. Keys are whole numbers, stored as th
 import re
 from collections.abc import Iterable
 
-from lsm_engine.base.modes import FileSource
-from lsm_engine.mergetree.levels import Levels
-from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
-from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.stats import EMPTY_STATS
+from lsm_engine.format.data_file import EMPTY_STATS, DataFileMeta
+from lsm_engine.lsm.levels import Levels, LevelSortedRun, SortedRun
+from lsm_engine.options.modes import FileSource
 
 _FILE = re.compile(
     r"L(?P<level>\d+):(?P<size>\d+)(?:\[(?P<low>\d+)(?:-(?P<high>\d+))?\])?"

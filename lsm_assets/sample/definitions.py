@@ -2,10 +2,9 @@
 
 import dagster as dg
 
-from lsm_assets.automation.lineage_page import lineage_page_job, lineage_page_schedule
+from lsm_assets.maintenance import lineage_page_job, lineage_page_schedule
 from lsm_assets.sample.assets import sample_assets
-from lsm_assets.sample.jobs import sample_jobs
-from lsm_assets.sample.release import airports_release
+from lsm_assets.sample.release import airports_release, sample_jobs
 from lsm_assets.settings import Settings
 from lsm_assets.warehouse_component import warehouse_definitions
 

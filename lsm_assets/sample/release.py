@@ -7,16 +7,23 @@ import dagster as dg
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_assets.assets.tags import find_tag
-from lsm_assets.ledger.commits import data_version
-from lsm_assets.ledger.recording import record_commit, run_properties, table_event, tag_event
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.metadata import LABEL_PROPERTY, snapshot_link
-from lsm_assets.model.partitions import partition_set_name, tag_partitions
-from lsm_assets.model.versions import version_from_snapshot
-from lsm_assets.resources import materialize_first
+from lsm_assets.commits import data_version
+from lsm_assets.keys import AssetKind, partition_set_name, tag_partitions
+from lsm_assets.metadata import LABEL_PROPERTY, snapshot_link
+from lsm_assets.recording import record_commit, run_properties, table_event, tag_event
+from lsm_assets.resource import materialize_first
 from lsm_assets.sample.source import cast_columns
-from lsm_assets.sample.tables import AIRPORTS, OWNERS
+from lsm_assets.sample.tables import (
+    AIRPORTS,
+    CARRIER_DAYS,
+    FED_TABLES,
+    FLIGHTS,
+    OWNERS,
+    REFERENCE_TABLES,
+    WEATHER,
+)
+from lsm_assets.table_assets import find_tag
+from lsm_assets.versions import version_from_snapshot
 from lsm_engine import CommitConflictError, Snapshot
 
 FIRST_RELEASE, SECOND_RELEASE, BRANCH = "release-1", "release-2", "caribbean"
@@ -119,3 +126,34 @@ def _release_events(
     # asset would become stale immediately.
     step = context.get_step_execution_context()
     step.wipe_input_asset_version_info(AIRPORTS.keys.asset(AssetKind.TABLE))
+
+
+# -- The sample's jobs: load reference tables, replay days, apply changes of flights to totals -----
+
+REFERENCES_JOB = "load_references"
+DAYS_JOB = "load_days"
+FEED_JOB = "feed_totals"
+
+
+def sample_jobs() -> list[Any]:
+    """Return the jobs that `lsm-sample` runs. Users can also run them from the UI."""
+    references = [table.keys.asset(AssetKind.TABLE) for table in REFERENCE_TABLES]
+    operations = [table.keys.asset(AssetKind.TABLE) for table in (WEATHER, FLIGHTS, CARRIER_DAYS)]
+    fed = [table.keys.asset(AssetKind.TABLE) for table in FED_TABLES]
+    return [
+        dg.define_asset_job(
+            REFERENCES_JOB,
+            selection=dg.AssetSelection.assets(*references, KEY),
+            description="Load the tables that rarely change, and release a correction of one.",
+        ),
+        dg.define_asset_job(
+            DAYS_JOB,
+            selection=dg.AssetSelection.assets(*operations),
+            description="Replay days of operations, and compute their delay figures.",
+        ),
+        dg.define_asset_job(
+            FEED_JOB,
+            selection=dg.AssetSelection.assets(*fed),
+            description="Carry over what compactions of flights have told since the last time.",
+        ),
+    ]

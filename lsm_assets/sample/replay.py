@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_assets.model.changes import Upsert
 from lsm_assets.sample.source import FIRST_DAY as FIRST_OF_YEAR
 from lsm_assets.sample.source import cast_columns, read_source, rows_of_day
 from lsm_assets.sample.tables import (
@@ -20,6 +19,7 @@ from lsm_assets.sample.tables import (
     SCHEDULE,
     SCHEDULED_AT,
 )
+from lsm_assets.versions import Upsert
 
 FIRST_DAY, LAST_DAY = "sample.first-day", "sample.last-day"
 """Snapshot properties with the first and the last day of a commit's flights."""

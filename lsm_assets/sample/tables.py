@@ -2,14 +2,78 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Final
 
 import dagster as dg
 import pyarrow as pa
 
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.sample.columns import COLUMN_COMMENTS
+from lsm_assets.declaration import TableDeclaration
+from lsm_assets.keys import AssetKind
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
+
+# -- Comments of the sample's columns by name ------------------------------------------------------
+#
+# Most columns are in several tables, with the same meaning.
+
+COLUMN_COMMENTS: Final = {
+    "year": "Year of the departure that was scheduled, New York time",
+    "month": "Month, 1 to 12, New York time",
+    "day": "Day of the month, New York time",
+    "hour": "Hour of the day, New York time",
+    "time_hour": "The hour, as an instant: of the scheduled departure, or of the measurement",
+    "carrier": "Two letters of the airline",
+    "airline": "Full name of the airline",
+    "flight": "Number of the flight",
+    "origin": "Airport of departure: EWR, JFK or LGA",
+    "dest": "Airport of destination, as scheduled",
+    "distance": "Miles between the two airports",
+    "tailnum": "Tail number, which identifies the aircraft",
+    "sched_dep_time": "Scheduled departure, local time as HHMM",
+    "dep_time": "Actual departure, local time as HHMM",
+    "dep_delay": "Minutes late at departure; early is negative",
+    "sched_arr_time": "Scheduled arrival, local time as HHMM",
+    "arr_time": "Actual arrival, local time as HHMM",
+    "arr_delay": "Minutes late at arrival; unknown for diverted flights",
+    "air_time": "Minutes in the air",
+    "faa": "Three letters of the airport, by the FAA",
+    "airport": "Three letters of the airport, by the FAA",
+    "lat": "Latitude in degrees, north is positive",
+    "lon": "Longitude in degrees, east is positive",
+    "alt": "Feet above the sea",
+    "tz": "Hours by which local time is ahead of UTC",
+    "dst": "Daylight saving time: A as in the United States, N none, U unknown",
+    "tzone": "Time zone, by its IANA name",
+    "type": "Kind of aircraft",
+    "manufacturer": "Who built the aircraft",
+    "model": "Model of the aircraft",
+    "engines": "Number of engines",
+    "engine": "Kind of engine",
+    "seats": "Number of seats",
+    "speed": "Mean cruising speed in miles an hour",
+    "temp": "Temperature in degrees Fahrenheit",
+    "dewp": "Dew point in degrees Fahrenheit",
+    "humid": "Relative humidity in per cent",
+    "wind_dir": "Where the wind comes from, in degrees",
+    "wind_speed": "Wind in miles an hour",
+    "wind_gust": "Gusts in miles an hour",
+    "precip": "Rain in inches within the hour",
+    "pressure": "Pressure at sea level in millibars",
+    "visib": "Visibility in miles",
+    "scheduled": "Flights that were scheduled",
+    "departed": "Flights that departed",
+    "arrived": "Flights that arrived at their destination",
+    "departures": "Flights that departed from the airport",
+    "arrivals": "Flights that arrived at the airport",
+    "mean_dep_delay": "Minutes late at departure, on average",
+    "mean_arr_delay": "Minutes late at arrival, on average",
+    "worst_arr_delay": "Minutes late at arrival, at the most",
+    "arr_delay_minutes": "Minutes late at arrival, of all flights together",
+    "seen_at": "When the aircraft departed from New York first",
+}
+"""Column name → comment, for whatever table does not say otherwise."""
+
+
+# -- The declarations of the sample's tables -------------------------------------------------------
 
 DATABASE = "flights"
 DAYS = dg.DailyPartitionsDefinition(

@@ -1,4 +1,1 @@
-"""Floor 0: words. Records, errors, closed vocabularies, units and the table options.
-
-Imports the standard library only. Start reading at `record` and `errors`.
-"""
+"""What every other package may use: errors, records, numbers with units, names."""

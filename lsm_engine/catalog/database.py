@@ -4,9 +4,9 @@ SQLite runs in WAL mode: readers never wait, writers wait for each other. Waits 
 PostgreSQL too, and so are waits for a server that does not answer. Every write takes the write
 lock at its start, so that it cannot fail halfway because of another writer; a refused transaction is
 retried as a whole until well after `busy_timeout_millis`. `write` and `read` therefore take a
-function that may run more than once.
-"""
+function that may run more than once."""
 
+import logging
 import os
 import re
 import sqlite3
@@ -16,22 +16,116 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.pool import Pool, QueuePool
 
 from lsm_engine.base.errors import (
+    HIDDEN,
     AlreadyExistsError,
     CorruptFileError,
     InvalidOptionError,
     LsmError,
     StorageError,
     UnsupportedError,
+    is_secret,
     unwritable_text,
 )
-from lsm_engine.base.redaction import HIDDEN, is_secret
-from lsm_engine.catalog.rewritten_tables import OlderTransactionError, rewrite_tables
-from lsm_engine.io.clock import SystemClock, SystemIds
-from lsm_engine.io.storage_errors import check_path_text
+from lsm_engine.storage.clock import SystemClock, SystemIds
+from lsm_engine.storage.file_io import check_path_text
+
+# -- PostgreSQL tables without the bytes of rows that were deleted or replaced ---------------------
+#
+# Nothing old may still read them.
+#
+# VACUUM FULL writes a table anew, but keeps each dead row that an older transaction could see,
+# and says so to nobody. Samples of values stand in the statistics of its planner, a table of
+# its own.
+
+log = logging.getLogger(__name__)
+
+_NOW = text("SELECT pg_current_xact_id()::xid::text")
+_OLDER = text(
+    """
+    SELECT 'process ' || pid FROM pg_stat_activity
+     WHERE pid <> pg_backend_pid() AND (datname = current_database() OR datname IS NULL)
+       AND greatest(age(backend_xmin), age(backend_xid)) > age(CAST(:now AS xid))
+    UNION ALL
+    SELECT 'prepared transaction ' || gid FROM pg_prepared_xacts
+     WHERE database = current_database() AND age(transaction) > age(CAST(:now AS xid))
+    UNION ALL
+    SELECT 'replication slot ' || slot_name FROM pg_replication_slots
+     WHERE (database = current_database() OR database IS NULL)
+       AND greatest(age(xmin), age(catalog_xmin)) > age(CAST(:now AS xid))
+    """
+)
+_MAY_REWRITE_STATISTICS = text(
+    "SELECT rolsuper OR oid = (SELECT datdba FROM pg_database WHERE datname = current_database()) "
+    "FROM pg_roles WHERE rolname = current_user"
+)
+
+
+class OlderTransactionError(StorageError):
+    """An older transaction may still see what was deleted: try again when it is done."""
+
+
+def rewrite_tables(connection: Connection, tables: Iterable[str], shown_url: str) -> None:
+    """Write tables and the statistics of their values anew. `connection` commits each statement by itself.
+
+    Raises OlderTransactionError, naming who keeps dead rows alive: then nothing is proved to be gone.
+    """
+    _require_unread(connection, shown_url)
+    for name in tables:
+        connection.exec_driver_sql(f"VACUUM (FULL, ANALYZE) {name}")
+        connection.exec_driver_sql(f"COMMENT ON TABLE {name} IS NULL")
+    if connection.scalar(_MAY_REWRITE_STATISTICS):
+        _require_unread(connection, shown_url)
+        connection.exec_driver_sql("VACUUM FULL pg_catalog.pg_statistic")
+    else:
+        log.warning(
+            "catalog=%s samples of what was deleted may stand in its planner's statistics: have the owner of the "
+            "database run VACUUM FULL pg_catalog.pg_statistic",
+            shown_url,
+        )
+
+
+def _require_unread(connection: Connection, shown_url: str) -> None:
+    now = connection.scalar(_NOW)
+    older = connection.scalars(_OLDER, {"now": now}).all()
+    if older:
+        raise OlderTransactionError(
+            "somebody may still read what was deleted from the catalog; end it, and run it again",
+            held_by=", ".join(older)[:300],
+            catalog=shown_url,
+        )
+
+
+# --- what still has to be written anew ----------------------------------------------------------------
+
+_MARK = "holds bytes of deleted rows until it is written anew"
+_MARKED = text(
+    "SELECT count(*) FROM pg_class WHERE relname = ANY(:tables) AND relnamespace = current_schema()::regnamespace "
+    "AND obj_description(oid, 'pg_class') = :mark"
+)
+
+
+def mark_tables(connection: Connection, tables: Iterable[str]) -> None:
+    """Note that tables hold deleted rows, in the transaction that deletes them: a rewrite that fails is missed."""
+    for name in tables if connection.dialect.name == "postgresql" else ():
+        connection.exec_driver_sql(f"COMMENT ON TABLE {name} IS '{_MARK}'")
+
+
+def count_marked(connection: Connection, tables: Iterable[str]) -> int:
+    """Return the number of tables that were not rewritten since rows were deleted from them.
+
+    None of SQLite, whose file is searched as bytes.
+    """
+    if connection.dialect.name != "postgresql":
+        return 0
+    marked = connection.scalar(_MARKED, {"tables": list(tables), "mark": _MARK})
+    return int(marked or 0)
+
+
+# -- A connection to the catalog's database: SQLite by default, PostgreSQL by URL ------------------
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]

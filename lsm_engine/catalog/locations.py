@@ -5,7 +5,7 @@ import os
 import re
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.io.storage_location import plain_path, scheme_of
+from lsm_engine.storage.location import plain_path, scheme_of
 
 LINEAGE_PAGE = "lineage.html"
 """The lineage page's name in the warehouse."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.near_names import nearest
+from lsm_engine.base.names import nearest
 from lsm_engine.base.record import record
 
 MAIN_BRANCH = "main"

@@ -17,9 +17,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lsm_engine.base.errors import without_secrets
 from lsm_engine.base.record import record
-from lsm_engine.base.redaction import without_secrets
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.format.snapshot import Snapshot
 
 RUN_ID = "lsm.run.id"
 RUN_ENGINE = "lsm.run.engine"

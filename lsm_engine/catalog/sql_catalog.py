@@ -2,49 +2,359 @@
 
 A table's directory follows from its name: `<warehouse>/<database>.db/<table>`; its schema lives in
 that directory. The catalog holds the names, the properties of databases, and a copy of each table's options
-for queries in SQL. The caller creates, moves and deletes directories.
-"""
+for queries in SQL. The caller creates, moves and deletes directories."""
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 from urllib.parse import quote
 
-from sqlalchemy import Connection, delete, update
-
-from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
-from lsm_engine.base.record import record
-from lsm_engine.catalog.database import BUSY_TIMEOUT_MILLIS, Database, open_url
-from lsm_engine.catalog.forgotten_rows import (
-    HOLDING,
-    Beside,
-    HeldKeys,
-    count_rows,
-    forget_rows,
-    texts_in,
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    union,
+    update,
 )
-from lsm_engine.catalog.lineage import Lineage
-from lsm_engine.catalog.lineage_outbox import Outbox
+
+from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.record import record
+from lsm_engine.catalog.database import (
+    BUSY_TIMEOUT_MILLIS,
+    Database,
+    count_marked,
+    mark_tables,
+    open_url,
+)
+from lsm_engine.catalog.lineage.lineage import Lineage
+from lsm_engine.catalog.lineage.outbox import Outbox
 from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, absolute_warehouse
 from lsm_engine.catalog.migrations import open_database
 from lsm_engine.catalog.models import (
+    COMPACTIONS,
+    EXPIRED,
+    FILE_EDGES,
+    FILES,
     PAIMON_DATABASE_PROPERTIES,
     PAIMON_TABLE_PROPERTIES,
     PAIMON_TABLES,
+    PROPERTY_KEY_MAX,
+    PROPERTY_VALUE_MAX,
+    SNAPSHOTS,
     TABLES,
 )
-from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name
-from lsm_engine.catalog.paimon_rows import (
-    LOCATION_PROPERTY,
-    PaimonRows,
-    catalog_keys,
-    check_properties,
-    copied_options,
-)
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.storage_location import scheme_of
-from lsm_engine.io.warehouse import open_directory
+from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name, did_you_mean
+from lsm_engine.format.data_file import EMPTY_ROW
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.location import scheme_of
+from lsm_engine.storage.warehouse import open_directory
+
+# -- Rows of Paimon's catalog tables, for one catalog key ------------------------------------------
+#
+# Queries, inserts, and errors with the nearest name.
+
+EXISTS_PROPERTY = "exists"
+LOCATION_PROPERTY = "location"
+PRIMARY_KEY_PROPERTY = "primary-key"
+PARTITION_PROPERTY = "partition"
+
+
+def catalog_keys(connection: Connection) -> list[str]:
+    """Return the keys of the catalogs in the database, sorted."""
+    either = union(
+        *(select(model.c.catalog_key) for model in (PAIMON_TABLES, PAIMON_DATABASE_PROPERTIES))
+    )
+    return sorted(connection.scalars(either))
+
+
+@record
+class PaimonRows:
+    """The rows of one catalog key in the shared tables. Every method works inside a transaction."""
+
+    catalog_key: str
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    def database_names(self, connection: Connection) -> list[str]:
+        """Return all names, sorted. A database exists if it has a table or a property."""
+        either = union(
+            *(
+                select(model.c.database_name).where(model.c.catalog_key == self.catalog_key)
+                for model in (PAIMON_TABLES, PAIMON_DATABASE_PROPERTIES)
+            )
+        )
+        return sorted(connection.scalars(either))
+
+    def has_database(self, connection: Connection, name: str) -> bool:
+        """Whether a database of this name exists."""
+        return any(
+            connection.execute(
+                select(model.c.database_name).where(*self.of_database(model, name)).limit(1)
+            ).first()
+            for model in (PAIMON_DATABASE_PROPERTIES, PAIMON_TABLES)
+        )
+
+    def table_names(self, connection: Connection, database: str) -> list[str]:
+        """Return the names of a database's tables, sorted."""
+        names = select(PAIMON_TABLES.c.table_name)
+        return sorted(connection.scalars(names.where(*self.of_database(PAIMON_TABLES, database))))
+
+    def has_table(self, connection: Connection, name: TableName) -> bool:
+        """Whether a table of this name exists."""
+        statement = select(PAIMON_TABLES.c.table_name).where(*self.of_table(PAIMON_TABLES, name))
+        return connection.execute(statement).first() is not None
+
+    def require_database(self, connection: Connection, name: str) -> None:
+        """Raise NotFoundError, with the nearest name, unless the database exists."""
+        if not self.has_database(connection, name):
+            names = self.database_names(connection)
+            hint = did_you_mean(name, names, "; create it first, or list the databases")
+            raise NotFoundError(
+                f"no such database{hint}", kind=ErrorKind.NO_SUCH_DATABASE, database=name
+            )
+
+    def require_table(self, connection: Connection, name: TableName) -> None:
+        """Raise NotFoundError, with the nearest name, unless the table exists."""
+        if self.has_table(connection, name):
+            return
+        self.require_database(connection, name.database)
+        names = (
+            f"{name.database}.{table}" for table in self.table_names(connection, name.database)
+        )
+        hint = did_you_mean(name.text, names, "; create it first, or list the tables")
+        raise NotFoundError(f"no such table{hint}", kind=ErrorKind.NO_SUCH_TABLE, table=name.text)
+
+    def database_properties(self, connection: Connection, name: str) -> dict[str, str]:
+        """Return the properties of a database, without the mark that it exists."""
+        properties = self._properties(connection, PAIMON_DATABASE_PROPERTIES, name)
+        properties.pop(EXISTS_PROPERTY, None)
+        return properties
+
+    def table_properties(self, connection: Connection, name: TableName) -> dict[str, str]:
+        """Return the copy of a table's options."""
+        model = PAIMON_TABLE_PROPERTIES
+        return self._properties(connection, model, name.database, model.c.table_name == name.table)
+
+    def _properties(
+        self, connection: Connection, model: Table, database: str, *conditions: ColumnElement[bool]
+    ) -> dict[str, str]:
+        columns = select(model.c.property_key, model.c.property_value)
+        rows = connection.execute(columns.where(*self.of_database(model, database), *conditions))
+        return {
+            key: value for key, value in sorted(tuple(row) for row in rows) if value is not None
+        }
+
+    # ---- changing -------------------------------------------------------------------------------
+
+    def insert_database(
+        self, connection: Connection, name: str, location: str, properties: Mapping[str, str]
+    ) -> None:
+        """Add a database as other clients do: a mark that it exists, its location, the rest."""
+        stored = {EXISTS_PROPERTY: "true", LOCATION_PROPERTY: location, **properties}
+        location_row = {"catalog_key": self.catalog_key, "database_name": name}
+        connection.execute(insert(PAIMON_DATABASE_PROPERTIES), _property_rows(location_row, stored))
+
+    def insert_table(self, connection: Connection, name: TableName) -> None:
+        """Add a table's name."""
+        connection.execute(insert(PAIMON_TABLES).values(self._identity(name)))
+
+    def insert_table_properties(
+        self, connection: Connection, name: TableName, properties: Mapping[str, str]
+    ) -> None:
+        """Add the copy of a table's options."""
+        if properties:
+            rows = _property_rows(self._identity(name), properties)
+            connection.execute(insert(PAIMON_TABLE_PROPERTIES), rows)
+
+    # ---- conditions -----------------------------------------------------------------------------
+
+    def of_database(self, model: Table, name: str) -> tuple[ColumnElement[bool], ...]:
+        """Return the condition for rows of `model` of a database."""
+        return (model.c.catalog_key == self.catalog_key, model.c.database_name == name)
+
+    def of_table(self, model: Table, name: TableName) -> tuple[ColumnElement[bool], ...]:
+        """Return the condition for rows of `model` of a table, with all branches."""
+        return (*self.of_database(model, name.database), model.c.table_name == name.table)
+
+    def _identity(self, name: TableName) -> dict[str, Any]:
+        return {
+            "catalog_key": self.catalog_key,
+            "database_name": name.database,
+            "table_name": name.table,
+        }
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise InvalidInputError for properties that the format's columns cannot hold."""
+    for key, value in properties.items():
+        if not 0 < len(key) <= PROPERTY_KEY_MAX or len(value) > PROPERTY_VALUE_MAX:
+            raise InvalidInputError(
+                f"a property has up to {PROPERTY_KEY_MAX} characters in its name and"
+                f" {PROPERTY_VALUE_MAX} in its value; shorten it",
+                property=key[:PROPERTY_KEY_MAX],
+                value_characters=len(value),
+            )
+
+
+def copied_options(
+    options: Mapping[str, str], primary_key: tuple[str, ...], partitioned_by: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the options of a schema to copy, for queries in SQL.
+
+    Values that do not fit are left out: half a value would be wrong, and the schema file has them.
+    """
+    copied = dict(options)
+    if primary_key:
+        copied[PRIMARY_KEY_PROPERTY] = ",".join(primary_key)
+    if partitioned_by:
+        copied[PARTITION_PROPERTY] = ",".join(partitioned_by)
+    return {
+        key: value
+        for key, value in copied.items()
+        if 0 < len(key) <= PROPERTY_KEY_MAX and len(value) <= PROPERTY_VALUE_MAX
+    }
+
+
+def _property_rows(
+    subject: Mapping[str, Any], properties: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    return [
+        {**subject, "property_key": key, "property_value": value}
+        for key, value in properties.items()
+    ]
+
+
+# -- Removal of keys from the catalog --------------------------------------------------------------
+#
+# The least and greatest keys of data files, and emptied partitions.
+#
+# The history is retained without the keys: the files, their snapshots and runs, and their row
+# counts. Rows about an emptied partition, whose value was a key, are deleted.
+
+KeysByPartition = Iterable[tuple[bytes | None, frozenset[bytes]]]
+"""Stored keys by their partition; None: any partition."""
+_WITH_PARTITIONS = (FILES, COMPACTIONS, FILE_EDGES)
+HOLDING = tuple(table.name for table in (*_WITH_PARTITIONS, SNAPSHOTS))
+"""Tables whose rows may hold keys."""
+_VALUES_PER_STATEMENT = 500
+_PIECE = 8 << 20
+_TableFilter = Sequence[ColumnElement[bool]]
+
+
+@record
+class HeldKeys:
+    """The keys, emptied partitions and texts to remove from the rows of a table."""
+
+    keys: KeysByPartition
+    emptied_partitions: Sequence[bytes] = ()
+    texts: Sequence[bytes] = ()
+
+
+def count_rows(connection: Connection, of_table: _TableFilter, forgotten: HeldKeys) -> int:
+    """Return the number of rows that hold one of the keys, or an emptied partition.
+
+    A table of PostgreSQL that still has to be rewritten after a deletion counts as one.
+    """
+    ids = select(TABLES.c.table_id).where(*of_table)
+    conditions = (
+        *_of_files(ids, forgotten),
+        *_of_partitions(ids, forgotten),
+        *_of_properties(ids, forgotten),
+    )
+    rows = sum(
+        connection.scalar(select(func.count()).select_from(table).where(condition)) or 0
+        for table, condition in conditions
+    )
+    return rows + count_marked(connection, HOLDING)
+
+
+def forget_rows(connection: Connection, of_table: _TableFilter, forgotten: HeldKeys) -> None:
+    """Blank keys of files and properties of expired snapshots; delete rows of emptied partitions."""
+    ids = select(TABLES.c.table_id).where(*of_table)
+    for table, condition in _of_partitions(ids, forgotten):
+        connection.execute(delete(table).where(condition))
+    for table, condition in _of_files(ids, forgotten):
+        blank = update(table).where(condition)
+        connection.execute(blank.values(min_key=EMPTY_ROW, max_key=EMPTY_ROW))
+    for table, condition in _of_properties(ids, forgotten):
+        connection.execute(update(table).where(condition).values(properties=None))
+    mark_tables(connection, HOLDING)
+
+
+_Conditions = Iterator[tuple[Table, ColumnElement[bool]]]
+
+
+def _of_files(ids: Select[tuple[int]], held_keys: HeldKeys) -> _Conditions:
+    for partition, stored in held_keys.keys:
+        for batch in _pieces(sorted(stored)):
+            condition = or_(FILES.c.min_key.in_(batch), FILES.c.max_key.in_(batch))
+            if partition is not None:
+                condition = and_(FILES.c.partition == partition, condition)
+            yield FILES, and_(FILES.c.table_id.in_(ids), condition)
+
+
+def _of_properties(ids: Select[tuple[int]], forgotten: HeldKeys) -> _Conditions:
+    own = and_(SNAPSHOTS.c.table_id.in_(ids), SNAPSHOTS.c.state == EXPIRED)
+    for text in forgotten.texts:
+        shown = text.decode("utf-8", "replace")
+        yield SNAPSHOTS, and_(own, SNAPSHOTS.c.properties.contains(shown, autoescape=True))
+
+
+def _of_partitions(ids: Select[tuple[int]], forgotten: HeldKeys) -> _Conditions:
+    for batch in _pieces(list(forgotten.emptied_partitions)):
+        for table in _WITH_PARTITIONS:
+            yield table, and_(table.c.table_id.in_(ids), table.c.partition.in_(batch))
+
+
+def _pieces(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(values), _VALUES_PER_STATEMENT):
+        yield values[start : start + _VALUES_PER_STATEMENT]
+
+
+# --- as bytes ------------------------------------------------------------------------------------
+
+
+@record
+class Beside:
+    """The files of a directory whose names share a prefix: a database and its logs."""
+
+    file_io: FileIO
+    prefix: str = ""
+
+
+def texts_in(places: Iterable[Beside], texts: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that hold one of the texts, and the text."""
+    for place in places:
+        for status in place.file_io.list(""):
+            if status.is_directory or not status.name.startswith(place.prefix):
+                continue
+            for text in _texts_of_file(place.file_io, status.path, status.size, texts):
+                yield status.path, text
+
+
+def _texts_of_file(file_io: FileIO, path: str, size: int, texts: Sequence[bytes]) -> set[bytes]:
+    matches: set[bytes] = set()
+    longest = max(map(len, texts), default=0)
+    before = b""
+    for offset in range(0, size, _PIECE):
+        try:
+            window = before + file_io.read(path, offset, _PIECE)
+        except NotFoundError:  # deleted meanwhile: it holds nothing any more
+            return matches
+        matches |= {text for text in texts if text in window}
+        before = window[-longest:]
+    return matches
+
+
+# -- The catalog of databases and tables, in the tables that other Paimon clients share ------------
 
 DEFAULT_CATALOG_KEY = "jdbc"
 _FILE_SCHEME = re.compile(r"^file:(//)?(?=/)")

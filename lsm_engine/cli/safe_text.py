@@ -2,8 +2,13 @@
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from textwrap import wrap
+
+import click
 
 # C0, DEL and C1, line and paragraph separators, what turns text round, halves of characters: any of
 # them could move a terminal's cursor, hide text, or break a line.
@@ -47,3 +52,23 @@ def utc_text(millis: int | None) -> str | None:
     except (ValueError, OverflowError, OSError):
         return f"{millis} ms"  # a year that the calendar does not have
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z"
+
+
+# -- What goes to stderr, beside the output: notes and failures ------------------------------------
+
+_KEPT_BLANK = "\ue000"
+"""What stands for a blank at which a line is not broken."""
+
+
+def echo_aside(text: str, *phrases: str) -> None:
+    """Print a line on stderr, wrapped where that is a terminal, but within nothing of `whole`."""
+    shown, width = neutral(text), shutil.get_terminal_size().columns
+    if sys.stderr.isatty() and len(shown) > width:
+        indent = " " * (len(shown) - len(shown.lstrip()))
+        for phrase in filter(None, map(neutral, phrases)):
+            shown = shown.replace(phrase, phrase.replace(" ", _KEPT_BLANK))
+        lines = wrap(
+            shown, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
+        )
+        shown = "\n".join(lines).replace(_KEPT_BLANK, " ")
+    click.echo(shown, err=True)

@@ -1,20 +1,167 @@
 """How commands are built: global options anywhere, help with examples, errors on stderr."""
 
+import difflib
 import logging
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from lsm_engine import LsmError
+from lsm_engine import CorruptFileError, ErrorKind, LsmError
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.exit_codes import INTERRUPTED, REFUSED, exit_code_lines
-from lsm_engine.cli.failures import WarningLines, report_bug, report_error
-from lsm_engine.cli.safe_text import neutral
-from lsm_engine.cli.verbs_elsewhere import no_such_command
+from lsm_engine.cli.exit_codes import INTERNAL, INTERRUPTED, REFUSED, exit_code_lines, exit_code_of
+from lsm_engine.cli.safe_text import echo_aside, json_text, neutral
+
+# -- What other command lines call what `lsm` does, and what is typed instead of a verb ------------
+
+ELSEWHERE = {
+    **dict.fromkeys(("ls", "list", "list-tables", "table"), "lsm tables"),
+    **dict.fromkeys(("database", "namespaces", "schemas"), "lsm databases"),
+    **dict.fromkeys(("describe", "desc", "info", "columns"), "lsm show schema TABLE"),
+    **dict.fromkeys(("history", "log", "versions", "commits"), "lsm show snapshots TABLE"),
+    **dict.fromkeys(("read", "cat", "print", "dump"), "lsm scan TABLE"),
+    **dict.fromkeys(("head", "tail", "limit", "preview", "sample"), "lsm scan TABLE --limit 10"),
+    **dict.fromkeys(
+        ("select", "query", "sql", "shell"),
+        "lsm scan TABLE --columns a,b --where \"a > 1\"; for SQL, DuckDB or Spark: docs/python.md",
+    ),
+    **dict.fromkeys(("get", "find", "key"), "lsm lookup TABLE"),
+    **dict.fromkeys(("put", "write", "load", "add", "copy", "save"), "lsm upsert TABLE FILES, or lsm import TABLE FOLDER"),
+    **dict.fromkeys(("convert", "migrate"), "lsm import TABLE FOLDER --link"),
+    **dict.fromkeys(("rm", "remove", "drop-table", "delete-table"), "lsm drop TABLE, or lsm delete TABLE --where ..."),
+    **dict.fromkeys(("mv", "rename-table"), "lsm rename OLD NEW"),
+    **dict.fromkeys(("optimize", "zorder", "z-order"), "lsm compact TABLE"),
+    **dict.fromkeys(
+        ("vacuum", "cleanup", "gc", "clean"),
+        "lsm expire TABLE for old snapshots, lsm orphans TABLE for files that nothing names",
+    ),
+    **dict.fromkeys(("restore", "checkout", "reset", "revert", "undo"), "lsm rollback TABLE"),
+    **dict.fromkeys(("add-column", "drop-column", "rename-column"), "lsm alter TABLE"),
+    **dict.fromkeys(("changes", "cdc", "cdf", "diff"), "lsm changelog TABLE"),
+    **dict.fromkeys(("tags", "refs"), "lsm tag list TABLE"),
+    "branches": "lsm branch list TABLE",
+    **dict.fromkeys(("check", "fsck", "status", "health"), "lsm doctor, or lsm verify TABLE"),
+    **dict.fromkeys(("serve", "web", "dashboard"), "lsm ui"),
+    **dict.fromkeys(("init", "new", "make"), "lsm create TABLE COLUMNS"),
+}  # fmt: skip
+
+
+def no_such_command(group: str, name: str, candidates: Iterable[str]) -> str:
+    """Return the message for a word that is no verb of a group: what to type in its place."""
+    names = list(candidates)
+    if group == "lsm" and name in ELSEWHERE:
+        return f"No such command {name!r}: use {ELSEWHERE[name]}"
+    if group != "lsm" and ("." in name or "/" in name):
+        first = "snapshots" if "snapshots" in names else names[0]
+        return f"No such command {name!r}: first what is asked for, such as {group} {first} {name}"
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean {matches[0]!r}?" if matches else f"{group} --help lists what there is"
+    return f"No such command {name!r}; {hint}"
+
+
+# -- Failures as one or two lines with the remedy, and an exit code per class of them --------------
+
+_REMEDIES = {
+    ErrorKind.NO_SUCH_DATABASE: "databases",
+    ErrorKind.NO_SUCH_TABLE: "tables",
+    ErrorKind.NO_SUCH_SNAPSHOT: "show snapshots TABLE",
+    ErrorKind.EXPIRED: "show snapshots TABLE",
+    ErrorKind.NO_SUCH_TAG: "tag list TABLE",
+    ErrorKind.NO_SUCH_COLUMN: "show schema TABLE",
+    ErrorKind.NO_SUCH_FILE: "show files TABLE",
+    ErrorKind.COMMIT_UNKNOWN: "show snapshots TABLE",
+    ErrorKind.CORRUPT: "doctor TABLE --deep",
+}
+
+
+def report_error(call: Call, error: LsmError) -> int:
+    """Print the error on stderr; return the exit code."""
+    number = exit_code_of(error)
+    if call.debug:
+        _trace(error)
+    if call.as_json:
+        members = {
+            "error": error.kind.value,
+            "message": error.message,
+            "facts": {name: _json_value(value) for name, value in error.facts.items()},
+            "exit_code": number,
+        }
+        click.echo(json_text(members), err=True)
+        return number
+    echo_aside(f"lsm: {error.message}")
+    facts = [f"{name}={value!r}" for name, value in error.facts.items()]
+    look = _where_to_look(call, error)
+    details = f"     [{error.kind.value}] {' '.join(facts)}".rstrip() + look
+    echo_aside(details, *facts, look.partition(": ")[2])
+    return number
+
+
+def _where_to_look(call: Call, error: LsmError) -> str:
+    """The command that shows what there is, or mends the catalog; none where even that is missing."""
+    verb = _REMEDIES.get(error.kind)
+    if "catalog" in error.facts:
+        mends = isinstance(error, CorruptFileError)
+        return f"; mend it: {call.line('catalog rebuild')}" if mends else ""
+    if verb is None:
+        return ""
+    if error.kind is ErrorKind.NO_SUCH_FILE and "path" in error.facts:  # not one that was asked for
+        verb = _REMEDIES[ErrorKind.CORRUPT]
+    table = error.facts.get("table") or call.table_given
+    words = verb.replace("TABLE", shlex.quote(table)) if isinstance(table, str) else verb
+    return f"; look at: {call.line(words)}"
+
+
+def report_bug(call: Call, error: Exception) -> int:
+    """Print an unforeseen error on stderr; return the exit code."""
+    if call.debug:
+        _trace(error)
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    if call.as_json:
+        members = {"error": "internal", "message": text, "facts": {}, "exit_code": INTERNAL}
+        click.echo(json_text(members), err=True)
+    else:
+        click.echo(f"lsm: this should not have happened: {neutral(text)}", err=True)
+        click.echo("     run it again with --debug and report what it prints", err=True)
+    return INTERNAL
+
+
+def _json_value(value: object) -> object:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json_value(item) for item in value]
+    return str(value)
+
+
+def _trace(error: BaseException) -> None:
+    click.echo("".join(traceback.format_exception(error)), err=True)
+
+
+class WarningLines(logging.Handler):
+    """The engine's warnings as one line each on stderr; with --debug, all it logs and where."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+
+    def emit(self, logged: logging.LogRecord) -> None:
+        """Show one message."""
+        if self._call.debug:
+            click.echo(f"{logged.levelname.lower()} {neutral(logged.getMessage())}", err=True)
+            if logged.exc_info and logged.exc_info[1]:
+                _trace(logged.exc_info[1])
+        elif logged.levelno >= logging.WARNING and not self._call.as_json:
+            cause = logged.exc_info[1] if logged.exc_info else None
+            why = f": {cause}" if cause else ""
+            click.echo(neutral(f"lsm: warning: {logged.getMessage()}{why}"), err=True)
+
+
+# -- How commands are built: global options anywhere, help with examples, errors on stderr ---------
 
 ENGINE = "lsm_engine"
 _COMMANDS = "lsm_engine.cli.commands"

@@ -1,4 +1,1 @@
-"""Point reads: data files turned into local stores, and batches of keys sent through the levels.
-
-May import floors below 6. Start with lookup_store.py (the protocol), then lookup_levels.py.
-"""
+"""Keys to rows: data files as local stores, point lookups, and the search that locates rows."""

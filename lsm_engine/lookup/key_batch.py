@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.record import record
-from lsm_engine.codec.bloom import Hashes, key_hashes
-from lsm_engine.codec.compacted_row import encode_compacted
+from lsm_engine.format.bloom import Hashes, key_hashes
+from lsm_engine.format.lookup_file import encode_compacted
 from lsm_engine.kernels.arrow_views import Bytes, Longs, address_of
 from lsm_engine.kernels.compiled import compiled, compiled_with, load_i64, load_u8, load_u64
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, SortKeys, sort_keys
-from lsm_engine.kernels.merge_runs import RowRanks
-from lsm_engine.kernels.order import sort_order
-from lsm_engine.schema.types import DataType
+from lsm_engine.kernels.merge_runs import RowRanks, sort_order
+from lsm_engine.types.types import DataType
 
 _WORD_BYTES = 16
 _NOTHING: Longs = np.zeros(0, np.int64)

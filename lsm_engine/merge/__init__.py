@@ -1,4 +1,1 @@
-"""Floor 3: what several versions of a key become. Arrow in, Arrow out; no I/O.
-
-May import codec, kernels, meta, schema and base. Start reading at `function`, then `deduplicate`.
-"""
+"""What several versions of a key become: merge functions and aggregators."""

@@ -2,39 +2,328 @@
 
 A key with one version keeps it as it is, kind included. Several versions become one row: an add
 (+I) if any of them adds, else a retract that stands for all of them. Rows that lose are not copied,
-columns that are picked come straight from the winning rows.
-"""
+columns that are picked come straight from the winning rows."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.modes import RETRACTS, RowKind
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
+from lsm_engine.kernels.arrow_views import Bools, Longs, Words, fixed_values
+from lsm_engine.kernels.changes import Kinds, adds, retracts
 from lsm_engine.kernels.gather import gather, unchunked
 from lsm_engine.kernels.groups import counts_of_each, last_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
-from lsm_engine.kernels.pick_rows import find_resets
-from lsm_engine.kernels.row_kinds import Kinds, adds, retracts
-from lsm_engine.merge.assembly import assembled
-from lsm_engine.merge.rules import ColumnRule, SequenceGroup
-from lsm_engine.merge.selection import (
-    Source,
-    kinds_of,
-    without_deletes,
-    without_kinds,
+from lsm_engine.kernels.pick_rows import (
+    find_resets,
+    order_around_greatest,
+    pick_greatest,
+    place_picked,
 )
+from lsm_engine.merge.aggregators.aggregator import Aggregator
+from lsm_engine.merge.selection import Source, kinds_of, without_deletes, without_kinds
+from lsm_engine.merge.sequence import words_of
 from lsm_engine.merge.versions import (
+    Computed,
     Folded,
+    Picked,
     Versions,
     chosen_groups,
     chosen_rows,
+    moved,
+    of_adds,
     versions_of,
 )
-from lsm_engine.schema.table_schema import VALUE_KIND
+from lsm_engine.options.modes import RETRACTS, RowKind
+from lsm_engine.types.mapping import nulls
+from lsm_engine.types.table_schema import VALUE_KIND
+
+# -- What becomes of each column of a computed merge: on its own, or by the clock of its group -----
+
+
+class ColumnRule(Protocol):
+    """Folds one or several columns of versions. Pure."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the rule decides."""
+        ...
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns to read if any of `columns` is wanted."""
+        ...
+
+    @property
+    def may_need_full_history(self) -> bool:
+        """Whether `needs_full_history` can ever hold."""
+        ...
+
+    @property
+    def keeps_single_row(self) -> bool:
+        """Whether folding one version that adds gives its values back."""
+        ...
+
+    @property
+    def refusing(self) -> tuple[str, ...]:
+        """The columns whose function cannot take values back."""
+        ...
+
+    def fold(self, versions: Versions, columns: Iterable[str]) -> dict[str, Folded]:
+        """Return each key's value in those columns that are wanted."""
+        ...
+
+    def needs_full_history(self, versions: Versions) -> list[Bools]:
+        """Return, column by column, the keys whose result cannot stand for their versions."""
+        ...
+
+    @property
+    def functions(self) -> tuple[tuple[str, Aggregator], ...]:
+        """The columns that have a function, with it."""
+        ...
+
+
+@record
+class OwnColumn:
+    """A column by itself. `adds_only`: rows that retract do not touch it."""
+
+    name: str
+    aggregator: Aggregator
+    adds_only: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See ColumnRule."""
+        return (self.name,)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """See ColumnRule."""
+        return (self.name, *self.aggregator.needs)
+
+    @property
+    def may_need_full_history(self) -> bool:
+        """See ColumnRule."""
+        return self.aggregator.may_need_full_history and not self.adds_only
+
+    @property
+    def functions(self) -> tuple[tuple[str, Aggregator], ...]:
+        """See ColumnRule."""
+        return ((self.name, self.aggregator),)
+
+    @property
+    def keeps_single_row(self) -> bool:
+        """See ColumnRule."""
+        return self.aggregator.keeps_single_row
+
+    @property
+    def refusing(self) -> tuple[str, ...]:
+        """See ColumnRule."""
+        return () if self.adds_only or self.aggregator.takes_retracts else (self.name,)
+
+    def fold(self, versions: Versions, wanted: Iterable[str]) -> dict[str, Folded]:
+        """See ColumnRule."""
+        if self.name not in wanted:
+            return {}
+        if not self.adds_only:
+            return {self.name: self.aggregator.fold(versions, self.name)}
+        return {self.name: of_adds(versions, partial(self.aggregator.fold, name=self.name))}
+
+    def needs_full_history(self, versions: Versions) -> list[Bools]:
+        """See ColumnRule."""
+        if not self.may_need_full_history:
+            return []
+        lost = self.aggregator.needs_full_history(versions, self.name)
+        return [] if lost is None else [lost]
+
+
+@record
+class SequenceGroup:
+    """Columns with a clock of their own, the `sequence` columns compared in order, nulls lowest.
+
+    A version whose clock is null throughout does not count. One that is newer than, or as new as,
+    those before it replaces every member, also with null; its retract leaves nulls. Members with a
+    function take every version that counts, older ones as if they had come first.
+    """
+
+    sequence: tuple[str, ...]
+    members: tuple[tuple[str, Aggregator | None], ...]
+    keeps_single_row: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See ColumnRule."""
+        return (*self.sequence, *(name for name, _ in self.members))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """See ColumnRule."""
+        return self.sequence
+
+    @property
+    def may_need_full_history(self) -> bool:
+        """See ColumnRule."""
+        return any(function.may_need_full_history for _, function in self.functions)
+
+    @property
+    def functions(self) -> tuple[tuple[str, Aggregator], ...]:
+        """See ColumnRule."""
+        return tuple((name, function) for name, function in self.members if function)
+
+    @property
+    def refusing(self) -> tuple[str, ...]:
+        """See ColumnRule."""
+        return tuple(name for name, function in self.functions if not function.takes_retracts)
+
+    def fold(self, versions: Versions, wanted: Iterable[str]) -> dict[str, Folded]:
+        """See ColumnRule."""
+        wanted = frozenset(wanted)
+        if wanted.isdisjoint(self.columns):
+            return {}
+        words, valid = self.clock(versions)
+        newest = np.empty(versions.group_count, np.int64)
+        pick_greatest(words, valid, versions.offsets, False, True, newest)  # noqa: FBT003
+        values = newest
+        if versions.retracts is not None:
+            values = newest.copy()
+            has_newest = newest >= 0
+            has_newest[has_newest] = versions.retracts[newest[has_newest]]
+            values[has_newest] = -1
+        folded: dict[str, Folded] = {
+            name: Picked(positions=newest) for name in self.sequence if name in wanted
+        }
+        folded |= {
+            name: Picked(positions=values)
+            for name, function in self.members
+            if function is None and name in wanted
+        }
+        functions = [(name, aggregator) for name, aggregator in self.functions if name in wanted]
+        if functions:
+            counted, positions = self._counted(versions, words, valid)
+            for name, function in functions:
+                folded[name] = moved(function.fold(counted, name), counted, positions)
+        return folded
+
+    def needs_full_history(self, versions: Versions) -> list[Bools]:
+        """See ColumnRule."""
+        if not self.may_need_full_history:
+            return []
+        counted, _ = self._counted(versions, *self.clock(versions))
+        losses = (function.needs_full_history(counted, name) for name, function in self.functions)
+        return [lost for lost in losses if lost is not None]
+
+    def clock(self, versions: Versions) -> tuple[Words, Bools]:
+        """Return a word per version that orders them by clock, and which have one."""
+        return words_of([versions.column(name) for name in self.sequence])
+
+    def _counted(self, versions: Versions, words: Words, valid: Bools) -> tuple[Versions, Longs]:
+        """Return the versions with a clock, in the order in which functions take them.
+
+        Functions take neither a removal nor what is older than one, however late it comes.
+        """
+        if versions.removals is not None:
+            first = np.repeat(versions.offsets[:-1], np.diff(versions.offsets))
+            behind = valid[first] & (words < words[first])
+            valid = valid & ~(versions.removals[first] & (versions.removals | behind))
+        positions = np.empty(int(np.count_nonzero(valid)), np.int64)
+        offsets = np.empty(len(versions.offsets), np.int64)
+        order_around_greatest(words, valid, versions.offsets, positions, offsets)
+        return versions.arranged(positions, offsets), positions
+
+
+# -- Merged rows from what their columns became: picked from the sources, or computed --------------
+
+Places: TypeAlias = tuple[NDArray[np.uint16], NDArray[np.int32]]
+"""Where rows lie: their source, and their row in it."""
+
+
+def assembled(
+    order: MergeOrder,
+    batches: Sequence[pa.RecordBatch],
+    flags: Bools,
+    versions: Versions,
+    folded: dict[str, Folded],
+    kinds: NDArray[np.int8],
+) -> pa.Table:
+    """Return one row per key of an order.
+
+    `flags` marks the keys of `versions`, `folded` and `kinds`: all that have more than one version. Others, and columns that are not folded, keep their newest version.
+    """
+    lasts = last_of_each(order.starts, len(order))
+    newest: Places = (order.run[lasts], order.row[lasts])
+    schema = batches[0].schema
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    as_newest: list[str] = []
+    picked: dict[int, tuple[Longs, list[str]]] = {}
+    for name in schema.names:
+        value = folded.get(name)
+        if isinstance(value, Picked):  # columns that are picked alike are gathered together
+            picked.setdefault(id(value.positions), (value.positions, []))[1].append(name)
+        elif isinstance(value, Computed):
+            columns[name] = _computed(batches, name, newest, flags, value)
+        else:
+            as_newest.append(name)
+    for positions, names in picked.values():
+        columns |= _picked(batches, names, newest, flags, versions, positions)
+    columns |= _gathered(batches, as_newest, newest)
+    columns[VALUE_KIND] = _kinds(columns[VALUE_KIND], flags, kinds)
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _gathered(
+    batches: Sequence[pa.RecordBatch], names: list[str], places: Places
+) -> dict[str, pa.ChunkedArray]:
+    gathered = gather([batch.select(names) for batch in batches], *places)
+    return dict(zip(names, gathered.columns, strict=True))
+
+
+def _picked(
+    batches: Sequence[pa.RecordBatch],
+    names: list[str],
+    newest: Places,
+    flags: Bools,
+    versions: Versions,
+    positions: Longs,
+) -> dict[str, pa.ChunkedArray]:
+    parts = [batch.select(names) for batch in batches]
+    run, row = newest[0].copy(), newest[1].copy()
+    null_part = len(parts)
+    if place_picked(versions.run, versions.row, positions, flags, null_part, run, row):
+        schema = parts[0].schema
+        parts.append(
+            pa.RecordBatch.from_arrays([nulls(1, kind) for kind in schema.types], schema=schema)
+        )
+    return dict(zip(names, gather(parts, run, row).columns, strict=True))
+
+
+def _computed(
+    batches: Sequence[pa.RecordBatch], name: str, newest: Places, flags: Bools, value: Computed
+) -> pa.Array | pa.ChunkedArray:
+    if flags.all():
+        return value.values
+    parts = [batch.select([name]) for batch in batches]
+    run, row = newest[0].copy(), newest[1].copy()
+    run[flags], row[flags] = len(parts), np.arange(len(value.values), dtype=np.int32)
+    parts.append(_one_column(value.values, parts[0].schema))
+    return gather(parts, run, row).column(0)
+
+
+def _kinds(column: pa.ChunkedArray, flags: Bools, kinds: NDArray[np.int8]) -> pa.Array:
+    numbers = column.to_numpy().copy()
+    numbers[flags] = kinds
+    return pa.array(numbers)
+
+
+def _one_column(values: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([values], schema=schema)
+
+
+# -- Merge functions that compute their answer, column by column -----------------------------------
 
 
 @record

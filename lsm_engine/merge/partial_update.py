@@ -1,16 +1,15 @@
 """Partial update: the newest value of each column that is not null; groups of columns by their clock."""
 
-from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import RowKind
-from lsm_engine.base.option import names
 from lsm_engine.base.record import record
 from lsm_engine.merge.aggregators.aggregator import Aggregator
-from lsm_engine.merge.aggregators.ordered import LastNonNull, LastValue
+from lsm_engine.merge.aggregators.numeric import LastNonNull, LastValue
 from lsm_engine.merge.aggregators.registry import DEFAULT_FUNCTION, aggregator_of, function_of
-from lsm_engine.merge.folding import Folding, Removal
-from lsm_engine.merge.rules import ColumnRule, OwnColumn, SequenceGroup
-from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.merge.folding import ColumnRule, Folding, OwnColumn, Removal, SequenceGroup
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import RowKind
+from lsm_engine.options.option import names
+from lsm_engine.types.table_schema import TableSchema
 
 SUFFIX = "sequence-group"
 REFUSAL = (

@@ -7,13 +7,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.merge.sequence import Rows
-from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
-from lsm_engine.schema.types import Root, ScalarType
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import RowKind
+from lsm_engine.types.table_schema import VALUE_KIND, TableSchema
+from lsm_engine.types.types import Root, ScalarType
 
 _TIMES = (Root.INT, Root.BIGINT, Root.TIMESTAMP, Root.TIMESTAMP_LTZ)
 _LEAST_MILLIS = 10**12

@@ -13,25 +13,24 @@ if find_spec("pyspark") is None:
     raise ImportError("Spark is not installed: pip install 'lsm-assets[spark]'")
 
 if TYPE_CHECKING:
-    from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
-    from lsm_engine.spark.changes import changes_dataframe
     from lsm_engine.spark.executor import SparkExecutor
-    from lsm_engine.spark.failures import TaskFailedError
-    from lsm_engine.spark.file_rows import FileRows
-    from lsm_engine.spark.join_lookups import lookup_join
-    from lsm_engine.spark.locate import locate_dataframe
-    from lsm_engine.spark.read import read_dataframe
-    from lsm_engine.spark.registration import register
-    from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
-    from lsm_engine.spark.sql_statements import sql
-    from lsm_engine.spark.upsert import (
+    from lsm_engine.spark.jobs import TaskFailedError
+    from lsm_engine.spark.lookups import locate_dataframe, lookup_join
+    from lsm_engine.spark.operations import (
+        changes_dataframe,
         merge_dataframe,
         on_spark,
         upsert_batches,
         upsert_dataframe,
         upsert_files,
+        verify_table,
     )
-    from lsm_engine.spark.verify import verify_table
+    from lsm_engine.spark.read import read_dataframe
+    from lsm_engine.spark.registration import register
+    from lsm_engine.spark.rows import FileRows
+    from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
+    from lsm_engine.spark.sql.statements import sql
+    from lsm_engine.spark.types import arrow_schema_of, spark_schema
 
 __all__ = [
     "FileRows", "SparkExecutor", "TaskFailedError", "arrow_schema_of", "changes_dataframe",
@@ -43,19 +42,19 @@ __all__ = [
 _HOMES = {
     name: home
     for home, names in {
-        "arrow_rows": "arrow_schema_of spark_schema",
-        "changes": "changes_dataframe",
         "executor": "SparkExecutor",
-        "failures": "TaskFailedError",
-        "file_rows": "FileRows",
-        "join_lookups": "lookup_join",
-        "locate": "locate_dataframe",
+        "jobs": "TaskFailedError",
+        "lookups": "locate_dataframe lookup_join",
+        "operations": """
+            changes_dataframe merge_dataframe on_spark upsert_batches upsert_dataframe
+            upsert_files verify_table
+        """,
         "read": "read_dataframe",
         "registration": "register",
+        "rows": "FileRows",
         "session": "check_java engine_settings local_session local_settings",
-        "sql_statements": "sql",
-        "upsert": "merge_dataframe on_spark upsert_batches upsert_dataframe upsert_files",
-        "verify": "verify_table",
+        "sql.statements": "sql",
+        "types": "arrow_schema_of spark_schema",
     }.items()
     for name in names.split()
 }

@@ -12,31 +12,28 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
-from lsm_engine.codec.messages import decode_message, encode_message
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.spark.driver_rows import few_rows, local_bytes
-from lsm_engine.spark.file_rows import FileRows, stage_files
+from lsm_engine.dml.write import StageOn
+from lsm_engine.format.commit_message import CommitMessage
+from lsm_engine.format.messages import decode_message, encode_message
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
     Batches,
+    PackedItems,
     attempt,
     check_items,
     map_arrow,
     prepare_worker,
     run,
 )
+from lsm_engine.spark.merge import staged_merge
 from lsm_engine.spark.merge_columns import Sides
-from lsm_engine.spark.merge_on_driver import staged_merge
-from lsm_engine.spark.packed_items import PackedItems
-from lsm_engine.spark.plain_files import plain_files
-from lsm_engine.spark.session import task_attempts
-from lsm_engine.spark.shared_storage import check_shared
+from lsm_engine.spark.rows import FileRows, few_rows, local_bytes, plain_files, stage_files
+from lsm_engine.spark.session import check_shared, task_attempts
 from lsm_engine.spark.staging import check_columns, stage_frame
-from lsm_engine.table.ground.bucket_context import Staging
-from lsm_engine.table.ground.executor import Discard, LocalExecutor
-from lsm_engine.table.stage.writers import stage_rows
-from lsm_engine.table.write.looked_up import StageOn
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.table.bucket_context import Staging
+from lsm_engine.table.components import Discard, LocalExecutor
+from lsm_engine.write.writers import stage_rows
 
 T = TypeVar("T")
 

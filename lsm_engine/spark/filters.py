@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import datasource as sql
 from pyspark.sql.datasource import Filter as SparkFilter  # PySpark 4.1 has it first
 
-from lsm_engine.prune.where import Filter
+from lsm_engine.filter.where import Filter
 
 
 class FilteredReader(sql.DataSourceReader):

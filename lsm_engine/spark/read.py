@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from lsm_engine.spark.arrow_rows import spark_schema
+from lsm_engine.api.table import Table
 from lsm_engine.spark.executor import SparkExecutor
-from lsm_engine.spark.parquet_rows import scanned_frame
-from lsm_engine.spark.shared_storage import check_shared
-from lsm_engine.table.table import Table
+from lsm_engine.spark.session import check_shared
+from lsm_engine.spark.splits import scanned_frame
+from lsm_engine.spark.types import spark_schema
 
 
 def read_dataframe(

@@ -8,16 +8,15 @@ from pyspark.sql import SparkSession
 
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.catalog.locations import absolute_warehouse
-from lsm_engine.spark.datasource import ClusterSource, LsmSource
-from lsm_engine.spark.procedures import register_procedures
-from lsm_engine.spark.session import engine_settings, is_classic
-from lsm_engine.spark.shared_storage import runs_elsewhere
-from lsm_engine.spark.source_storage import (
+from lsm_engine.spark.session import engine_settings, is_classic, runs_elsewhere
+from lsm_engine.spark.source.datasource import ClusterSource, LsmSource
+from lsm_engine.spark.source.options import (
     CATALOG_SETTING,
     WAREHOUSE_SETTING,
     mask_options,
     session_storage,
 )
+from lsm_engine.spark.sql.procedures import register_procedures
 
 _NAMED_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 

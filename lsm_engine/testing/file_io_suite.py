@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError, StorageError, UnsafePathError
-from lsm_engine.io.file_io import FileIO
+from lsm_engine.storage.file_io import FileIO
 
 UNSAFE = [
     "", "/", "/etc/passwd", "..", "../x", "a/../../x", "a/..", "./a", "a/.", "a//b", "a/", "a\\b",

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError, StorageError
-from lsm_engine.io.clock import Clock, SystemClock
-from lsm_engine.io.file_io import FileStatus, check_path
-from lsm_engine.io.one_by_one import OneByOne
+from lsm_engine.storage.bulk import OneByOne
+from lsm_engine.storage.clock import Clock, SystemClock
+from lsm_engine.storage.file_io import FileStatus, check_path
 
 
 class MemoryFileIO(OneByOne):

@@ -24,9 +24,10 @@ from unittest import mock
 import numpy as np
 
 import lsm_engine as lsm
-from lsm_engine.base.modes import FileFormat
-from lsm_engine.codec import checksum, json_object
-from lsm_engine.io import data_file_reader, data_formats, file_checksum
+from lsm_engine.data_files import formats, reader
+from lsm_engine.format import checksum, json_object
+from lsm_engine.options.modes import FileFormat
+from lsm_engine.storage import checksum as checksum_storage
 from tests.bench.measure import Ratio, Samples, arguments, report, stopwatch
 from tests.bench.rows import rows
 from tests.bench.tables import new_table, warm_up
@@ -43,10 +44,10 @@ def checked(*, is_on: bool) -> Iterator[None]:
     if is_on:
         yield
         return
-    expected = file_checksum.ExpectedChecksums
+    expected = checksum_storage.ExpectedChecksums
     with (
         mock.patch.object(checksum, "crc32", return_value=0),
-        mock.patch.object(data_file_reader, "ExpectedChecksums", return_value=expected()),
+        mock.patch.object(reader, "ExpectedChecksums", return_value=expected()),
     ):
         yield
 
@@ -78,11 +79,11 @@ class Spent:
     def counting(self) -> Iterator[None]:
         """Count in the block."""
         crc = self.timed(checksum.crc32)
-        whole = self.timed(data_formats.check_whole)
+        whole = self.timed(formats.check_whole)
         itself = self.timed(json_object._check_itself)
         with (
             mock.patch.object(checksum, "crc32", crc),
-            mock.patch.object(data_formats, "check_whole", whole),
+            mock.patch.object(formats, "check_whole", whole),
             mock.patch.object(json_object, "_check_itself", itself),
         ):
             yield

@@ -60,7 +60,7 @@ def location(where):
 class Ours(StoreDriver):
     """This engine."""
 
-    module = "lsm_engine.table.table"
+    module = "lsm_engine.api.table"
 
     def storage(self, where):
         """Storage options."""

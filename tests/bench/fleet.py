@@ -30,11 +30,10 @@ import dagster as dg
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_assets.assets.health import health_key
-from lsm_assets.automation.cursor import read_cursor, tables_in_turn
 from lsm_assets.factory import lsm_table_assets
+from lsm_assets.sensors import read_cursor, tables_in_turn
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, Settings, settings_from
-from lsm_assets.warehouse_component import warehouse_definitions, watched_tables
+from lsm_assets.warehouse_component import health_key, warehouse_definitions, watched_tables
 from tests.bench.large_warehouse import asked, server
 
 COLUMNS = pa.schema(

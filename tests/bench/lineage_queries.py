@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lsm_engine.base.modes import CommitKind
-from lsm_engine.catalog.facts import TagFacts
+from lsm_engine.catalog.lineage.facts import TagFacts
 from lsm_engine.catalog.provenance import Input, Run
 from lsm_engine.catalog.sql_catalog import SqlCatalog
-from lsm_engine.meta.tag import Tag
+from lsm_engine.format.tag import Tag
+from lsm_engine.options.modes import CommitKind
 from tests.bench.measure import Ratio, Samples, Seconds, arguments, report, wait_for_quiet
 from tests.unit.catalog.stories import ORDERS, Story, add, data_file, drop
 

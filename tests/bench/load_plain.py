@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
-from lsm_engine.io.parquet_output import dictionary_columns
+from lsm_engine.data_files.parquet_output import dictionary_columns
+from lsm_engine.data_files.writer import ROW_GROUP_ROWS
 from tests.bench.measure import Samples, arguments, report, rotated, stopwatch, wait_for_quiet
 from tests.bench.rows import rows
 from tests.bench.tables import new_table, warm_up

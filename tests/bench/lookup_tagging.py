@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_engine.cli.without_pandas import load_no_pandas
+from lsm_engine.cli.main import load_no_pandas
 from tests.bench.measure import Ratio, Samples, Seconds, report
 
 FILE_KEYS = 10_000

@@ -12,10 +12,10 @@ import pyarrow as pa
 from backports import zstd
 
 import lsm_engine as lsm
-from lsm_engine.codec.binary_row import encode_stored
-from lsm_engine.codec.entry_bytes import encode_manifest
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
-from lsm_engine.meta.stats import SimpleStats
+from lsm_engine.format.binary_row import encode_stored
+from lsm_engine.format.data_file import SimpleStats
+from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.format.manifest_file import encode_manifest
 from tests.bench.tables import new_table
 
 COLUMNS = pa.schema(

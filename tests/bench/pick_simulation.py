@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from lsm_engine.base.record import record
-from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
-from lsm_engine.mergetree.universal import Runs, UniversalCompaction
+from lsm_engine.lsm.levels import LevelSortedRun, SortedRun
+from lsm_engine.lsm.universal import Runs, UniversalCompaction
 from tests import shapes
 
 BATCHES, SEEDS = 1500, 12

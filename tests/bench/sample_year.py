@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 
 from lsm_assets.home import open_instance
-from lsm_assets.sample.jobs import DAYS_JOB, REFERENCES_JOB
+from lsm_assets.sample.release import DAYS_JOB, REFERENCES_JOB
 from lsm_assets.settings import WAREHOUSE, settings_from
 
 WIDTH, HEIGHT, EDGE = 760, 300, 46

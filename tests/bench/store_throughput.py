@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 from pyarrow.fs import S3FileSystem
 
 import lsm_engine as lsm
-from lsm_engine.io.storage_options import StorageOptions
-from lsm_engine.io.warehouse import open_directory
+from lsm_engine.storage.options import StorageOptions
+from lsm_engine.storage.warehouse import open_directory
 from tests.bench.measure import (
     Samples,
     arguments,

@@ -5,7 +5,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.units import format_bytes
-from lsm_engine.catalog.lineage_page import lineage_page
+from lsm_engine.catalog.lineage.page import lineage_page
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 from tests.browser.chromium import acted
 

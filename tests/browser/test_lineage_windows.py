@@ -13,11 +13,11 @@ from urllib.request import urlopen
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.catalog.lineage_page import SNAPSHOTS_MAX, lineage_page
+from lsm_engine.catalog.lineage.page import SNAPSHOTS_MAX, lineage_page
 from lsm_engine.catalog.models import SNAPSHOTS
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
-from lsm_engine.cli.ui.routes import Site
-from lsm_engine.cli.ui.server import PageServer
+from lsm_engine.ui.command import PageServer
+from lsm_engine.ui.routes import Site
 from tests.browser.chromium import acted, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.cli.ui.routes import Reply, Site
-from lsm_engine.cli.ui.server import PageServer
+from lsm_engine.ui.command import PageServer
+from lsm_engine.ui.routes import Reply, Site
 from tests.browser.chromium import _RESULT, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -87,7 +87,7 @@ def url(tmp_path_factory) -> Iterator[str]:
     names = ("name", HOSTILE, TURNED, LONG * 3, "👩‍👩‍👧‍👦")
     columns = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names)])
     with lsm.open_catalog(root) as catalog, pytest.MonkeyPatch.context() as patched:
-        patched.setattr("lsm_engine.cli.ui.table_facts.SNAPSHOTS_PER_PAGE", 2)
+        patched.setattr("lsm_engine.ui.routes.SNAPSHOTS_PER_PAGE", 2)
         options = {"bucket": "1", "write-only": "true"}
         table = catalog.create_table(
             f"shop.{LONG}", columns, primary_key=["id"], options=options, comment=HOSTILE

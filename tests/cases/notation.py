@@ -15,18 +15,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lsm_engine.base.modes import CommitKind, EntryKind
-from lsm_engine.meta.index_file import (
+from lsm_engine.format.data_file import EMPTY_ROW
+from lsm_engine.format.index_file import (
     DELETION_VECTORS,
     HASH,
     DeletionVectorMeta,
     IndexFileMeta,
     IndexManifestEntry,
 )
-from lsm_engine.meta.manifest import ManifestEntry
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.stats import EMPTY_ROW
-from tests.unit.plan.facts import entry, snapshot
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.options.modes import CommitKind, EntryKind
+from tests.unit.planning.facts import entry, snapshot
 
 _KINDS = {"+": EntryKind.ADD, "-": EntryKind.DELETE, None: EntryKind.ADD}
 _PLACE = (

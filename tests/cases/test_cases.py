@@ -1,12 +1,15 @@
 """Decisions about the shape of a bucket, as text tables."""
 
-from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
-from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
-from lsm_engine.mergetree.full import pick_full, with_all_older
-from lsm_engine.mergetree.levels import Levels
-from lsm_engine.mergetree.rewrite_plan import Rewrite, plan_rewrite
-from lsm_engine.mergetree.sections import runs_by_age, sections
-from lsm_engine.mergetree.universal import UniversalCompaction
+from lsm_engine.lsm.levels import Levels, runs_by_age, sections
+from lsm_engine.lsm.rewrite_plan import Rewrite, plan_rewrite
+from lsm_engine.lsm.universal import (
+    CompactUnit,
+    ForceUpLevelZero,
+    PickReason,
+    UniversalCompaction,
+    pick_full,
+    with_all_older,
+)
 from tests import shapes
 
 

@@ -1,20 +1,18 @@
 """Decisions about one commit: what it has to check, what stands against it, what it publishes."""
 
-from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
-from lsm_engine.base.modes import CommitKind
-from lsm_engine.plan.commit import (
-    BucketScope,
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.format.manifest import BucketScope
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.commit import (
     SnapshotFiles,
     index_entries_after,
     plan_commit,
     rewrites_index,
     snapshot_of,
 )
-from lsm_engine.plan.commit_steps import CommitStep
-from lsm_engine.plan.conflicts import find_conflict
-from lsm_engine.plan.ownership import already_committed, resolve_publish, same_state
-from lsm_engine.plan.proposal import LiveChange
-from lsm_engine.plan.vector_conflicts import find_vector_conflict
+from lsm_engine.planning.conflicts import find_conflict, find_vector_conflict
+from lsm_engine.planning.ownership import already_committed, resolve_publish, same_state
+from lsm_engine.planning.proposal import CommitStep, LiveChange
 from tests.cases.notation import (
     entries,
     index_entries,
@@ -23,7 +21,7 @@ from tests.cases.notation import (
     snapshot_like,
     snapshots,
 )
-from tests.unit.plan.facts import USER, key_order
+from tests.unit.planning.facts import USER, key_order
 
 
 def step_of(case):

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import datetime
 
-from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.expire import (
+from lsm_engine.format.tag import Tag
+from lsm_engine.planning.expire import (
     ExpirePlan,
     KeptRoot,
     MetadataNames,
@@ -15,16 +15,16 @@ from lsm_engine.plan.expire import (
     plan_tag_removal,
     snapshots_to_replay,
 )
-from lsm_engine.plan.retention import (
+from lsm_engine.planning.retention import (
     ExpiryChoice,
     Retention,
     choose_expired,
     choose_expired_changelogs,
     kept_of_passed,
 )
-from lsm_engine.plan.tags import expired_tags
+from lsm_engine.planning.tags import expired_tags
 from tests.cases.notation import entries, place, snapshots
-from tests.unit.plan.facts import snapshot
+from tests.unit.planning.facts import snapshot
 
 
 def names_of(text):

@@ -2,15 +2,17 @@
 
 import shlex
 
-from lsm_engine.plan.catalog_drift import catalog_findings, lineage_drift
-from lsm_engine.plan.diagnosis import DAY_MILLIS, findings
-from lsm_engine.plan.health import (
+from lsm_engine.planning.health import (
+    DAY_MILLIS,
     BucketFacts,
     DamageFacts,
     DebtFacts,
     LiveSnapshots,
     PinFacts,
     TableFacts,
+    catalog_findings,
+    findings,
+    lineage_drift,
 )
 
 MB = 1 << 20

@@ -1,7 +1,7 @@
 """Which manifests of a base list become one."""
 
-from lsm_engine.base.modes import EntryKind
-from lsm_engine.plan.manifest_merge import (
+from lsm_engine.options.modes import EntryKind
+from lsm_engine.planning.commit import (
     Keep,
     changed_manifests,
     plan_full_merge,
@@ -9,7 +9,7 @@ from lsm_engine.plan.manifest_merge import (
     roll,
 )
 from tests.cases.notation import entries, place
-from tests.unit.plan.facts import manifest
+from tests.unit.planning.facts import manifest
 
 
 def manifests(text):

@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lsm_engine.codec.binary_row import encode_row
-from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.stats import SimpleStats
-from lsm_engine.plan.scan import Packing, Reach, ReadMode, plan_splits
-from lsm_engine.prune.bucket import candidate_buckets
-from lsm_engine.prune.expression import tree_of
-from lsm_engine.prune.partition import manifest_mask, manifests_holding
-from lsm_engine.prune.stats import ColumnBounds, may_match
-from lsm_engine.schema.arrow_types import arrow_schema, arrow_type
-from lsm_engine.schema.types import DataField, parse_type
+from lsm_engine.filter.expression import tree_of
+from lsm_engine.filter.partition import candidate_buckets, manifest_mask, manifests_holding
+from lsm_engine.filter.stats import ColumnBounds, may_match
+from lsm_engine.format.binary_row import encode_row
+from lsm_engine.format.data_file import SimpleStats
+from lsm_engine.format.index_file import VectorPlace
+from lsm_engine.planning.scan import Packing, Reach, ReadMode, plan_splits
+from lsm_engine.types.arrow_types import arrow_schema, arrow_type
+from lsm_engine.types.types import DataField, parse_type
 from tests.cases.notation import entries, index_entries, place
-from tests.unit.plan.facts import key_order, manifest
+from tests.unit.planning.facts import key_order, manifest
 
 
 def splits(case):

@@ -6,21 +6,21 @@ from datetime import UTC, datetime
 import numpy as np
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import CommitKind, FileSource
+from lsm_engine.format.tag import Tag
 from lsm_engine.kernels.keys import SortKeys
-from lsm_engine.mergetree.bulk_load import bulk_load
-from lsm_engine.mergetree.early_full import EarlyFull
-from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.append_compaction import AppendSizes, append_groups
-from lsm_engine.plan.commit_steps import CommitStep
-from lsm_engine.plan.partition_age import PartitionAge, PartitionClock, expired_partitions
-from lsm_engine.plan.rescale import source_buckets
-from lsm_engine.plan.snapshot_order import id_after, stamped
-from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
-from lsm_engine.plan.tag_periods import TagPeriods, automatic_tags, surplus
+from lsm_engine.lsm.rewrite_plan import bulk_load
+from lsm_engine.lsm.universal import EarlyFull
+from lsm_engine.options.modes import CommitKind, FileSource
+from lsm_engine.planning.buckets import source_buckets
+from lsm_engine.planning.compaction import AppendSizes, append_groups
+from lsm_engine.planning.keys import KeySpan, candidates_by_range
+from lsm_engine.planning.proposal import CommitStep
+from lsm_engine.planning.retention import PartitionAge, PartitionClock, expired_partitions
+from lsm_engine.planning.row_ids import id_after, stamped
+from lsm_engine.planning.tags import TagPeriods, automatic_tags, surplus
 from tests import shapes
 from tests.cases.notation import entries, place
-from tests.unit.plan.facts import data_file, snapshot
+from tests.unit.planning.facts import data_file, snapshot
 
 
 def sized_files(text):

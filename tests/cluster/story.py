@@ -27,7 +27,7 @@ from lsm_engine.spark import (
     read_dataframe,
     upsert_dataframe,
 )
-from lsm_engine.spark.shared_storage import DRIVER_BYTES, SHARED_DISK
+from lsm_engine.spark.session import DRIVER_BYTES, SHARED_DISK
 from tests.cluster.memory import PeakMemory, is_executor
 from tests.cluster.page import PAGE, block
 from tests.cluster.standalone import kill_tree

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 from tests.cluster.standalone import WORKERS, Cluster, standalone_cluster
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable

@@ -10,9 +10,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, InvalidInputError, StorageError
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.local import LocalFileIO
-from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.format.commit_message import CommitMessage
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.local import LocalFileIO
 from tests.model.changelog_replay import Replay
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable

@@ -5,7 +5,7 @@ from threading import current_thread
 import pytest
 
 from lsm_engine.base.record import record
-from lsm_engine.table.ground.executor import LIGHT_BYTES, LocalExecutor
+from lsm_engine.table.components import LIGHT_BYTES, LocalExecutor
 from tests.contract.executor_suite import ExecutorSuite, nothing
 
 

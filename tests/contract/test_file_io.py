@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.testing.file_io_suite import DirectoryFileIOSuite
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import RecordingFileIO

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 
 PROCESSES = 4
 NAMES = 300
 WRITER = """
 import json, sys
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 root, me, names = sys.argv[1], sys.argv[2], int(sys.argv[3])
 storage = LocalFileIO(root, durable=False)
 print(flush=True)

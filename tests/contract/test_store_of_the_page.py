@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.stores import STORES
+from lsm_engine.storage.warehouse import STORES
 from tests.docs.blocks import DOCS, blocks
 
 STORE, SUITE, LINE = (
@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 def _named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "database_store", MODULE)
-    monkeypatch.setattr("lsm_engine.io.stores.STORES", dict(STORES))
+    monkeypatch.setattr("lsm_engine.storage.warehouse.STORES", dict(STORES))
     exec(LINE, {})
 
 

@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 from dagster._core.utils import make_new_run_id
 
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import LsmTableAssets
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.partitions import partition_set_name, snapshot_partitions, tag_partitions
-from lsm_assets.model.versions import parse_version
+from lsm_assets.keys import AssetKind, partition_set_name, snapshot_partitions, tag_partitions
 from lsm_assets.project import lsm_definitions
-from lsm_assets.resources import LsmResource, resources_from
+from lsm_assets.resource import LsmResource, resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
+from lsm_assets.versions import parse_version
 
 MARKS = [
     pytest.mark.dagster,

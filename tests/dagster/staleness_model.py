@@ -15,11 +15,11 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 import lsm_engine as lsm
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.pinning import pinned_table
-from lsm_assets.ledger.recording import recorded_versions
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
+from lsm_assets.keys import AssetKind
+from lsm_assets.pinning import pinned_table
+from lsm_assets.recording import recorded_versions
 from lsm_engine.cli.main import lsm as command
 from tests.dagster.lake import Lake
 from tests.dagster.staleness_layouts import Layout

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.assets.compaction import compaction_reason
-from lsm_assets.automation import sync_sensor
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.versions import version_from_snapshot
-from lsm_assets.resources import CLOCK
+from lsm_assets import sensors
+from lsm_assets.keys import AssetKind
+from lsm_assets.resource import CLOCK
+from lsm_assets.table_assets import compaction_reason
+from lsm_assets.versions import version_from_snapshot
 from tests.dagster.lake import KEYS, MARKS, SCHEMA, Lake, rows, version_id
 
 pytestmark = MARKS
@@ -238,7 +238,7 @@ def test_a_run_that_seems_to_run_for_ever_is_not_waited_for(
     run = lake.instance.create_run_for_job(lake.repository.get_job("__ASSET_JOB"))
     table = lake.lsm.table(lake.tables[0].declaration)
     table.upsert(rows(1), properties={"lsm.run.id": "r", "lsm.run.dagster-id": run.run_id})
-    monkeypatch.setattr(sync_sensor, "RECORDING_MILLIS_MAX", -1)
+    monkeypatch.setattr(sensors, "RECORDING_MILLIS_MAX", -1)
     assert lake.sync().asset_events
 
 

@@ -133,7 +133,7 @@ def test_sigterm_ends_a_command_and_what_runs_beside_it(ignored: bool, tmp_path:
         f"except KeyboardInterrupt: open({str(ended)!r}, 'w')"
     )
     program = (
-        "import os, signal, sys\nfrom lsm_assets.running import run_with_companion\n"
+        "import os, signal, sys\nfrom lsm_assets.home import run_with_companion\n"
         f"acts = {'signal.SIG_IGN' if ignored else 'signal.default_int_handler'}\n"
         "signal.signal(signal.SIGINT, acts)\n"
         "signal.signal(signal.SIGTERM, acts)\n"  # as Dagster does when it is imported

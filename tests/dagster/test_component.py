@@ -10,9 +10,9 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 from lsm_assets.component import LsmTableComponent, load_writer
-from lsm_assets.resources import resources_from
+from lsm_assets.io_manager import LsmIOManager
+from lsm_assets.resource import resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
-from lsm_assets.table_io import LsmIOManager
 from lsm_engine.base.errors import InvalidInputError
 from tests.dagster.lake import MARKS, version_id
 

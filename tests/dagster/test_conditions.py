@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from lsm_assets.automation.conditions import eager_with_compactions
+from lsm_assets.sensors import eager_with_compactions
 from tests.dagster.lake import MARKS
 
 pytestmark = MARKS

@@ -9,10 +9,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.consumer_offset import OFFSET_PROPERTY
-from lsm_assets.ledger.feed import changes_to_feed
-from lsm_assets.model.changes import Upsert
-from lsm_engine.table.commit import history_of_base
+from lsm_assets.feed import OFFSET_PROPERTY, changes_to_feed
+from lsm_assets.versions import Upsert
+from lsm_engine.commit import history_of_base
 from tests.dagster.lake import MARKS
 from tests.dagster.test_feed import SALES, Feed, expire_all_but_one, sale, summed
 from tests.dagster.test_feed import feed as feed  # the fixture

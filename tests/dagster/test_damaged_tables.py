@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lsm_assets.assets.health import health_asset
-from lsm_assets.automation import compaction_sensor, sync_sensor
-from lsm_assets.automation.cursor import read_cursor, tables_in_turn, write_cursor
+from lsm_assets import sensors
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.resources import LsmResource
+from lsm_assets.resource import LsmResource
+from lsm_assets.sensors import read_cursor, tables_in_turn, write_cursor
+from lsm_assets.warehouse_component import health_asset
 from lsm_engine import CorruptFileError, StorageError
 from tests.dagster.lake import MARKS, ORDERS, Lake, rows
 
@@ -55,7 +55,7 @@ def test_an_unreadable_table_keeps_no_other_from_its_turn(
         return opened(self, name)
 
     monkeypatch.setattr(LsmResource, "existing_table", noted)
-    for module in (compaction_sensor, sync_sensor):
+    for module in (sensors, sensors):
         monkeypatch.setattr(module, "tables_in_turn", partial(tables_in_turn, seconds=0.0))
     assert "cannot look at shop.a" in tables.tick(sensor).skip_message
     for _ in NAMES[1:]:
@@ -96,14 +96,14 @@ def test_what_could_not_be_reported_is_reported_later(
     tables.sync()
     table.rollback_to(1)
     table.upsert(rows(3))
-    found = sync_sensor.sync_events
+    found = sensors.sync_events
 
     def fail(instance: Any, declaration: Any, *given: Any) -> Any:
         if declaration.name == "shop.b":
             raise StorageError("the store does not answer")
         return found(instance, declaration, *given)
 
-    monkeypatch.setattr(sync_sensor, "sync_events", fail)
+    monkeypatch.setattr(sensors, "sync_events", fail)
     assert "cannot look at shop.b" in tables.sync().skip_message
     monkeypatch.undo()
     reported = {(each.asset_key.path[-1], each.partition) for each in tables.sync().asset_events}

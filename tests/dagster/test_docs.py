@@ -18,7 +18,7 @@ from lsm_assets.settings import (
     lineage_page_url,
     settings_from,
 )
-from lsm_engine.table.warehouse import open_catalog
+from lsm_engine.api.catalog import open_catalog
 from tests.dagster.lake import MARKS
 
 pytestmark = MARKS

@@ -6,10 +6,10 @@ import dagster as dg
 import pyarrow as pa
 
 import lsm_engine as lsm
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.asset_partitions import oldest_required_snapshot
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
+from lsm_assets.keys import AssetKind
+from lsm_assets.partitions import oldest_required_snapshot
 from lsm_assets.testing import warehouse_under_test
 from tests.dagster.lake import KEYS, MARKS, Lake, rows
 

@@ -11,13 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.commits import data_version
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.commits import data_version
-from lsm_assets.ledger.consumer_offset import ConsumerOffset, find_consumer_offset
-from lsm_assets.ledger.feed import changes_to_feed
-from lsm_assets.model.changes import Upsert
-from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.feed import ConsumerOffset, changes_to_feed, find_consumer_offset
 from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
+from lsm_assets.versions import Upsert
 from lsm_engine import TableName
 from tests.dagster.lake import MARKS
 

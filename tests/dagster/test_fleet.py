@@ -16,22 +16,23 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import lsm_engine as lsm
 from lsm_assets import warehouse_component
-from lsm_assets.assets.health import _findings_metadata, health_key
-from lsm_assets.automation.cursor import (
+from lsm_assets.component import LsmTableComponent
+from lsm_assets.factory import lsm_table_assets
+from lsm_assets.metadata import INLINE_CHARACTERS_MAX
+from lsm_assets.resource import resources_from
+from lsm_assets.sensors import (
     UNCOMPRESSED_MAX,
     read_cursor,
     tables_in_turn,
     tick_interval,
     write_cursor,
 )
-from lsm_assets.automation.fleet import match_tables
-from lsm_assets.component import LsmTableComponent
-from lsm_assets.factory import lsm_table_assets
-from lsm_assets.model.markdown import INLINE_CHARACTERS_MAX
-from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.warehouse_component import (
     LsmWarehouseComponent,
+    _findings_metadata,
+    health_key,
+    match_tables,
     warehouse_definitions,
     watched_tables,
 )

@@ -6,10 +6,10 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.pinning import input_snapshot
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
+from lsm_assets.keys import AssetKind
+from lsm_assets.pinning import input_snapshot
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows, version_id
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]

@@ -19,8 +19,8 @@ from dagster._cli import create_dagster_cli
 from dagster._daemon.cli import create_dagster_daemon_cli
 from dagster_webserver.cli import create_dagster_webserver_cli
 
-from lsm_assets.ledger.recording import recorded_version
-from lsm_assets.model.keys import AssetKind
+from lsm_assets.keys import AssetKind
+from lsm_assets.recording import recorded_version
 from lsm_assets.warehouse_component import LsmWarehouseComponent
 from tests.dagster.lake import KEYS, MARKS, Lake, rows
 from tests.docs.blocks import FENCE, ROOT

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.ledger import storing
+from lsm_assets import io_manager
 from tests.dagster.lake import MARKS
 from tests.dagster.test_table_io import KEYED, ROWS, TAKEN, Io
 from tests.dagster.test_table_io import io as io  # the fixture
@@ -186,7 +186,7 @@ def test_an_output_may_name_its_table_as_it_is_made(io: Io) -> None:
 def test_an_op_that_is_tried_again_commits_its_rows_once(
     io: Io, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries, seen, survey = [], [], storing.inspect_table
+    tries, seen, survey = [], [], io_manager.inspect_table
 
     def fails_first(*args: Any) -> Any:
         tries.append(args)
@@ -194,7 +194,7 @@ def test_an_op_that_is_tried_again_commits_its_rows_once(
             raise dg.RetryRequested(max_retries=1)
         return survey(*args)
 
-    monkeypatch.setattr(storing, "inspect_table", fails_first)
+    monkeypatch.setattr(io_manager, "inspect_table", fails_first)
     keyed = {"lsm/primary_key": "id", "lsm/table": "shop.orders"}
     make = dg.op(name="make", out=dg.Out(metadata=APPENDED if mode == "append" else keyed))(
         lambda: ROWS

@@ -9,8 +9,8 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from lsm_assets.automation.sync_sensor import io_sync_sensor
-from lsm_assets.ledger.recording import recorded_versions
+from lsm_assets.recording import recorded_versions
+from lsm_assets.sensors import io_sync_sensor
 from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
 from tests.dagster.lake import MARKS, answer
 

@@ -8,32 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_assets.checks.contents import problem_list
-from lsm_assets.ledger.pinning import inputs_markdown
-from lsm_assets.model import markdown, metadata
-from lsm_assets.model.asset_partitions import ColumnRanges, PartitionLayout
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, table_keys
-from lsm_assets.model.partitions import (
+from lsm_assets import metadata
+from lsm_assets.checks import problem_list
+from lsm_assets.declaration import ColumnRanges, PartitionLayout, TableDeclaration
+from lsm_assets.keys import (
+    AssetKind,
+    TableKeys,
+    asset_link,
     differences,
     parse_snapshot_partition,
     sorted_snapshot_partitions,
+    table_keys,
 )
-from lsm_assets.model.pinned_inputs import ChangedRanges
-from lsm_assets.model.sync import SyncPlan, plan_sync
-from lsm_assets.model.translator import LsmTranslator
-from lsm_assets.model.tree import BucketTree, LevelFacts, TreeFacts, count_tree
+from lsm_assets.metadata import BucketTree, LevelFacts, TreeFacts, count_tree
+from lsm_assets.pinning import inputs_markdown
+from lsm_assets.sensors import SyncPlan, plan_sync
 from lsm_assets.settings import settings_from
+from lsm_assets.translator import LsmTranslator
+from lsm_assets.versions import ChangedRanges
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.provenance import Input
-from lsm_engine.meta.compaction_metrics import CompactionMetrics
-from lsm_engine.meta.row_counts import RowCounts
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.amplification import amplification
-from lsm_engine.table.inspect.tree import BucketTree as BucketRuns
-from lsm_engine.table.inspect.tree import TreeRun
+from lsm_engine.format.snapshot import CompactionMetrics, RowCounts, Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.inspect.tree import BucketTree as BucketRuns
+from lsm_engine.inspect.tree import TreeRun
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.compaction import amplification
 
 KEYS = TableKeys(name="shop.orders")
 
@@ -137,20 +137,20 @@ levels = st.lists(
 
 @given(levels, st.integers(1, 60))
 def test_a_tree_is_always_drawn_in_place(found: list[LevelFacts], level_count: int) -> None:
-    picture = markdown.tree_image(found, level_count=level_count)
-    assert len(picture) <= markdown.INLINE_CHARACTERS_MAX
+    picture = metadata.tree_image(found, level_count=level_count)
+    assert len(picture) <= metadata.INLINE_CHARACTERS_MAX
     assert picture.startswith("![LSM tree](data:image/svg+xml;base64,")
 
 
 @given(st.lists(st.integers(-(10**15), 10**15), max_size=200))
 def test_a_sparkline_is_always_drawn_in_place(values: list[int]) -> None:
-    assert len(markdown.sparkline(values, label="records")) <= markdown.INLINE_CHARACTERS_MAX
+    assert len(metadata.sparkline(values, label="records")) <= metadata.INLINE_CHARACTERS_MAX
 
 
 @given(st.lists(st.tuples(st.text(max_size=80), st.integers()), max_size=60))
 def test_a_table_is_always_drawn_in_place(rows: list[tuple[str, int]]) -> None:
-    text = markdown.markdown_table(["name", "count"], rows)
-    assert len(text) <= markdown.INLINE_CHARACTERS_MAX
+    text = metadata.markdown_table(["name", "count"], rows)
+    assert len(text) <= metadata.INLINE_CHARACTERS_MAX
     shown = len([line for line in text.split("\n") if line.startswith("| ")]) - 1
     left = len(rows) - shown
     assert text.endswith(f"… {left} more") == (left > 0)
@@ -159,7 +159,7 @@ def test_a_table_is_always_drawn_in_place(rows: list[tuple[str, int]]) -> None:
 def test_html_of_anybody_is_shown_not_run() -> None:
     hostile = "<img src=x onerror=alert(1)> & ![x](http://evil/) a|b"
     shown = "&lt;img src=x onerror=alert(1)&gt; &amp; !\\[x](http://evil/) a\\|b"
-    table = markdown.markdown_table(["tag", "snapshot"], [(hostile, "[1](/assets/x)")])
+    table = metadata.markdown_table(["tag", "snapshot"], [(hostile, "[1](/assets/x)")])
     assert f"| {shown} | [1](/assets/x) |" in table
     problems = problem_list([hostile])
     inputs = inputs_markdown([Input(dataset=hostile, version=hostile)])
@@ -270,7 +270,7 @@ def test_all_markdown_is_drawn_in_place() -> None:
         ),
     ]
     for found in told:
-        assert all(len(text) <= markdown.INLINE_CHARACTERS_MAX for text in inline_markdown(found))
+        assert all(len(text) <= metadata.INLINE_CHARACTERS_MAX for text in inline_markdown(found))
 
 
 def test_ids_are_never_numbers_that_the_ui_would_plot() -> None:

@@ -11,11 +11,11 @@ import dagster as dg
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.automation.lineage_page import JOB
-from lsm_assets.model.calendars import tag_calendar
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.markdown import INLINE_CHARACTERS_MAX
-from lsm_engine.meta.tag import Tag
+from lsm_assets.inspection import tag_calendar
+from lsm_assets.keys import AssetKind
+from lsm_assets.maintenance import JOB
+from lsm_assets.metadata import INLINE_CHARACTERS_MAX
+from lsm_engine.format.tag import Tag
 from tests.dagster.lake import KEYS, MARKS, Lake, rows
 
 pytestmark = MARKS

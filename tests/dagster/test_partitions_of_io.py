@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets import io_manager
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger import storing
-from lsm_assets.ledger.recording import recorded_versions
-from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.recording import recorded_versions
 from lsm_engine import CommitKind
 from tests.dagster.lake import MARKS, version_id
 from tests.dagster.test_table_io import ORDERS, TAKEN, Io, taken_as
@@ -326,7 +326,7 @@ def test_a_step_that_is_tried_again_adds_its_rows_once(
     io: Io, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []
-    survey = storing.inspect_table
+    survey = io_manager.inspect_table
 
     def fails_first(*args: Any) -> Any:
         tries.append(args)
@@ -341,7 +341,7 @@ def test_a_step_that_is_tried_again_adds_its_rows_once(
     def orders() -> pa.Table:
         return pa.table({"id": [1], "n": [5]})
 
-    monkeypatch.setattr(storing, "inspect_table", fails_first)
+    monkeypatch.setattr(io_manager, "inspect_table", fails_first)
     assert io.run(orders).success
     assert len(tries) == 2
     assert io.rows() == [{"id": 1, "n": 5}]

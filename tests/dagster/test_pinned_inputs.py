@@ -2,14 +2,15 @@
 
 import pytest
 
-from lsm_assets.model.pinned_inputs import (
+from lsm_assets.versions import (
     CommitFacts,
     Pin,
     RetainedReference,
     StateLost,
+    TableVersion,
+    parse_version,
     resolve_pin,
 )
-from lsm_assets.model.versions import TableVersion, parse_version
 from tests.dagster.lake import MARKS
 
 pytestmark = MARKS

@@ -10,14 +10,14 @@ import pytest
 from dagster._core.definitions.data_version import StaleStatus
 
 import lsm_engine as lsm
-from lsm_assets.automation.sync_sensor import version_events
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.pinning import pinned_table
-from lsm_assets.ledger.recording import recorded_versions
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.resources import resources_from
+from lsm_assets.io_manager import LsmIOManager
+from lsm_assets.keys import AssetKind
+from lsm_assets.pinning import pinned_table
+from lsm_assets.recording import recorded_versions
+from lsm_assets.resource import resources_from
+from lsm_assets.sensors import version_events
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
-from lsm_assets.table_io import LsmIOManager
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
 from tests.dagster.test_freshness import COUNTS, statuses
 

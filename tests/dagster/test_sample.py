@@ -8,12 +8,18 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.assets.health import health_key
 from lsm_assets.home import open_instance
-from lsm_assets.sample.delays import carrier_days, carrier_days_frame, days_filter
-from lsm_assets.sample.origin import trace_figure, worst_figure
+from lsm_assets.sample.assets import (
+    airport_totals,
+    carrier_days,
+    carrier_days_frame,
+    carrier_totals,
+    days_filter,
+    first_sightings,
+)
 from lsm_assets.sample.release import FIRST_RELEASE, SECOND_RELEASE, missing_airports
 from lsm_assets.sample.replay import LOCATED, late_corrections, replay
+from lsm_assets.sample.report import trace_figure, worst_figure
 from lsm_assets.sample.run import periods
 from lsm_assets.sample.source import read_source, rows_of_day
 from lsm_assets.sample.tables import (
@@ -30,9 +36,9 @@ from lsm_assets.sample.tables import (
     SCHEDULED_AT,
     TABLES,
 )
-from lsm_assets.sample.totals import airport_totals, carrier_totals, first_sightings
 from lsm_assets.settings import WAREHOUSE, settings_from
-from lsm_engine.prune.expression import matches, tree_of
+from lsm_assets.warehouse_component import health_key
+from lsm_engine.filter.expression import matches, tree_of
 from lsm_engine.spark.session import local_session
 from tests.bench.sample_year import seconds_per_day, svg
 from tests.dagster.conftest import SAMPLE_DAYS

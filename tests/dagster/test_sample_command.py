@@ -10,15 +10,15 @@ from click.testing import CliRunner
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.versions import version_from_snapshot
-from lsm_assets.resources import create_table, resources_from
+from lsm_assets.keys import AssetKind
+from lsm_assets.resource import create_table, resources_from
 from lsm_assets.sample import run
 from lsm_assets.sample.definitions import sample_definitions
-from lsm_assets.sample.pipeline import SamplePipeline
 from lsm_assets.sample.release import KEY, SECOND_RELEASE
+from lsm_assets.sample.run import SamplePipeline
 from lsm_assets.sample.tables import AIRPORTS, FLIGHTS
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, Settings, settings_from
+from lsm_assets.versions import version_from_snapshot
 from tests.dagster.lake import MARKS
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]

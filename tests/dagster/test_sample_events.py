@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.home import open_instance
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.resources import create_table
+from lsm_assets.keys import AssetKind
+from lsm_assets.resource import create_table
+from lsm_assets.sample.assets import airport_totals, carrier_totals
 from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.release import KEY as RELEASE
 from lsm_assets.sample.tables import (
@@ -25,7 +26,6 @@ from lsm_assets.sample.tables import (
     FLIGHTS,
     PLANES,
 )
-from lsm_assets.sample.totals import airport_totals, carrier_totals
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
 from tests.dagster.conftest import SAMPLE_DAYS
 from tests.dagster.lake import MARKS, answer

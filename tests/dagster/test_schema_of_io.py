@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.resources import check_declaration
+from lsm_assets.declaration import TableDeclaration
+from lsm_assets.resource import check_declaration
 from tests.dagster.lake import MARKS, ORDERS, SCHEMA
 from tests.dagster.test_table_io import ROWS, Io, orders_of, taken_as
 from tests.dagster.test_table_io import io as io  # the fixture

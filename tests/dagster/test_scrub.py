@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.checks.contents import contents_evaluation
-from lsm_assets.model.keys import AssetKind
+from lsm_assets.checks import contents_evaluation
+from lsm_assets.keys import AssetKind
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
 
 pytestmark = MARKS

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.model.sql_lineage import column_lineage_of
+from lsm_assets.sql_lineage import column_lineage_of
 from tests.dagster.lake import MARKS
 
 pytestmark = MARKS

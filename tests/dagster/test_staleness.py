@@ -12,8 +12,8 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.recording import recorded_versions
-from lsm_assets.model.keys import AssetKind
+from lsm_assets.keys import AssetKind
+from lsm_assets.recording import recorded_versions
 from tests.dagster.lake import MARKS, ORDERS, SCHEMA, Lake, rows
 from tests.dagster.staleness_layouts import LAYOUTS
 from tests.dagster.staleness_model import READER, History

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.automation import sync_sensor
-from lsm_assets.automation.cursor import FEW_SECONDS, TICK_SECONDS, tables_in_turn
+from lsm_assets import sensors
+from lsm_assets.commits import EMPTY_VERSION, data_version
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.ledger.commits import EMPTY_VERSION, data_version
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.pinned_inputs import Pin, resolve_pin
-from lsm_assets.model.versions import version_from_snapshot
+from lsm_assets.keys import AssetKind
+from lsm_assets.sensors import FEW_SECONDS, TICK_SECONDS, tables_in_turn
 from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
+from lsm_assets.versions import Pin, resolve_pin, version_from_snapshot
 from tests.dagster.lake import MARKS, ORDERS, Lake, rows
 
 pytestmark = MARKS
@@ -74,14 +73,14 @@ def test_a_bug_met_in_one_table_stops_no_other(
 ) -> None:
     names = ["shop.orders", "shop.b"]
     assets = [lsm_table_assets(replace(ORDERS, name=name)) for name in reversed(names)]
-    look = sync_sensor.compare_table
+    look = sensors.compare_table
 
     def looks(instance: Any, declaration: TableDeclaration, *others: Any) -> Any:
         if declaration.name == "shop.b":
             raise ValueError("not expected by anybody")
         return look(instance, declaration, *others)
 
-    monkeypatch.setattr(sync_sensor, "compare_table", looks)
+    monkeypatch.setattr(sensors, "compare_table", looks)
     with dg.DagsterInstance.ephemeral() as instance:
         lake = Lake(tmp_path / "lake", instance, assets)
         for name in names:

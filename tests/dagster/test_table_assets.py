@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
-from lsm_assets.model.changes import Delete, Overwrite, Upsert
-from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
-from lsm_assets.resources import LsmResource
+from lsm_assets.keys import AssetKind
+from lsm_assets.resource import LsmResource
 from lsm_assets.testing import warehouse_under_test
+from lsm_assets.versions import Delete, Overwrite, Upsert
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError, StorageError
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows, version_id
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.resources import resources_from
+from lsm_assets.io_manager import LsmIOManager
+from lsm_assets.resource import resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
-from lsm_assets.table_io import LsmIOManager
 from tests.dagster.lake import MARKS, version_id
 from tests.promised import missing
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 import lsm_engine as lsm
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
 from tests.engines.conditions import COMPARED, KEYS_BELOW, Condition
 from tests.engines.kinds import Kind
 from tests.engines.layouts import KEY

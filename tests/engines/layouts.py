@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lsm_engine as lsm
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
 from tests.engines.kinds import KINDS, Kind
 
 KEY, PARTITION = "k", "p"

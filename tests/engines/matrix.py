@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
 from tests.engines.answers import ENGINES, Engine, Scan, Unasked, answer
 from tests.engines.conditions import Condition, conditions, kept
 from tests.engines.kinds import KINDS, Kind

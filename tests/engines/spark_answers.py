@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from lsm_engine.api.table import Table
 from lsm_engine.spark import read_dataframe, register
-from lsm_engine.table.table import Table
 from tests.engines.answers import Engine
 from tests.engines.conditions import COMPARED, KEYS_BELOW, Condition
 from tests.engines.kinds import Kind

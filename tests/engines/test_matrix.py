@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsm_engine.table.read import query_engines
+from lsm_engine.read import engines as engines_read
 from tests.engines.answers import ENGINES
 from tests.engines.conditions import Condition, conditions, kept
 from tests.engines.kinds import KINDS
@@ -56,7 +56,7 @@ def test_the_matrix_sees_a_column_that_duckdb_filters_by_statistics(
     def as_stored(schema):
         return [duckdb.ColumnExpression(name) for name in schema.names]
 
-    monkeypatch.setattr(query_engines, "_duckdb_columns", as_stored)
+    monkeypatch.setattr(engines_read, "_duckdb_columns", as_stored)
     engines = [ENGINES["DuckDB relation"]()]
     report = Matrix(0.5, seed=0).ask(["compacted"], [BY_NAME["double_nan"]], engines)
     assert len(report.ours) > 3

@@ -25,9 +25,9 @@ from functools import lru_cache
 from itertools import count, product
 from typing import Any
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, LsmError
-from lsm_engine.plan.tags import is_lock
-from lsm_engine.table.table import Table
+from lsm_engine.planning.tags import is_lock
 from tests.fault.conftest import decoded_once
 from tests.fault.pair_operations import (
     JUDGE,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.codec.entry_checks import decode_small_manifests
-from lsm_engine.store import manifests
+from lsm_engine.format.manifest_file import decode_small_manifests
+from lsm_engine.metadata import manifests
 from tests.model.world import on_one_thread
 
 

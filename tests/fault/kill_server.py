@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 from tests.fault.scenarios import SCENARIOS, acting, prepared
 from tests.fault.system_calls import SystemCalls
 

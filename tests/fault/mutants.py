@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 
 from lsm_engine.base.errors import LsmError, NotFoundError, StorageError
-from lsm_engine.base.modes import SortOrder
-from lsm_engine.mergetree.sorted_run import SortedRun
-from lsm_engine.plan.ownership import PublishOutcome
-from lsm_engine.table.ground import schema_keys
-from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.lsm.levels import SortedRun
+from lsm_engine.options.modes import SortOrder
+from lsm_engine.planning.ownership import PublishOutcome
+from lsm_engine.table import bucket_context
+from lsm_engine.table.components import LocalExecutor
 from tests.fault import (
     test_branch_names,
     test_commit_crash,
@@ -37,7 +37,7 @@ from tests.fault import (
 from tests.fault.recording_file_io import When
 from tests.fault.scenarios import SCENARIOS, _checked, outcome
 from tests.model import test_stories
-from tests.unit.table import test_changelog_compaction
+from tests.unit.compact import test_changelog_compaction
 
 Hunt = Callable[[], None]
 
@@ -199,68 +199,68 @@ def of_the_old_base(overwrite_commit: Any) -> Any:
 M = "lsm_engine."
 MUTANTS = (
     # Merging.
-    Mutant("the oldest row wins", M + "merge.deduplicate.last_of_each", instead(lambda starts, _: starts), story("row_kinds")),
+    Mutant("the oldest row wins", M + "merge.selection.last_of_each", instead(lambda starts, _: starts), story("row_kinds")),
     Mutant("sequence numbers count backwards", M + "merge.sequence.fixed_values", returning(lambda numbers: -numbers), story("row_kinds")),
     Mutant("the sort order is ignored", M + "merge.sequence.UserSequence.from_schema", returning(lambda made: replace(made, order=SortOrder.ASCENDING)), story("the_smaller_sequence_decides")),
     Mutant("the user's sequence is ignored", M + "merge.sequence.UserSequence.ranks", instead(lambda self, rows: None), story("the_users_sequence_decides")),
     Mutant("deletes are kept when reading", M + "merge.selection.adds", returning(lambda kept: kept | True), story("row_kinds")),
     Mutant("-U rows are rows", M + "merge.selection.adds", instead(lambda kinds: kinds != 3), story("row_kinds")),
-    Mutant("deletes are dropped although older rows lie below", M + "mergetree.rewrite_plan.may_drop_deletes", returning(lambda _: True), story("deletes_above_a_deep_level")),
-    Mutant("deletes are never dropped", M + "mergetree.rewrite_plan.may_drop_deletes", returning(lambda _: False), story("deletes_above_a_deep_level")),
-    Mutant("overlapping files are read raw", M + "plan.scan.sections", each_file_alone, story("a_replaced_value_is_not_found")),
-    Mutant("overlapping files are not merged by compaction", M + "mergetree.rewrite_plan.sections", each_file_alone, story("rows_are_cut_everywhere")),
-    Mutant("rows equal to the bound wait for the next cut", M + "table.read.merge_stream.upper_bound", returning(lambda at: max(0, at - 1)), story("rows_are_cut_everywhere")),
-    Mutant("writers number rows from zero", M + "table.ground.bucket_context.Staging.next_sequence_number", instead(lambda self, partition, bucket: 0), story("row_kinds")),
+    Mutant("deletes are dropped although older rows lie below", M + "lsm.rewrite_plan.may_drop_deletes", returning(lambda _: True), story("deletes_above_a_deep_level")),
+    Mutant("deletes are never dropped", M + "lsm.rewrite_plan.may_drop_deletes", returning(lambda _: False), story("deletes_above_a_deep_level")),
+    Mutant("overlapping files are read raw", M + "planning.scan.sections", each_file_alone, story("a_replaced_value_is_not_found")),
+    Mutant("overlapping files are not merged by compaction", M + "lsm.rewrite_plan.sections", each_file_alone, story("rows_are_cut_everywhere")),
+    Mutant("rows equal to the bound wait for the next cut", M + "read.merge.upper_bound", returning(lambda at: max(0, at - 1)), story("rows_are_cut_everywhere")),
+    Mutant("writers number rows from zero", M + "table.bucket_context.Staging.next_sequence_number", instead(lambda self, partition, bucket: 0), story("row_kinds")),
     # Files and their statistics.
-    Mutant("nobody counts deletes", M + "io.written_file.OpenFile.close", returning(lambda file: replace(file, meta=replace(file.meta, delete_row_count=0))), story("row_kinds")),
-    Mutant("maxima are cut and not rounded up", M + "codec.stats.truncated_upper", instead(lambda text, length: text[:length]), story("statistics_at_their_edges")),
-    Mutant("the last key of a file is its first", M + "io.written_file._stored_ends", returning(lambda ends: [(first, first) for first, _ in ends]), story("row_kinds")),
-    Mutant("sequence ranges are one off", M + "io.written_file.OpenFile.close", returning(lambda file: replace(file, meta=replace(file.meta, min_sequence_number=file.meta.min_sequence_number - 1))), story("row_kinds")),
-    Mutant("bucket without abs", M + "table.ground.bucket_keys.bucket_of", signed_bucket, story("an_emptied_table")),
-    Mutant("partition names are not escaped", M + "codec.partition_path.escape", instead(lambda text: text), story("partitions_with_any_name")),
+    Mutant("nobody counts deletes", M + "data_files.writer.OpenFile.close", returning(lambda file: replace(file, meta=replace(file.meta, delete_row_count=0))), story("row_kinds")),
+    Mutant("maxima are cut and not rounded up", M + "format.stats.truncated_upper", instead(lambda text, length: text[:length]), story("statistics_at_their_edges")),
+    Mutant("the last key of a file is its first", M + "data_files.writer._stored_ends", returning(lambda ends: [(first, first) for first, _ in ends]), story("row_kinds")),
+    Mutant("sequence ranges are one off", M + "data_files.writer.OpenFile.close", returning(lambda file: replace(file, meta=replace(file.meta, min_sequence_number=file.meta.min_sequence_number - 1))), story("row_kinds")),
+    Mutant("bucket without abs", M + "table.bucket_keys.bucket_of", signed_bucket, story("an_emptied_table")),
+    Mutant("partition names are not escaped", M + "format.partition_path.escape", instead(lambda text: text), story("partitions_with_any_name")),
     # What compactions tell and hide.
-    Mutant("level 0 moves up untold", M + "table.compact.compact_plan._Planner._must_rewrite", instead(lambda *given, **named: False), test_changelog_compaction.test_a_lone_file_is_rewritten_where_it_has_to_be_told),
-    Mutant("a -U parts from its +U", M + "io.data_file_writer.DataFileWriter._uncut", instead(lambda self, waiting, count: count), test_changelog_compaction.test_a_pair_is_never_parted),
-    Mutant("older rows are not hidden", M + "table.compact.lookup_rewriter.LookupRewriter._mark", instead(lambda self, positions: None), test_changelog_compaction.test_replaced_rows_are_marked_and_deletes_are_not_kept),
-    Mutant("a lookup finds hidden rows", M + "table.ground.deletion_vectors.BucketDeletions.deleted", returning(lambda gone: gone & False), test_changelog_compaction.test_what_comes_again_as_it_was_is_there_once),
-    Mutant("vectors outlive their files", M + "table.ground.deletion_vectors.BucketDeletions.forget", instead(lambda self, names: None), test_changelog_compaction.test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks),
-    Mutant("sums are counted at every level", M + "table.read.split_read.merge_rules", returning(lambda rules: replace(rules, newest_stands=False)), test_changelog_compaction.test_sums_are_not_counted_twice),
+    Mutant("level 0 moves up untold", M + "compact.plan._Planner._must_rewrite", instead(lambda *given, **named: False), test_changelog_compaction.test_a_lone_file_is_rewritten_where_it_has_to_be_told),
+    Mutant("a -U parts from its +U", M + "data_files.writer.DataFileWriter._uncut", instead(lambda self, waiting, count: count), test_changelog_compaction.test_a_pair_is_never_parted),
+    Mutant("older rows are not hidden", M + "compact.lookup.LookupRewriter._mark", instead(lambda self, positions: None), test_changelog_compaction.test_replaced_rows_are_marked_and_deletes_are_not_kept),
+    Mutant("a lookup finds hidden rows", M + "table.deletion_vectors.BucketDeletions.deleted", returning(lambda gone: gone & False), test_changelog_compaction.test_what_comes_again_as_it_was_is_there_once),
+    Mutant("vectors outlive their files", M + "table.deletion_vectors.BucketDeletions.forget", instead(lambda self, names: None), test_changelog_compaction.test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks),
+    Mutant("sums are counted at every level", M + "read.split.merge_rules", returning(lambda rules: replace(rules, newest_stands=False)), test_changelog_compaction.test_sums_are_not_counted_twice),
     # Reading.
-    Mutant("a value filter is pushed below the merge", M + "table.read.scan_plan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
-    Mutant("time travel is exclusive", M + "table.ground.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
-    Mutant("what a reader misses is left out", M + "table.read.scan.Scan._naming_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
-    Mutant("a reader is not told of expiry", M + "table.read.scan.raise_if_expired", instead(lambda *_: None), reader),
+    Mutant("a value filter is pushed below the merge", M + "read.scan_plan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
+    Mutant("time travel is exclusive", M + "table.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
+    Mutant("what a reader misses is left out", M + "read.scan.Scan._naming_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
+    Mutant("a reader is not told of expiry", M + "read.scan.raise_if_expired", instead(lambda *_: None), reader),
     # Commit.
     Mutant("commit by rename", M + "testing.memory_file_io.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
-    Mutant("nobody renumbers rows of concurrent writers", M + "table.commit.commit.rebase_step", instead(lambda session, step, base, **_: step), story("two_writers_on_one_base")),
-    Mutant("conflicts are not looked for", M + "table.commit.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
-    Mutant("an overwrite deletes what it saw at first", M + "table.write.write.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
-    Mutant("a lost reply is a lost race", M + "table.commit.publish_snapshot._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
-    Mutant("what is unknown is lost", M + "table.commit.publish_snapshot._unknown", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
-    Mutant("replays are not recognised", M + "table.commit.history_of_base.Replays.proof", instead(lambda *_: None), killed("commit")),
-    Mutant("LATEST is trusted", M + "store.snapshots.SnapshotStore.latest", hint_only, killed("commit")),
-    Mutant("a total counts the delta alone", M + "table.commit.commit.plan_commit", returning(lambda plan: replace(plan, total_record_count=plan.delta_record_count)), story("a_replaced_value_is_not_found")),
-    Mutant("a refused publish leaves its files", M + "table.commit.commit.discard_metadata", instead(lambda *_: None), refused("commit")),
+    Mutant("nobody renumbers rows of concurrent writers", M + "commit.commit.rebase_step", instead(lambda session, step, base, **_: step), story("two_writers_on_one_base")),
+    Mutant("conflicts are not looked for", M + "commit.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
+    Mutant("an overwrite deletes what it saw at first", M + "dml.write.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
+    Mutant("a lost reply is a lost race", M + "commit.publish._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
+    Mutant("what is unknown is lost", M + "commit.publish._unknown_publish", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
+    Mutant("replays are not recognised", M + "commit.history_of_base.Replays.proof", instead(lambda *_: None), killed("commit")),
+    Mutant("LATEST is trusted", M + "metadata.snapshots.SnapshotStore.latest", hint_only, killed("commit")),
+    Mutant("a total counts the delta alone", M + "commit.commit.plan_commit", returning(lambda plan: replace(plan, total_record_count=plan.delta_record_count)), story("a_replaced_value_is_not_found")),
+    Mutant("a refused publish leaves its files", M + "commit.commit.discard_metadata", instead(lambda *_: None), refused("commit")),
     # Maintenance.
-    Mutant("expiry deletes the snapshot first", M + "table.history.expire.carry_out", snapshots_first, killed("expire")),
-    Mutant("expiry forgets tags", M + "table.tags.roots.Roots.kept_tags", instead(lambda *given, **named: []), story("a_tag_outlives_its_snapshot")),
-    Mutant("expiry takes one too many", M + "table.history.expire.choose_expired", lambda choose: one_more(choose), story("retention_counts")),
-    Mutant("expiry deletes what kept snapshots need", M + "table.tags.roots.Roots.kept_snapshots", instead(lambda *given, **named: []), story("retention_counts")),
-    Mutant("an unreadable root is an empty one", M + "table.tags.roots.Roots.kept_tags", lambda kept: shrugging(kept), unreadable("expire")),
-    Mutant("an unreadable tag keeps nothing from the orphans", M + "table.tags.roots.Roots.kept_tags", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
-    Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.tags.roots.Roots.kept_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
-    Mutant("expiry begins without a word", M + "store.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
-    Mutant("maintenance forgets branches", M + "table.history.orphans.branches", returning(lambda found: found[:1]), killed("remove orphans")),
-    Mutant("a single listing is believed", M + "store.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
-    Mutant("a rollback begins with the newest", M + "table.history.rollback._sealed", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
-    Mutant("a branch is deleted before its name is claimed", M + "store.branches.BranchClaim.take", instead(lambda self, require: None), killed("delete a branch", extent="all")),
-    Mutant("whoever makes a branch does not look whose it is", M + "store.branches.BranchClaim.is_held", instead(lambda self: True), maker),
-    Mutant("a void claim is obeyed", M + "store.snapshot_files.unclaimed", instead(lambda file_io, paths, path, data: None if data.startswith(b'{"lsm-claim"') else data), test_branch_names.test_a_void_claim_is_read_as_what_it_held_before),
-    Mutant("a commit on a branch that is renamed counts", M + "table.commit.publish_snapshot.renamed_to", instead(lambda snapshot: None), renamer),
-    Mutant("a fast-forward does not keep what it takes over", M + "table.history.fast_forward._held", instead(lambda *_: contextlib.nullcontext()), forwarder),
+    Mutant("expiry deletes the snapshot first", M + "maintenance.expire.carry_out", snapshots_first, killed("expire")),
+    Mutant("expiry forgets tags", M + "table.references.Roots.kept_tags", instead(lambda *given, **named: []), story("a_tag_outlives_its_snapshot")),
+    Mutant("expiry takes one too many", M + "maintenance.expire.choose_expired", lambda choose: one_more(choose), story("retention_counts")),
+    Mutant("expiry deletes what kept snapshots need", M + "table.references.Roots.kept_snapshots", instead(lambda *given, **named: []), story("retention_counts")),
+    Mutant("an unreadable root is an empty one", M + "table.references.Roots.kept_tags", lambda kept: shrugging(kept), unreadable("expire")),
+    Mutant("an unreadable tag keeps nothing from the orphans", M + "table.references.Roots.kept_tags", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
+    Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.references.Roots.kept_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
+    Mutant("expiry begins without a word", M + "metadata.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
+    Mutant("maintenance forgets branches", M + "maintenance.orphans.branches", returning(lambda found: found[:1]), killed("remove orphans")),
+    Mutant("a single listing is believed", M + "metadata.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
+    Mutant("a rollback begins with the newest", M + "maintenance.rollback._sealed", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
+    Mutant("a branch is deleted before its name is claimed", M + "metadata.branches.BranchClaim.take", instead(lambda self, require: None), killed("delete a branch", extent="all")),
+    Mutant("whoever makes a branch does not look whose it is", M + "metadata.branches.BranchClaim.is_held", instead(lambda self: True), maker),
+    Mutant("a void claim is obeyed", M + "metadata.snapshots.unclaimed", instead(lambda file_io, paths, path, data: None if data.startswith(b'{"lsm-claim"') else data), test_branch_names.test_a_void_claim_is_read_as_what_it_held_before),
+    Mutant("a commit on a branch that is renamed counts", M + "commit.publish.renamed_to", instead(lambda snapshot: None), renamer),
+    Mutant("a fast-forward does not keep what it takes over", M + "maintenance.branches._held", instead(lambda *_: contextlib.nullcontext()), forwarder),
     # The disk.
-    Mutant("files are not synced", M + "io.local.LocalFileIO.sync", instead(lambda self, paths: None), power_cut("commit")),
-    Mutant("new directories are not synced", M + "io.local.LocalFileIO._make_directories", instead(lambda self, path, *, waits: os.makedirs(path, exist_ok=True)), power_cut("first commit")),
+    Mutant("files are not synced", M + "storage.local.LocalFileIO.sync", instead(lambda self, paths: None), power_cut("commit")),
+    Mutant("new directories are not synced", M + "storage.local.LocalFileIO._make_directories", instead(lambda self, path, *, waits: os.makedirs(path, exist_ok=True)), power_cut("first commit")),
 )  # fmt: skip
 
 
@@ -306,11 +306,11 @@ def alive(mutant: Mutant) -> Iterator[None]:
     changed = mutant.change(getattr(owner, attribute))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, attribute, staticmethod(changed) if static else changed)
-        schema_keys._path.cache_clear()
+        bucket_context._path.cache_clear()
         try:
             yield
         finally:
-            schema_keys._path.cache_clear()
+            bucket_context._path.cache_clear()
             _checked.clear()
             _checked.update(known)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.schema.changes import AddColumn, SetOption
-from lsm_engine.table.table import Table
-from lsm_engine.table.warehouse import Catalog
+from lsm_engine.api.catalog import Catalog
+from lsm_engine.api.table import Table
+from lsm_engine.types.schema_changes import AddColumn, SetOption
 from tests.fault.doubles import ManualClock
 from tests.fault.paused_lakes import LakeDisk
 from tests.fault.paused_stores import TABLE, Actor, Disk, MemoryDisk, ObjectDisk

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.api import catalog
+from lsm_engine.api.catalog import Catalog
+from lsm_engine.api.table import Table
 from lsm_engine.catalog.sql_catalog import SqlCatalog
-from lsm_engine.io.local import LocalFileIO
-from lsm_engine.table import warehouse
-from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.table import Table
-from lsm_engine.table.warehouse import Catalog
+from lsm_engine.storage.local import LocalFileIO
+from lsm_engine.table.components import LocalExecutor
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.paused_stores import TABLE, Actor, Announce, HurriedClock, Process, StorageCall
 
@@ -123,9 +123,9 @@ def lake_doubles() -> Iterator[None]:
             inner = getattr(SqlCatalog, name)
             patch.setattr(SqlCatalog, name, _announced(verb, inner, lambda *_: ("names",)))
         move = _announced(
-            "move", warehouse.move_directory, lambda old, new, *_: (_in_lake(old), _in_lake(new))
+            "move", catalog.move_directory, lambda old, new, *_: (_in_lake(old), _in_lake(new))
         )
-        patch.setattr(warehouse, "move_directory", move)
+        patch.setattr(catalog, "move_directory", move)
         yield
 
 

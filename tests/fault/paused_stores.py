@@ -24,15 +24,15 @@ import pyarrow as pa
 import pytest
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from lsm_engine.io import in_flight, together
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.object_requests import Requests
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import NO_OPTIONS
-from lsm_engine.store import newest
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.metadata import snapshots
+from lsm_engine.storage import bulk, executor
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_requests import Requests
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import NO_OPTIONS
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
@@ -448,9 +448,9 @@ def object_doubles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("get", "get_ranges", "head", "list", "list_with_delimiter", "put", "delete"):
             patch.setattr(obstore, name, _asked(name, getattr(obstore, name)))
-        patch.setattr(in_flight, "_pool", lambda: pool)
-        patch.setattr(together, "_pool", lambda: pool)
-        patch.setattr(newest, "_clock", monotonic)
+        patch.setattr(executor, "_pool", lambda: pool)
+        patch.setattr(bulk, "_pool", lambda: pool)
+        patch.setattr(snapshots, "_clock", monotonic)
         yield
 
 

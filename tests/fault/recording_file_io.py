@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError, StorageError
-from lsm_engine.io.file_io import FileIO, FileStatus, Output
-from lsm_engine.io.one_by_one import OneByOne
+from lsm_engine.storage.bulk import OneByOne
+from lsm_engine.storage.file_io import FileIO, FileStatus, Output
 
 
 class Crash(BaseException):

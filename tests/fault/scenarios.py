@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import AlreadyExistsError, LsmError, NotFoundError
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.plan.tags import is_lock
-from lsm_engine.schema.changes import RemoveOption, SetOption
-from lsm_engine.table.table import Table
+from lsm_engine.planning.tags import is_lock
+from lsm_engine.storage.file_io import FileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
+from lsm_engine.types.schema_changes import RemoveOption, SetOption
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.model.changelog_replay import Replay
 from tests.model.invariants import check_reachability, check_snapshot

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.plan.tags import is_lock
+from lsm_engine.planning.tags import is_lock
 from tests.model.avro_records import avro_records
 
 Rows = tuple[str, ...]

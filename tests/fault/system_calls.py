@@ -1,6 +1,6 @@
 """The operating system as LocalFileIO sees it, with every mutating call numbered.
 
-    with SystemCalls(root) as calls:              # replaces `os` inside lsm_engine.io.local and its kin
+    with SystemCalls(root) as calls:              # replaces `os` inside lsm_engine.storage.local and its kin
         table.upsert(rows)
     calls.trace                                   # what was done, in order, for tests/fault/power.py
 
@@ -18,10 +18,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from lsm_engine.io import directory_lock, local, local_sync
+from lsm_engine.storage import local, locks
 
 # Those in which LocalFileIO calls the operating system.
-MODULES = (directory_lock, local, local_sync)
+MODULES = (locks, local, local)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def _end(done: Schedule) -> object:
 
 def test_a_tag_without_its_look_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The campaign can fail: a tag that is not looked at after its creation names deleted files."""
-    monkeypatch.setattr("lsm_engine.table.tags.tag.is_expiring", lambda *_: False)
+    monkeypatch.setattr("lsm_engine.table.tags.is_expiring", lambda *_: False)
     monkeypatch.setattr(all_pairs, "calls_of", all_pairs.calls_of.__wrapped__)
     wrong = failed([Combination("memory", "plain", "tag the oldest", ("expire",))])
     assert any(each.startswith(all_pairs.UNREADABLE) for each in wrong)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -17,9 +18,8 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
-from lsm_engine.schema.changes import AddColumn
-from lsm_engine.table.table import Table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
+from lsm_engine.types.schema_changes import AddColumn
 from tests.fault import test_two_preemptions as two
 from tests.fault.recording_file_io import Call, Crash, Die, LoseReply, RecordingFileIO, When
 from tests.fault.scenarios import (

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import pytest
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError, StorageError
-from lsm_engine.io.storage_errors import to_storage_error
+from lsm_engine.storage.file_io import to_storage_error
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import (
     Crash,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import CommitConflictError, ExpiredError, LsmError
-from lsm_engine.schema.changes import SetOption
-from lsm_engine.table.table import Table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
+from lsm_engine.types.schema_changes import SetOption
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import acting, clone, open_again, rows

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lsm_engine.api import catalog
+from lsm_engine.api.catalog import Catalog
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError
-from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.file_io import FileStatus, StoreFacts
-from lsm_engine.table import warehouse_registry
-from lsm_engine.table.ddl import create
-from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.warehouse import Catalog
+from lsm_engine.ddl import create
+from lsm_engine.format.documents import encode_snapshot
+from lsm_engine.storage.file_io import FileStatus, StoreFacts
+from lsm_engine.table.components import LocalExecutor
 from tests.fault.test_protocol_model import Answers, NextCall, Replayed, made_on
 from tests.fault.test_protocol_model import carried_out as of_one_call
 
@@ -206,7 +206,7 @@ def test_without_a_look_for_the_sign_a_drop_deletes_a_new_table(
     history: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model can fail."""
-    for module in (create, warehouse_registry):
+    for module in (create, catalog):
         monkeypatch.setattr(module, "refuse_beside_drop", lambda file_io, **_: None)
     with pytest.raises(AssertionError, match="a drop deleted it"):
         explore(HISTORIES[history], old_table())

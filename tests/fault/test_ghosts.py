@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.plan.live_snapshots import with_base
+from lsm_engine.planning.snapshot_chain import with_base
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import acting, open_again, rows, view

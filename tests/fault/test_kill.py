@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.scenarios import SCENARIOS, check_old_or_new, check_retried, prepared
 

@@ -13,10 +13,10 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, StorageError
-from lsm_engine.io.local import LocalFileIO
-from lsm_engine.table.commit.metadata_writer import MetadataWriter
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.ddl.open_session import load_schema
+from lsm_engine.commit.metadata_writer import MetadataWriter
+from lsm_engine.ddl.create import create_table
+from lsm_engine.ddl.open import load_schema
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Lie, Misread, RecordingFileIO
 from tests.foreign_documents import edited

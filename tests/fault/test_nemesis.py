@@ -19,7 +19,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CommitConflictError, CommitUnknownError, LsmError
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.ddl.create import create_table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
@@ -285,6 +285,6 @@ def test_without_the_fence_the_commit_is_lost(monkeypatch: pytest.MonkeyPatch) -
         store.announce(landed, is_first=base is None)
         return True
 
-    monkeypatch.setattr("lsm_engine.table.commit.fence.confirm", unfenced)
+    monkeypatch.setattr("lsm_engine.commit.publish.confirm", unfenced)
     with pytest.raises(AssertionError):
         test_a_writer_that_is_stopped_loses_and_doubles_nothing("fixed", expire, "sample")

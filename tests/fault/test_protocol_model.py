@@ -26,21 +26,20 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
-from lsm_engine.base.table_options import given_options
-from lsm_engine.codec.documents import decode_snapshot, encode_snapshot
-from lsm_engine.io.file_io import FileStatus
-from lsm_engine.io.one_by_one import OneByOne
-from lsm_engine.io.paths import TablePaths
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.live_snapshots import with_base
-from lsm_engine.store.snapshot_removal import delete_states
-from lsm_engine.store.snapshots import SnapshotStore
-from lsm_engine.store.tags import TagStore
-from lsm_engine.table.commit import fence
-from lsm_engine.table.ground.components import CommitTurns
-from lsm_engine.table.history import expire, rollback
-from lsm_engine.table.tags import tag as tags
-from tests.unit.store.documents import snapshot
+from lsm_engine.commit import publish
+from lsm_engine.format.documents import decode_snapshot, encode_snapshot
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.maintenance import expire, rollback
+from lsm_engine.metadata.snapshots import SnapshotStore, delete_states
+from lsm_engine.metadata.tags import TagStore
+from lsm_engine.options.table_options import given_options
+from lsm_engine.planning.snapshot_chain import with_base
+from lsm_engine.storage.bulk import OneByOne
+from lsm_engine.storage.file_io import FileStatus
+from lsm_engine.storage.paths import TablePaths
+from lsm_engine.table import tags
+from lsm_engine.table.components import CommitTurns
+from tests.unit.metadata.documents import snapshot
 
 STATES = int(os.environ.get("LSM_MODEL_STATES", "8000"))
 PATHS = TablePaths(root="t")
@@ -165,7 +164,7 @@ def writer(*names: str) -> Callable[[SnapshotStore], object]:
                     return "refused"  # LATEST is late, and names what never counted
                 landed = made_on(base, f"{name}{attempt or ''}")
                 try:
-                    if store.publish(landed) and fence.confirm(store, landed, base):
+                    if store.publish(landed) and publish.confirm(store, landed, base):
                         report(f"{name}{attempt or ''}")
                         break
                 except CommitUnknownError:
@@ -225,7 +224,7 @@ ALL_BUT_ONE = expire.Retention(
 
 
 def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "") -> object:
-    """Take all but the newest, in the order of table/history/expire and table/tags/removal."""
+    """Take all but the newest, in the order of maintenance/expire and table/references."""
     del report
     try:
         there = store.stable_listing()
@@ -584,7 +583,7 @@ def unfenced(store: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> b
 
 def test_without_the_fence_a_commit_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model can fail: it finds what the fence was built for."""
-    monkeypatch.setattr(fence, "confirm", unfenced)
+    monkeypatch.setattr(publish, "confirm", unfenced)
     search = two_and_an_expirer()
     with pytest.raises(AssertionError, match=r"lost|went from"):
         search.explore(5 * STATES)
@@ -601,7 +600,7 @@ def test_a_writer_that_withdraws_whatever_is_below_earliest_commits_twice(
             return False
         return unfenced(store, landed, base)
 
-    monkeypatch.setattr(fence, "confirm", simple)
+    monkeypatch.setattr(publish, "confirm", simple)
     search = two_and_an_expirer()
     with pytest.raises(AssertionError, match="committed twice"):
         search.explore(5 * STATES)

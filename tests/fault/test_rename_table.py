@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io import local
+from lsm_engine.storage import local
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 STOPS = ("open", "link", "unlink", "replace", "mkdir", "lstat", "scandir")
 
 
 class StoppedSystem:
-    """The module `os` as `lsm_engine.io.local` sees it: before call `stop` another process acts."""
+    """The module `os` as `lsm_engine.storage.local` sees it: before call `stop` another process acts."""
 
     def __init__(self, stop: int, act: Any) -> None:
         self._stop = stop

@@ -15,12 +15,11 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, LsmError, StorageError
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.plan import ownership
-from lsm_engine.table.ddl.open_session import load_schema
-from lsm_engine.table.ground.components import Components
-from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.ddl.open import load_schema
+from lsm_engine.planning import ownership
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.table.components import Components, LocalExecutor
+from lsm_engine.table.session import TableSession
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import (

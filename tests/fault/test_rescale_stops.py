@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import CommitConflictError, LsmError
-from lsm_engine.table.table import Table
 from tests.fault.all_pairs import UNCHANGING, attempted, calls_of, judge, later_problems, observed
 from tests.fault.pair_operations import JUDGE, OURS, expire, prepared, rows, write
 from tests.fault.paused_lakes import lake_doubles

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, LsmError, NotFoundError
-from lsm_engine.table.changes.changelog_splits import Changes
-from lsm_engine.table.table import Table
+from lsm_engine.changes.splits import Changes
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import (

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import CommitConflictError, LsmError, NotFoundError
-from lsm_engine.table.table import Table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.scenarios import clone, open_again, rows, view
 from tests.fault.scenarios import write_and_compact as prepare

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -23,9 +24,8 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
-from lsm_engine.schema.changes import SetOption
-from lsm_engine.table.table import Table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
+from lsm_engine.types.schema_changes import SetOption
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import (

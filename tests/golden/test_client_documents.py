@@ -3,7 +3,7 @@
 import json
 import re
 
-from lsm_engine.codec.documents import (
+from lsm_engine.format.documents import (
     decode_hint,
     decode_schema,
     decode_snapshot,

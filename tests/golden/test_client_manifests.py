@@ -9,28 +9,27 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsm_engine.base import core_options
-from lsm_engine.base.modes import EntryKind
-from lsm_engine.codec.avro_container import read_container, unpacked
-from lsm_engine.codec.binary_row import decode_columns, encode_rows, encode_stored
-from lsm_engine.codec.documents import decode_schema, decode_snapshot
-from lsm_engine.codec.entry_bytes import encode_manifest
-from lsm_engine.codec.key_order import key_order
-from lsm_engine.codec.manifest import (
+from lsm_engine.format.avro.container import read_container, unpacked
+from lsm_engine.format.binary_row import decode_columns, encode_rows, encode_stored, key_order
+from lsm_engine.format.documents import decode_schema, decode_snapshot
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest_file import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
     encode_index_manifest,
+    encode_manifest,
     encode_manifest_list,
     entries_of,
 )
-from lsm_engine.codec.partition_path import partition_path
-from lsm_engine.codec.stats import StatsCollector, StatsMode, stats_modes
-from lsm_engine.kernels.hashing import bucket_of, murmur32
-from lsm_engine.meta.manifest import ManifestEntry
-from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import DataType
+from lsm_engine.format.partition_path import partition_path
+from lsm_engine.format.stats import StatsCollector, StatsMode, stats_modes
+from lsm_engine.kernels.buckets import bucket_of, murmur32
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import EntryKind
+from lsm_engine.types.arrow_types import arrow_type
+from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.types import DataType
 from tests.golden.client_tables import TABLES, files
 
 LISTS = files("manifest/manifest-list-*")

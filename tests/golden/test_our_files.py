@@ -10,10 +10,9 @@ from types import MappingProxyType
 
 import pytest
 
-from lsm_engine.base.modes import CommitKind, EntryKind, FileSource
-from lsm_engine.base.table_options import TableOptions
-from lsm_engine.codec.binary_row import decode_row, encode_row
-from lsm_engine.codec.documents import (
+from lsm_engine.format.binary_row import decode_row, encode_row
+from lsm_engine.format.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from lsm_engine.format.documents import (
     decode_consumer,
     decode_schema,
     decode_snapshot,
@@ -23,23 +22,23 @@ from lsm_engine.codec.documents import (
     encode_snapshot,
     encode_tag,
 )
-from lsm_engine.codec.entry_bytes import encode_manifest
-from lsm_engine.codec.manifest import (
+from lsm_engine.format.index_file import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
+from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.format.manifest_file import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
     encode_index_manifest,
+    encode_manifest,
     encode_manifest_list,
     entries_of,
 )
-from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.index_file import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS, SimpleStats
-from lsm_engine.meta.tag import Tag
-from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import DataField, parse_type
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
+from lsm_engine.options.table_options import TableOptions
+from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.types import DataField, parse_type
 
 FILES = Path(__file__).parent / "files"
 

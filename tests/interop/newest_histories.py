@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.warehouse import open_directory
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.storage.clock import SystemClock
+from lsm_engine.storage.warehouse import open_directory
 from tests.interop.newest_java import NewestJava
 
 ADDS, ALL = ("+I", "+U"), ("+I", "+U", "+I", "-U", "-D")

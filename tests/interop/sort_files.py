@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.io.data_file_reader import POSITION
-from lsm_engine.lookup.lookup_store import StoredValue
-from lsm_engine.lookup.sort_store import BlockCache, SortStore
-from lsm_engine.lookup.stored_rows import RowLayout
-from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.data_files.reader import POSITION
+from lsm_engine.lookup.sorted_stores import BlockCache, SortStore
+from lsm_engine.lookup.store import RowLayout, StoredValue
+from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from tests.interop.our_tables import create
 
 WRITTEN = Path(__file__).parent.parent / "fixtures" / "lookup-java-0.9.0"

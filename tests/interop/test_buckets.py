@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lsm_engine.table.ground.bucket_keys import Router
+from lsm_engine.table.bucket_keys import Router
 from tests.interop.clients import Client
 from tests.interop.our_tables import create
 

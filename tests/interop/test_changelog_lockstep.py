@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.modes import CommitKind, EntryKind
-from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
-from lsm_engine.mergetree.full import pick_full
-from lsm_engine.mergetree.levels import Levels
-from lsm_engine.mergetree.universal import UniversalCompaction
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.table.ground.merge_rules import looks_up_older_rows
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.lsm.levels import Levels
+from lsm_engine.lsm.universal import ForceUpLevelZero, UniversalCompaction, pick_full
+from lsm_engine.options.modes import CommitKind, EntryKind
+from lsm_engine.table.merge_rules import looks_up_older_rows
 from tests.interop.clients import Client, ClientError
 from tests.interop.test_merge_engines_lockstep import PROFILES, Lockstep, Profile, reads
 

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base import core_options
-from lsm_engine.base.modes import ChangelogProducer, CommitKind
-from lsm_engine.table.changes.changelog_splits import merged_delta
-from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, read_changes
-from lsm_engine.table.tags.roots import Roots
+from lsm_engine.changes.splits import ROW_KIND, SNAPSHOT_ID, merged_delta, read_changes
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import ChangelogProducer, CommitKind
+from lsm_engine.table.references import Roots
 from tests.interop.canonical import Row, canonical_rows, difference, exact_nanos
 from tests.interop.fixture_tables import FixtureTable, on_disk
 

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base import core_options
-from lsm_engine.base.other_options import Verdict, other_option
-from lsm_engine.codec.binary_row import encode_stored
-from lsm_engine.codec.partition_path import partition_path
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.warehouse import open_directory
-from lsm_engine.kernels.hashing import murmur32
-from lsm_engine.plan.tag_periods import TagPeriods
-from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.types import DataField, Root, ScalarType, parse_type
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.format.binary_row import encode_stored
+from lsm_engine.format.partition_path import partition_path
+from lsm_engine.kernels.buckets import murmur32
+from lsm_engine.options import core_options
+from lsm_engine.options.foreign import Verdict, other_option
+from lsm_engine.planning.tags import TagPeriods
+from lsm_engine.storage.clock import SystemClock
+from lsm_engine.storage.warehouse import open_directory
+from lsm_engine.types.arrow_types import arrow_type
+from lsm_engine.types.types import DataField, Root, ScalarType, parse_type
 from tests.interop.newest_java import CASES, NewestJava
 from tests.interop.random_values import MAKERS, made, spelled_row
 

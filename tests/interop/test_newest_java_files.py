@@ -13,19 +13,18 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.modes import LookupFileType
-from lsm_engine.codec.binary_row import decode_row
-from lsm_engine.codec.bloom import build_bloom, key_hashes
-from lsm_engine.codec.stats import StatsCollector, StatsMode
-from lsm_engine.io.data_file_reader import POSITION
+from lsm_engine.data_files.reader import POSITION
+from lsm_engine.format.binary_row import decode_row
+from lsm_engine.format.bloom import build_bloom, key_hashes
+from lsm_engine.format.stats import StatsCollector, StatsMode
 from lsm_engine.kernels.gather import gather
 from lsm_engine.lookup.key_batch import KeyBatch
-from lsm_engine.lookup.lookup_store import StoredValue, StoreSettings
-from lsm_engine.lookup.sort_store import BlockCache, SortStore, write_sorted
-from lsm_engine.lookup.stored_rows import RowLayout
-from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_engine.schema.types import parse_type
+from lsm_engine.lookup.sorted_stores import BlockCache, SortStore, write_sorted
+from lsm_engine.lookup.store import RowLayout, StoredValue, StoreSettings
+from lsm_engine.options.modes import LookupFileType
+from lsm_engine.types.arrow_types import arrow_type
+from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_engine.types.types import parse_type
 from tests.bench.tables import new_table
 from tests.interop.clients import Client
 from tests.interop.newest_java import CASES, NewestJava

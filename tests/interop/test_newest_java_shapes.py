@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
-from lsm_engine.mergetree.early_full import EarlyFull
-from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
-from lsm_engine.mergetree.full import pick_full
-from lsm_engine.mergetree.levels import Levels
-from lsm_engine.mergetree.rewrite_plan import Upgrade, plan_rewrite
-from lsm_engine.mergetree.sections import sections
-from lsm_engine.mergetree.universal import UniversalCompaction, unit_of
-from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.format.data_file import DataFileMeta
+from lsm_engine.lsm.levels import Levels, sections
+from lsm_engine.lsm.rewrite_plan import Upgrade, plan_rewrite
+from lsm_engine.lsm.universal import (
+    CompactUnit,
+    EarlyFull,
+    ForceUpLevelZero,
+    PickReason,
+    UniversalCompaction,
+    pick_full,
+    unit_of,
+)
 from tests import shapes
 from tests.interop.newest_java import CASES, NewestJava
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.warehouse import open_directory
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.storage.clock import SystemClock
+from lsm_engine.storage.warehouse import open_directory
 from tests.interop.clients import Client
 from tests.interop.newest_java import TIMES, NewestJava
 

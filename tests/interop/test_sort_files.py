@@ -5,10 +5,9 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from lsm_engine.base.modes import LookupFileType
-from lsm_engine.lookup.lookup_store import StoredValue, StoreSettings
-from lsm_engine.lookup.sort_store import write_sorted
-from lsm_engine.lookup.stored_rows import encode_keys, encode_values
+from lsm_engine.lookup.sorted_stores import write_sorted
+from lsm_engine.lookup.store import StoredValue, StoreSettings, encode_keys, encode_values
+from lsm_engine.options.modes import LookupFileType
 from tests.interop.sort_files import (
     SHAPES,
     WRITTEN,

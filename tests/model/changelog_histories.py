@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base import core_options
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.options import core_options
+from lsm_engine.storage.file_io import FileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.changelog_replay import KINDS, Replay, Values
 from tests.model.table_model import Key

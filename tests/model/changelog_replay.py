@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lsm_engine.io.file_io import FileIO
+from lsm_engine.storage.file_io import FileIO
 from tests.model.stored_table import ADD, Entry, StoredTable
 from tests.model.table_model import Key
 

@@ -22,7 +22,7 @@ from lsm_engine.base.errors import (
     ExpiredError,
     NotFoundError,
 )
-from lsm_engine.io.file_io import FileIO
+from lsm_engine.storage.file_io import FileIO
 from tests.model.column_kinds import to_arrow, to_rows
 from tests.model.strategies import (
     DEFAULT,

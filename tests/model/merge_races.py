@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.format.commit_message import WriteResult
+from lsm_engine.format.snapshot import RowCounts, row_counts_of
 
 COLUMNS = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("text", pa.string())])
 IDS = 24

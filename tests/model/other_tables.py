@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CommitConflictError
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.ddl.create import create_table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock
 from tests.fault.recording_file_io import Call, RecordingFileIO

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_engine.table.changes.follow import Followed
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.changes.follow import Followed
 from tests.model.changelog_histories import ENGINES, Engine, History, options_of
 from tests.model.changelog_replay import Replay, Values
 from tests.model.table_model import Key

@@ -13,9 +13,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.find.row_locations import locate_rows
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.lookup.locate import locate_rows
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 

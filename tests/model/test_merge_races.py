@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from lsm_engine.io.clock import SystemIds
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.write import merge
+from lsm_engine.ddl.create import create_table
+from lsm_engine.dml import merge
+from lsm_engine.storage.clock import SystemIds
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.merge_races import COLUMNS, race
 from tests.model.world import components, reopen

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.write import write
+from lsm_engine.dml import write
 from tests.model.moving_keys import ROWS, applied, history, stored
 
 PRODUCERS = ("none", "input", "lookup", "full-compaction")

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.ddl.create import create_table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
-from tests.unit.prune.rows import NAN, SCHEMA, filters
+from tests.unit.filter.rows import NAN, SCHEMA, filters
 
 PREDICATES = int(os.environ.get("LSM_PREDICATES", "20"))
 KEY = ("d", "s", "i")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model import invariants
 from tests.model.stored_table import StoredTable

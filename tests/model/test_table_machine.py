@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hypothesis import settings
 
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.machine import TableMachine
 

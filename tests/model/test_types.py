@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.table import Table
+from lsm_engine.api.table import Table
+from lsm_engine.ddl.create import create_table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 

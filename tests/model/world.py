@@ -7,15 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.io.clock import IdSource
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.ddl.open_session import load_schema
-from lsm_engine.table.ground.components import Components
-from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.table import Table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.ddl.open import load_schema
+from lsm_engine.storage.clock import IdSource
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.table.components import Components, LocalExecutor
+from lsm_engine.table.session import TableSession
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.model.changelog_replay import Replay

@@ -1,7 +1,7 @@
 """Mutation run over the rules: does a unit test or a text case notice each small change?
 
     python -m tests.mutation                  every mutant of every module; prints rates and survivors
-    python -m tests.mutation plan.expire      modules whose name holds the text
+    python -m tests.mutation planning.expire      modules whose name holds the text
     python -m tests.mutation --sample 20      every 20th mutant, the same ones each time
     python -m tests.mutation --record         every mutant, and docs/testing.md gets the table
 
@@ -17,7 +17,7 @@ import pytest
 from tests.mutation.run import MutationRun
 
 PROMISED_PERCENT = 95
-TESTS = ("tests/cases", "tests/unit/plan", "tests/unit/mergetree", "tests/unit/prune")
+TESTS = ("tests/cases", "tests/unit/planning", "tests/unit/lsm", "tests/unit/filter")
 
 
 def main() -> int:

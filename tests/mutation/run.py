@@ -26,27 +26,26 @@ import lsm_engine
 from tests.mutation.operators import Mutant, mutants_of
 
 MODULES = (
-    *(
-        f"plan.{name}"
-        for name in (
-            "append_compaction", "commit", "commit_steps", "conflicts", "expire", "manifest_merge",
-            "names", "orphans", "overwrite", "ownership", "partition_age", "postponed_buckets",
-            "rescale", "retention", "scan", "snapshot_order", "tag_location", "tag_periods", "tags",
-            "vector_conflicts",
-        )
-    ),
-    *(
-        f"mergetree.{name}"
-        for name in (
-            "bulk_load", "compact_unit", "early_full", "force_up_level0", "full", "levels",
-            "rewrite_plan", "sections", "sorted_run", "universal",
-        )
-    ),
-    *(
-        f"prune.{name}"
-        for name in ("bucket", "partition", "predicate", "stats", "stored_stats")
-    ),
-)  # fmt: skip
+    "filter.partition",
+    "filter.predicate",
+    "filter.stats",
+    "lsm.levels",
+    "lsm.rewrite_plan",
+    "lsm.universal",
+    "planning.buckets",
+    "planning.commit",
+    "planning.compaction",
+    "planning.conflicts",
+    "planning.expire",
+    "planning.keys",
+    "planning.names",
+    "planning.ownership",
+    "planning.proposal",
+    "planning.retention",
+    "planning.row_ids",
+    "planning.scan",
+    "planning.tags",
+)
 """The modules that hold rules. Reports for people and Arrow's own expression form are no rules."""
 
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 from tests.model.invariants import check_ids, check_snapshot, check_totals
 from tests.model.stored_table import StoredTable
 from tests.race.race_worker import SHARED_KEYS

@@ -6,7 +6,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.spark import local_session, register, sql
-from lsm_engine.spark.shared_storage import DRIVER_BYTES
+from lsm_engine.spark.session import DRIVER_BYTES
 from tests.spark.rows import ROWS
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from lsm_engine.spark import local_session
-from lsm_engine.spark.datasource import LsmSource
-from lsm_engine.spark.stream_sink import StreamSink
+from lsm_engine.spark.source.datasource import LsmSource
+from lsm_engine.spark.source.writer import StreamSink
 
 _GROUP = "LSM_KILL_GROUP"
 

@@ -10,17 +10,17 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lsm_engine.base.errors import InvalidOptionError, NotFoundError, UnsupportedError
-from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
-from lsm_engine.schema.types import parse_type
-from lsm_engine.spark.arrow_rows import (
+from lsm_engine.spark.filters import as_expression
+from lsm_engine.spark.session import check_java, java_version, local_settings
+from lsm_engine.spark.types import (
     arrow_schema_of,
     arrow_type_of,
     fitter,
     spark_schema,
     spark_type,
 )
-from lsm_engine.spark.filters import as_expression
-from lsm_engine.spark.session import check_java, java_version, local_settings
+from lsm_engine.types.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.types.types import parse_type
 from tests.spark.rows import NESTED, ROWS, nested, rows
 
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from lsm_assets.resources import resources_from
+from lsm_assets.io_manager import LsmIOManager
+from lsm_assets.resource import resources_from
 from lsm_assets.settings import WAREHOUSE, settings_from
-from lsm_assets.table_io import LsmIOManager
 
 pytestmark = [
     pytest.mark.spark,

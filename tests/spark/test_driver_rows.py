@@ -7,8 +7,9 @@ from pyspark.sql import functions as sql
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.spark import TaskFailedError, executor, merge_dataframe, upsert_dataframe
-from lsm_engine.spark.driver_rows import DRIVER_BYTES, few_rows
-from lsm_engine.spark.merge_on_driver import LOCAL_BYTES, FrameRows
+from lsm_engine.spark.merge import LOCAL_BYTES, FrameRows
+from lsm_engine.spark.rows import few_rows
+from lsm_engine.spark.session import DRIVER_BYTES
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("n", pa.int64())])

@@ -12,10 +12,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import StorageError
-from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.spark import SparkExecutor, TaskFailedError, staging
-from lsm_engine.spark.failures import from_spark
-from lsm_engine.spark.jobs import Answers, check_items
+from lsm_engine.spark.jobs import Answers, check_items, from_spark
 from tests.contract.executor_suite import ExecutorSuite, message_of, nothing
 
 pytestmark = pytest.mark.spark

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.lookup.locate import locate_rows
 from lsm_engine.spark import locate_dataframe, lookup_join
-from lsm_engine.spark.key_rows import Homes, homes_of
-from lsm_engine.table.find.row_locations import locate_rows
+from lsm_engine.spark.lookups import Homes, homes_of
 from tests.spark.rows import ROWS, row, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

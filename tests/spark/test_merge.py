@@ -12,8 +12,9 @@ from pyspark.sql import functions as sql
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
-from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.spark import merge_dataframe, merge_frame, merge_on_driver
+from lsm_engine.format.snapshot import RowCounts, row_counts_of
+from lsm_engine.spark import merge, merge_dataframe
+from lsm_engine.spark import merge as merge_spark
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +85,7 @@ def counts_of(result):
 @pytest.fixture(params=["driver", "executors"])
 def by(request, monkeypatch):
     """Who merges, and nobody else: the driver what Spark says is small, executors what it cannot tell."""
-    refused = {"driver": merge_frame.FrameMerge, "executors": merge_on_driver.Expressions}
+    refused = {"driver": merge_spark.FrameMerge, "executors": merge.Expressions}
     monkeypatch.setattr(refused[request.param], "__call__", None)
     return request.param
 
@@ -241,7 +242,7 @@ def test_a_key_of_the_source_is_not_cut_to_the_keys_type_to_match(
             frame = spark.sql(f"SELECT {given} AS id, 6 AS n")
             for share in (0, 1):
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(merge_frame, "LOOKED_UP_SHARE", 1 if share else 100)
+                    patch.setattr(merge_spark, "LOOKED_UP_SHARE", 1 if share else 100)
                     merge = merge_dataframe(table, frame).when_matched_delete()
                     assert merge.execute() is None
         finally:
@@ -261,10 +262,10 @@ def test_a_row_to_insert_whose_key_is_cut_to_one_that_is_there_is_refused(spark,
 
 def test_keys_of_a_narrower_whole_type_are_looked_up(spark, table, monkeypatch):
     looked_up = []
-    found = merge_frame.joined_at
-    monkeypatch.setattr(merge_frame, "LOOKED_UP_SHARE", 1)
+    found = merge_spark.joined_at
+    monkeypatch.setattr(merge_spark, "LOOKED_UP_SHARE", 1)
     monkeypatch.setattr(
-        merge_frame, "joined_at", lambda *given: looked_up.append(given) or found(*given)
+        merge_spark, "joined_at", lambda *given: looked_up.append(given) or found(*given)
     )
     frame = spark.sql("SELECT 'a' AS day, CAST(3 AS SMALLINT) AS id")
     done = merge_dataframe(table, frame).when_matched_delete().execute()
@@ -284,10 +285,10 @@ def test_keys_of_a_wider_type_are_looked_up_and_too_great_ones_match_nothing(
     spark, tmp_path, monkeypatch, kind, given, wide, is_ansi
 ):
     """As text and frames give them: Python's and pandas' whole numbers are BIGINT."""
-    monkeypatch.setattr(merge_frame, "LOOKED_UP_SHARE", 1)
-    looked_up, found = [], merge_frame.joined_at
+    monkeypatch.setattr(merge_spark, "LOOKED_UP_SHARE", 1)
+    looked_up, found = [], merge_spark.joined_at
     monkeypatch.setattr(
-        merge_frame, "joined_at", lambda *given: looked_up.append(given) or found(*given)
+        merge_spark, "joined_at", lambda *given: looked_up.append(given) or found(*given)
     )
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         table = catalog.create_table("shop.wide", {"id": kind, "n": "INT"}, primary_key="id")
@@ -319,14 +320,14 @@ def test_a_key_that_goes_may_come_again_in_the_same_merge(spark, table):
 
 
 def test_rows_that_others_change_in_between_are_looked_at_again(spark, table, monkeypatch):
-    staged, others = merge_frame.stage, []
+    staged, others = merge_spark.stage, []
 
     def stage(*given):
         if not others:
             others.append(table.upsert([{"day": "a", "id": 1, "n": 100, "text": "other"}]))
         return staged(*given)
 
-    monkeypatch.setattr(merge_frame, "stage", stage)
+    monkeypatch.setattr(merge_spark, "stage", stage)
     merge = merge_dataframe(table, source(spark, 1)).when_matched_update({"n": "target.n + 1"})
     assert row_counts_of(merge.execute().properties) == RowCounts(updated=1)
     assert rows_of(table)[1] == {"day": "a", "id": 1, "n": 101, "text": "other"}
@@ -339,7 +340,7 @@ def on_driver(spark, *ids):
 
 
 def test_the_driver_refuses_what_executors_do_and_writes_nothing(spark, table, monkeypatch):
-    monkeypatch.setattr(merge_frame.FrameMerge, "__call__", None)
+    monkeypatch.setattr(merge_spark.FrameMerge, "__call__", None)
     twice = merge_dataframe(table, on_driver(spark, 1, 1)).when_matched_update_all()
     with pytest.raises(InvalidInputError, match="several rows of the source would change"):
         twice.execute()

@@ -7,12 +7,11 @@ from datetime import date, timedelta
 import pyarrow as pa
 import pytest
 
-from lsm_engine.spark.arrow_rows import spark_schema
+from lsm_engine.dml.merge import SOURCE, TARGET, Frame, Match, holds
+from lsm_engine.spark.merge import FrameMerge, plain_condition
 from lsm_engine.spark.merge_columns import Sides, SparkSql
-from lsm_engine.spark.merge_frame import FrameMerge
-from lsm_engine.spark.plain_conditions import plain_condition
-from lsm_engine.spark.shared_storage import DRIVER_BYTES
-from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Frame, Match, holds
+from lsm_engine.spark.session import DRIVER_BYTES
+from lsm_engine.spark.types import spark_schema
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema(
@@ -145,7 +144,7 @@ def test_deletes_and_updates_by_sql_read_no_more_than_they_need(run, monkeypatch
     run("CREATE TABLE shop.t (id BIGINT, a BIGINT, s STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '1')")  # fmt: skip
     run("INSERT INTO shop.t SELECT id, id % 7, concat('n', id) FROM range(100)")
     monkeypatch.setattr(
-        "lsm_engine.spark.merge_on_driver.Condition.__init__",
+        "lsm_engine.spark.merge.Condition.__init__",
         lambda *_: pytest.fail("Spark was asked"),
     )
     assert run("DELETE FROM shop.t WHERE a % 3 = 1 AND id < 50")[0][3] == sum(

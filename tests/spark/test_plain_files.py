@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as sql
 
 from lsm_engine.spark import executor, merge_dataframe, upsert_dataframe
-from lsm_engine.spark.plain_files import plain_files
+from lsm_engine.spark.rows import plain_files
 from tests.spark.rows import by_id
 
 pytestmark = pytest.mark.spark

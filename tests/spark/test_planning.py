@@ -12,7 +12,7 @@ import pytest
 import lsm_engine as lsm
 import lsm_engine.spark
 from lsm_engine.spark import changes_dataframe, read_dataframe, register
-from lsm_engine.spark.split_rows import _multiples, bytes_per_row
+from lsm_engine.spark.splits import _multiples, bytes_per_row
 from tests.spark.conftest import PUSHDOWN
 
 ROOT = Path(lsm.__file__).parent.parent
@@ -24,7 +24,7 @@ def test_a_planner_of_reads_loads_nothing_that_it_does_not_use(module):
     """Spark starts one process for each step of planning, and each of them loads the format."""
     others = (
         "pandas", "numba", "polars", "sqlglot", "sqlalchemy", "py4j.clientserver",
-        "lsm_engine.table.table", "lsm_engine.table.stage.writers", "lsm_engine.table.commit.commit",
+        "lsm_engine.api.table", "lsm_engine.write.writers", "lsm_engine.commit.commit",
     )  # fmt: skip
     script = (
         "import sys, pyspark.sql.worker.plan_data_source_read; there = set(sys.modules)\n"

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 import lsm_engine as lsm
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.spark import SparkExecutor, read_dataframe, register, spark_schema, upsert_dataframe
-from lsm_engine.spark.change_rows import change_schema
-from lsm_engine.spark.change_source import LsmChangesReader
+from lsm_engine.spark.source.reader import LsmChangesReader
+from lsm_engine.spark.splits import change_schema
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.spark.rows import NESTED, by_id, nested, rows
@@ -156,7 +156,7 @@ def test_few_rows_are_read_at_once_and_stay_whatever_expires(spark, new_table):
 def test_keys_that_a_filter_names_are_found_by_the_driver(spark, new_table, monkeypatch):
     table = new_table("named", partitioned_by=(), bucket="1")
     table.upsert(rows(0, 100))
-    monkeypatch.setattr("lsm_engine.spark.parquet_rows.bytes_per_row", lambda _: 1 << 30)
+    monkeypatch.setattr("lsm_engine.spark.splits.bytes_per_row", lambda _: 1 << 30)
     few = read_dataframe(table, ["id", "note"], where="id IN (3, 5, 500)", spark=spark)
     assert "MapInArrow" not in few._jdf.queryExecution().toString()
     assert sorted(map(tuple, few.collect())) == [(3, "v 3"), (5, "v 5")]

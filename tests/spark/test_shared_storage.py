@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
-from lsm_engine.io.local import LocalFileIO
 from lsm_engine.spark import SparkExecutor
-from lsm_engine.spark.datasource import ClusterSource
-from lsm_engine.spark.shared_storage import check_shared, runs_elsewhere
+from lsm_engine.spark.session import check_shared, runs_elsewhere
+from lsm_engine.spark.source.datasource import ClusterSource
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 
 

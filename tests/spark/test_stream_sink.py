@@ -10,12 +10,11 @@ from pyspark.errors import PySparkException
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
-from lsm_engine.base.modes import CommitKind
+from lsm_engine.options.modes import CommitKind
 from lsm_engine.spark import register, upsert_batches
-from lsm_engine.spark.arrow_rows import spark_schema
-from lsm_engine.spark.datasource import LsmSource
-from lsm_engine.spark.source_writer import SourceWriter, plan_write
-from lsm_engine.spark.stream_sink import StagedBatch, StreamSink
+from lsm_engine.spark.source.datasource import LsmSource
+from lsm_engine.spark.source.writer import SourceWriter, StagedBatch, StreamSink, plan_write
+from lsm_engine.spark.types import spark_schema
 from tests.spark.rows import by_id, rows
 
 SUMS = pa.schema([pa.field("id", pa.int64()), pa.field("amount", pa.int64())])

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError, NotFoundError, UnsupportedError
 from lsm_engine.spark import register
-from lsm_engine.spark.change_rows import change_schema
-from lsm_engine.spark.stream_source import LsmStream
+from lsm_engine.spark.source.stream import LsmStream
+from lsm_engine.spark.splits import change_schema
 from tests.model import moving_keys as moving
 from tests.spark.rows import ROWS, rows
 

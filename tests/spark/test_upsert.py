@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import functions as sql
 
 import lsm_engine as lsm
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, StorageError
-from lsm_engine.io.local import LocalFileIO
-from lsm_engine.meta.row_counts import RowCounts, row_counts_of
+from lsm_engine.format.snapshot import RowCounts, row_counts_of
 from lsm_engine.spark import (
     SparkExecutor,
     changes_dataframe,
@@ -22,9 +22,9 @@ from lsm_engine.spark import (
     upsert_dataframe,
     upsert_files,
 )
-from lsm_engine.table.ground.components import Components
-from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.table import Table
+from lsm_engine.storage.local import LocalFileIO
+from lsm_engine.table.components import Components
+from lsm_engine.table.session import TableSession
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.spark.rows import ROWS, by_id, rows

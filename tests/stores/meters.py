@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from lsm_engine.io.object_requests import Requests
-from lsm_engine.io.together import settle
+from lsm_engine.storage.bulk import settle
+from lsm_engine.storage.object_requests import Requests
 from tests.stores.chaos_proxy import ChaosProxy, Faults
 
 Cost = tuple[int, int, float]

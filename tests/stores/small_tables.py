@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.io.kept_documents import forget_documents
-from lsm_engine.store import kept_manifests, newest
+from lsm_engine.metadata import manifests, snapshots
+from lsm_engine.storage.object_store import forget_documents
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 QUIET = {"bucket": "1", "num-sorted-run.compaction-trigger": "100"}
@@ -28,6 +28,6 @@ def upsert(table: lsm.Table, number: int) -> None:
 
 def forget_all() -> None:
     """Make this process one that has read nothing yet."""
-    kept_manifests.forget_shared()
-    newest._known.clear()
+    manifests.forget_shared()
+    snapshots._known.clear()
     forget_documents()

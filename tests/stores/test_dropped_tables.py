@@ -5,9 +5,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, NotFoundError
-from lsm_engine.codec import documents
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.store import newest
+from lsm_engine.format import documents
+from lsm_engine.metadata import snapshots
+from lsm_engine.storage.object_store import ObjectFileIO
 from tests.foreign_documents import edited
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -163,12 +163,12 @@ def test_a_table_that_others_altered_is_read_on_and_looked_at_once(catalog):
 @pytest.mark.parametrize("altered", [False, True])
 def test_a_process_that_knew_the_dropped_table_writes_to_the_new_one(catalog, altered):
     made(catalog, 3)
-    known = dict(newest._known)
+    known = dict(snapshots._known)
     catalog.drop_table("a.t")
     new = made(catalog)
     if altered:
         new.alter(lsm.AddColumn(name="w", type=pa.int64()))
-    newest._known.update(known)  # of a process that did not drop it
+    snapshots._known.update(known)  # of a process that did not drop it
     new = catalog.table("a.t")
     assert new.upsert([{"k": 1, "v": "new"}]).id == 1
     assert new.to_arrow()["v"].to_pylist() == ["new"]

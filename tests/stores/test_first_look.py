@@ -12,16 +12,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import StorageError, UnsupportedError
-from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.file_io import Noted
-from lsm_engine.io.kept_documents import KeptDocuments
-from lsm_engine.io.object_gathered import Gathered
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.paths import LATEST
-from lsm_engine.io.publish_probe import MARKER
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.together import settle
-from lsm_engine.plan.named_manifests import (
+from lsm_engine.format.documents import encode_snapshot
+from lsm_engine.metadata import snapshots
+from lsm_engine.planning.commit import (
     MANIFESTS,
     copied_lists,
     named_manifests,
@@ -30,10 +23,14 @@ from lsm_engine.plan.named_manifests import (
     noted_state,
     with_manifests,
 )
-from lsm_engine.store import newest
+from lsm_engine.storage.bulk import settle
+from lsm_engine.storage.file_io import Noted
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import MARKER, Gathered, KeptDocuments, ObjectFileIO
+from lsm_engine.storage.paths import LATEST
 from tests.stores.small_tables import QUIET, SCHEMA, forget_all, small_table, upsert
-from tests.unit.plan.facts import manifest
-from tests.unit.store.documents import snapshot
+from tests.unit.metadata.documents import snapshot
+from tests.unit.planning.facts import manifest
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def test_commits_after_the_opening_are_read(table):
     forget_all()
     for number in range(3, 30):
         upsert(table, number)
-    newest._known.clear()
+    snapshots._known.clear()
     assert keys(opened) == list(range(30))
 
 
@@ -60,7 +57,7 @@ def test_a_rollback_after_the_opening_is_seen(table):
     opened = lsm.open_table(table.location)
     table.rollback_to(1)
     upsert(table, 7)
-    newest._known.clear()
+    snapshots._known.clear()
     assert keys(opened) == [0, 7]
 
 
@@ -137,11 +134,11 @@ def test_documents_that_come_after_they_were_asked_for_are_read_once_they_are_li
 
 def test_maintenance_in_the_same_process_keeps_what_others_committed(table):
     """The newest that this process knows is not the newest any more."""
-    known = dict(newest._known)
+    known = dict(snapshots._known)
     for number in range(3, 16):
         upsert(table, number)
-    newest._known.clear()
-    newest._known.update(known)
+    snapshots._known.clear()
+    snapshots._known.update(known)
     found = lsm.open_table(table.location).expire_snapshots(retain_max=2, retain_min=1)
     assert found.snapshot_ids == tuple(range(1, 15))
     forget_all()
@@ -277,7 +274,7 @@ def test_what_a_process_keeps_is_not_fetched_again_by_a_note(monkeypatch, table)
     table.to_arrow()
     fetched = []
     monkeypatch.setattr(ObjectFileIO, "prefetch", lambda _, path: fetched.append(path))
-    newest._known.clear()
+    snapshots._known.clear()
     assert table.session.snapshots.latest(reads_state=True).id == 3
     assert not [path for path in fetched if "manifest" in path]
 

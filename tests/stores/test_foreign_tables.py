@@ -10,9 +10,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import NotFoundError, UnsupportedError
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import StorageOptions
 from tests.stores.servers import StoreServer
 from tests.stores.stored_tables import location, options
 

@@ -6,11 +6,10 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.kept_documents import KeptDocuments
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.table.history import expire as expiry
+from lsm_engine.format.documents import encode_snapshot
+from lsm_engine.maintenance import expire as expire_maintenance
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import KeptDocuments, ObjectFileIO
 from tests.stores.small_tables import SCHEMA, forget_all, small_table
 
 DIRECTORIES = ["snapshot", "tag", "consumer"]
@@ -102,14 +101,14 @@ def test_what_only_a_tag_or_a_branch_keeps_outlives_an_expiry(table, is_new):
 
 def test_a_tag_of_another_process_that_comes_before_the_fence_is_seen(table, monkeypatch):
     """Between the first look, which saw no directory of tags, and the one that counts."""
-    real = expiry._Expiry._raise_fence
+    real = expire_maintenance._Expiry._raise_fence
 
     def tagged_first(run, choice):
         lsm.open_table(table.location).create_tag("late", snapshot_id=2)
         return real(run, choice)
 
     forget_all()
-    monkeypatch.setattr(expiry._Expiry, "_raise_fence", tagged_first)
+    monkeypatch.setattr(expire_maintenance._Expiry, "_raise_fence", tagged_first)
     assert len(expire(lsm.open_table(table.location)).snapshot_ids) == 4
     assert sorted(table.scan(tag="late").to_arrow()["k"].to_pylist()) == [0, 1]
     assert table.verify(deep=True).is_clean

@@ -19,10 +19,10 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsafePathError,
 )
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.hdfs_store import HdfsFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import HDFS, StorageOptions
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.hdfs import HdfsFileIO
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.options import HDFS, StorageOptions
 from lsm_engine.testing.file_io_suite import DirectoryFileIOSuite
 from tests.stores import race_worker
 from tests.stores.servers import StoreServer
@@ -144,7 +144,7 @@ def test_a_process_that_was_forked_gets_an_error(hdfs: StoreServer) -> None:
     program = f"""
 import os, sys
 from lsm_engine.base.errors import StorageError
-from lsm_engine.io.warehouse import open_directory
+from lsm_engine.storage.warehouse import open_directory
 storage = open_directory({storage.location.text!r})
 assert storage.read("a") == b"1"
 child = os.fork()
@@ -219,7 +219,7 @@ def in_safe_mode(files, source, target):
 def with_name_node(monkeypatch):
     def made(answer):
         name_node = NameNode(answer)
-        monkeypatch.setattr("lsm_engine.io.hdfs_store.shared.client_of", lambda *_: name_node)
+        monkeypatch.setattr("lsm_engine.storage.hdfs.shared.client_of", lambda *_: name_node)
         return name_node, HdfsFileIO(parse_location("hdfs://nn/db.db/t"))
 
     return made

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io import kept_footers
-from lsm_engine.io.file_checksum import parquet_footer
-from lsm_engine.io.object_input import _HELD_BYTES, TAIL_BYTES, WHOLE_BYTES, ObjectInput
+from lsm_engine.data_files import reader
+from lsm_engine.storage.checksum import parquet_footer
+from lsm_engine.storage.object_input import _HELD_BYTES, TAIL_BYTES, WHOLE_BYTES, ObjectInput
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.stores.meters import LogicalMeter
 
@@ -38,7 +38,7 @@ def table(tmp_path):
     (split,) = made.scan().splits()
     (file,) = split.files
     assert file.file_size > WHOLE_BYTES
-    kept_footers._cached.clear()
+    reader._cached.clear()
     return made
 
 
@@ -72,7 +72,7 @@ def test_rows_are_those_of_the_file(table):
 
 def test_a_deep_check_reads_footers_anew(table):
     assert table.to_arrow().num_rows == ROWS
-    assert len(kept_footers._cached) == 1
+    assert len(reader._cached) == 1
     (split,) = table.scan().splits()
     file_io = table.session.file_io
     (path,) = [one.path for one in file_io.list_files("") if split.files[0].file_name in one.path]
@@ -85,11 +85,11 @@ def test_a_deep_check_reads_footers_anew(table):
 
 def test_footers_are_bounded_and_of_far_stores_alone(table, monkeypatch):
     assert table.to_arrow().num_rows == ROWS
-    ((key, footer),) = kept_footers._cached.items()
+    ((key, footer),) = reader._cached.items()
     assert key[0] == table.session.file_io
-    assert kept_footers._cached.currsize == 8 * footer.serialized_size
-    small = kept_footers.LRUCache(1, getsizeof=kept_footers._size_of)
-    monkeypatch.setattr(kept_footers, "_cached", small)
+    assert reader._cached.currsize == 8 * footer.serialized_size
+    small = reader.LRUCache(1, getsizeof=reader._size_of)
+    monkeypatch.setattr(reader, "_cached", small)
     assert table.to_arrow().num_rows == ROWS  # it is too large to be kept
     assert not small
     near = MemoryFileIO()
@@ -98,7 +98,7 @@ def test_footers_are_bounded_and_of_far_stores_alone(table, monkeypatch):
     )
     near.write_new("f.parquet", data)
     with near.open_input("f.parquet") as source:
-        found = kept_footers.kept_footer(near, source, None, file_name="f.parquet")
+        found = reader.kept_footer(near, source, None, file_name="f.parquet")
         assert found.equals(parquet_footer(source, None, file_name="f.parquet"))
     assert not small
 

@@ -14,11 +14,10 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsupportedError,
 )
-from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.publish_probe import MARKER, WRITERS, require_one_winner
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import (
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import MARKER, WRITERS, ObjectFileIO, require_one_winner
+from lsm_engine.storage.options import (
     S3,
     SentOptions,
     StorageOptions,
@@ -145,7 +144,7 @@ def test_pickled_storage_reads_its_secrets_where_it_comes_out(
     storage = stored(s3)
     storage.write_new("a", b"1")
     assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"  # in this process they are known
-    monkeypatch.setattr("lsm_engine.io.storage_options._secrets_by_key", {})
+    monkeypatch.setattr("lsm_engine.storage.options._secrets_by_key", {})
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     far = pickle.loads(pickle.dumps(storage))
     with pytest.raises(InvalidOptionError, match="LSM_STORAGE_S3_ACCESS_KEY"):
@@ -254,14 +253,14 @@ def test_more_files_than_fit_in_a_page_or_a_batch(azure: StoreServer) -> None:
 
 def test_s3mock_is_refused_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it: LSM_PROBE_STARTS=50 python -m pytest tests/stores/test_object_file_io.py -k s3mock."""
-    from lsm_engine.io import object_clients
+    from lsm_engine.storage import object_requests
     from tests.stores import servers
 
     starts = int(os.environ.get("LSM_PROBE_STARTS", "1"))
     with servers.s3mock() as server:
         for _ in range(starts):
             # A process that has asked nothing yet.
-            monkeypatch.setattr(object_clients.shared, "_made", {})
+            monkeypatch.setattr(object_requests.shared, "_made", {})
             storage = stored(server)
             with pytest.raises(UnsupportedError, match="conditional creates"):
                 storage.publish("a", b"1")

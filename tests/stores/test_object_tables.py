@@ -239,7 +239,7 @@ def test_a_scheme_that_no_store_has_and_one_without_its_library(
         lsm.open_catalog(url, warehouse="ftp://host/lake")
     with pytest.raises(lsm.InvalidOptionError, match=r"did you mean 's3.secretkey'"):
         lsm.open_catalog(url, warehouse="s3://b/lake", storage={"s3.secretkye": "x"})
-    for name in [name for name in sys.modules if name.startswith("lsm_engine.io.object_")]:
+    for name in [name for name in sys.modules if name.startswith("lsm_engine.storage.object_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "obstore", None)
     for scheme, extra in {"s3a": "s3", "abfss": "azure", "gs": "gcs"}.items():

@@ -9,9 +9,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CorruptFileError
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import StorageOptions
 from tests.stores.servers import StoreServer
 from tests.stores.small_tables import QUIET, SCHEMA, forget_all, upsert
 from tests.stores.stored_tables import location, options

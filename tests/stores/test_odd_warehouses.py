@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import StorageOptions
 from tests.stores.servers import StoreServer
 from tests.stores.stored_tables import location, options
 from tests.unit.cli.conftest import Shell

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import lsm_engine as lsm
 from lsm_engine.base.errors import StorageError
 from lsm_engine.cli.main import lsm as command
-from lsm_engine.io.together import settle
+from lsm_engine.storage.bulk import settle
 from tests.stores.chaos_proxy import ChaosProxy, Faults, chaos_proxy
 from tests.stores.servers import StoreServer
 from tests.stores.small_tables import SCHEMA, forget_all, upsert

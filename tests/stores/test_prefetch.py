@@ -9,13 +9,13 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
-from lsm_engine.io.object_requests import Requests
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.prefetched import AGE_MAX_MILLIS, FILES_MAX
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import NO_OPTIONS
-from lsm_engine.store import manifests
-from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.metadata import manifests
+from lsm_engine.storage.bulk import AGE_MAX_MILLIS, FILES_MAX
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_requests import Requests
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import NO_OPTIONS
+from lsm_engine.table.components import LocalExecutor
 from tests.stores.small_tables import forget_all
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -140,7 +140,7 @@ def test_a_file_that_changes_is_not_read_as_it_was_fetched(storage, act):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_scan_that_is_left_forgets_what_it_has_fetched(monkeypatch, threads):
-    monkeypatch.setattr("lsm_engine.table.read.scan.LocalExecutor", lambda: LocalExecutor(threads))
+    monkeypatch.setattr("lsm_engine.read.scan.LocalExecutor", lambda: LocalExecutor(threads))
     with lsm.open_catalog("sqlite://", warehouse=f"memory://prefetch/left{threads}") as catalog:
         columns = COLUMNS.append(pa.field("p", pa.int64(), nullable=False))
         options = {"bucket": "1", "write-only": "true"}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.store import kept_manifests, newest
+from lsm_engine.metadata import manifests, snapshots
 from tests.stores.chaos_proxy import chaos_proxy
 from tests.stores.meters import LogicalMeter, Meter, ProxyMeter
 from tests.stores.servers import StoreServer
@@ -80,7 +80,7 @@ def measured(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Measured]:
     if not BENCH:
-        monkeypatch.setattr(newest, "_clock", StillClock())  # what is known stays young
+        monkeypatch.setattr(snapshots, "_clock", StillClock())  # what is known stays young
         warehouse = f"memory://{tmp_path.name.replace('_', '-')}/lake"
         made = Measured(LogicalMeter(monkeypatch), tmp_path, warehouse, {})
         yield made
@@ -146,7 +146,7 @@ def test_reading(measured: Measured) -> None:
     measured.hold("scan of 4 small files, cold", (11, 3), cold_scan)
 
     def scan_of_what_is_new() -> None:
-        kept_manifests.forget_shared()
+        manifests.forget_shared()
         assert opened.to_arrow().num_rows == 10
 
     measured.hold("scan of 4 small files, newest known", (10, 3), scan_of_what_is_new)
@@ -171,7 +171,7 @@ def test_many_files(measured: Measured) -> None:
         assert table.to_arrow().num_rows == 1000
 
     def plan_of_what_is_new() -> None:
-        kept_manifests.forget_shared()
+        manifests.forget_shared()
         assert table.scan().splits()
 
     measured.hold("plan cold", (manifest_count + 3, 2), cold_plan)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import StorageOptions
 
 TOKEN = "a token that opens the endpoint of credentials"
 

@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lsm_engine import InvalidOptionError, LsmError
-from lsm_engine.io.hdfs_store import HdfsFileIO
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.storage.hdfs import HdfsFileIO
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
 
 WHERE = parse_location("s3://bucket/lake/a.db/t")
 

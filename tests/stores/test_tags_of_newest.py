@@ -7,24 +7,24 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import AlreadyExistsError
-from lsm_engine.store import newest
-from lsm_engine.store.tags import TagStore
+from lsm_engine.metadata import snapshots
+from lsm_engine.metadata.tags import TagStore
 from tests.stores.small_tables import forget_all, small_table, upsert
 from tests.stores.test_request_budgets import StillClock
 
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lsm.Table:
-    monkeypatch.setattr(newest, "_clock", StillClock())
+    monkeypatch.setattr(snapshots, "_clock", StillClock())
     return small_table(tmp_path, 3)
 
 
 def by_others(act: Callable[[], object]) -> None:
     """Act as another process would: this one knows what it knew."""
-    known = dict(newest._known)
+    known = dict(snapshots._known)
     act()
-    newest._known.clear()
-    newest._known.update(known)
+    snapshots._known.clear()
+    snapshots._known.update(known)
 
 
 def keys(table: lsm.Table, tag: str) -> list[int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.cli.ui.routes import Site
+from lsm_engine.ui.routes import Site
 from tests.stores.servers import StoreServer
 from tests.stores.stored_tables import location, options
 

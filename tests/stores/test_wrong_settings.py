@@ -10,10 +10,10 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError, StorageError
-from lsm_engine.io.object_requests import Requests
-from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_requests import Requests
+from lsm_engine.storage.object_store import ObjectFileIO
+from lsm_engine.storage.options import StorageOptions
 from tests.fault.doubles import ManualClock
 
 WHERE = "s3://bucket/lake/db.db/t"

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from lsm_engine.base import core_options
-from lsm_engine.base.option import FieldOption, Option
-from lsm_engine.base.other_options import OTHER_FAMILIES, OTHER_OPTIONS, OtherOption
 from lsm_engine.base.units import format_bytes
+from lsm_engine.options import core_options
+from lsm_engine.options.foreign import OTHER_FAMILIES, OTHER_OPTIONS, OtherOption
+from lsm_engine.options.option import FieldOption, Option
 
 _HEAD = """# Table options
 
-Generated from `lsm_engine/base/core_options.py` and `other_options.py`; rewrite with
+Generated from `lsm_engine/options/core_options.py` and `other_options.py`; rewrite with
 `pytest tests/tidy/test_options_page.py --rewrite`.
 
 Names and defaults are Apache Paimon's. An option that is not in this first list is refused when a

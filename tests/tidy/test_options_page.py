@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import lsm_engine
-from lsm_engine.base import core_options
-from lsm_engine.base.option import Option
+from lsm_engine.options import core_options
+from lsm_engine.options.option import Option
 from tests.tidy.options_page import options_page
 
 PAGE = Path(lsm_engine.__file__).parent / "docs" / "options.md"

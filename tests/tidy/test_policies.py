@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import lsm_engine
-from lsm_engine.base import modes
+from lsm_engine.options import modes
 
 ROOT = Path(lsm_engine.__file__).parent.parent
 POLICIES = ("MergeEngine", "BucketMode", "ChangelogProducer", "FileFormat", "IndexType")
 POLICIES += ("LookupFileType",)
-HOME = "lsm_engine/base/modes.py"
+HOME = "lsm_engine/options/modes.py"
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

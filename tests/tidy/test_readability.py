@@ -72,11 +72,11 @@ PRONOUNS = frozenset(
 )
 """Words that say nothing of what a variable holds; `manifest`, `entry` and `index` do."""
 
-VAGUE_NAMES_MAX = 1500
-FUNCTIONS_OF_MANY_PARAMETERS_MAX = 83
+VAGUE_NAMES_MAX = 870
+FUNCTIONS_OF_MANY_PARAMETERS_MAX = 81
 PARAMETERS_MAX = 6
-MODULES_OF_ONE_IMPORTER_MAX = 190
-MODULES_MAX = 727
+MODULES_OF_ONE_IMPORTER_MAX = 47
+MODULES_MAX = 381
 
 
 def sources() -> dict[str, ast.Module]:

@@ -18,7 +18,8 @@ TEXTS = [
 ROOMS = sorted(
     path.name
     for path in (ROOT / "lsm_engine").iterdir()
-    if path.is_dir() and path.name not in {"docs", "__pycache__"}
+    if path.is_dir()
+    and path.name not in {"docs", "lsm", "__pycache__"}  # `lsm/…` are keys of metadata in Dagster
 )
 MODULE = re.compile(rf"`(?:lsm_engine/)?((?:{'|'.join(ROOMS)})(?:/[a-z]\w*)+)\b(?![/\w-])")
 LINK = re.compile(r"\]\((?!https?:|#|data:|mailto:)([^)\s#]+)")

@@ -22,11 +22,18 @@ SOURCES = sorted(
 )
 FILE_LINES_MAX = 1200
 TABLES_OF_DATA = {
-    "lsm_engine/base/core_options.py": "one declaration per option: a table, not a room"
+    "lsm_engine/options/core_options.py": "one declaration per option: a table, not a room"
 }
-NAMED_BY_DAGSTER = {"LsmIOManager"}
+NAMED_BY_DAGSTER = {"LsmIOManager", "io_manager"}
 FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|common|impl|misc)($|_)")
-MAY_OPEN_FILES = ("lsm_engine/io/", "lsm_engine/cli/", "lsm_assets/")
+MAY_OPEN_FILES = (
+    "lsm_engine/storage/",
+    "lsm_engine/cache/",
+    "lsm_engine/data_files/",
+    "lsm_engine/cli/",
+    "lsm_engine/ui/",
+    "lsm_assets/",
+)
 
 
 def relative(path: Path) -> str:
@@ -49,7 +56,11 @@ def test_no_module_grows_without_end() -> None:
 
 
 def test_names_say_what_things_are() -> None:
-    wrong = [relative(path) for path in SOURCES if FORBIDDEN_NAMES.search(path.stem)]
+    wrong = [
+        relative(path)
+        for path in SOURCES
+        if path.stem not in NAMED_BY_DAGSTER and FORBIDDEN_NAMES.search(path.stem)
+    ]
     wrong += [
         f"{name}:{node.name}"
         for name, tree in trees()

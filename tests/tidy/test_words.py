@@ -11,11 +11,26 @@ import pytest
 import lsm_engine
 
 ROOT = Path(lsm_engine.__file__).parent.parent
-PACKAGES = (
-    "lsm_engine/io",
-    "lsm_engine/lookup",
-    "lsm_engine/store",
-    "lsm_engine/table",
+PACKAGES = tuple(
+    f"lsm_engine/{name}"
+    for name in (
+        "storage",
+        "cache",
+        "data_files",
+        "lookup",
+        "metadata",
+        "table",
+        "read",
+        "write",
+        "commit",
+        "compact",
+        "changes",
+        "dml",
+        "ddl",
+        "maintenance",
+        "inspect",
+        "api",
+    )
 )
 SPOKEN = r"tells?|told|telling|says?|said|saying"
 TEXT = re.compile(rf"\b({SPOKEN}|honou?r(s|ed)?|gone|settle[sd]?|settling|whereabouts)\b", re.I)

@@ -1,1 +1,1 @@
-"""The verbs, a file per family. Each reads top to bottom: open, ask the engine, show."""
+"""The commands, a module for each family."""

@@ -6,8 +6,7 @@ import click
 import pyarrow as pa
 
 from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text
-from lsm_engine.cli.call import Call
-from lsm_engine.cli.options import FORMAT, YES
+from lsm_engine.cli.call import FORMAT, YES, Call
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.row_files import open_row_files
 from lsm_engine.cli.verb import VerbGroup, confirm, table_verb, verb

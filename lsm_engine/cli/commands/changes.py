@@ -7,9 +7,8 @@ import click
 import pyarrow as pa
 
 from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import COLUMNS, ROWS, ROWS_SHOWN, WHERE, Call
 from lsm_engine.cli.commands.read import first_rows
-from lsm_engine.cli.options import COLUMNS, ROWS, ROWS_SHOWN, WHERE
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.verb import table_verb
 

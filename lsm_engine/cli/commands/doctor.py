@@ -8,14 +8,12 @@ from rich.text import Text
 
 from lsm_engine import Catalog, HealthReport, LsmError, Table
 from lsm_engine import doctor as examine
-from lsm_engine.cli.call import Call, is_path
+from lsm_engine.cli.call import DEEP, YES, Call, is_path
 from lsm_engine.cli.exit_codes import REFUSED
-from lsm_engine.cli.failures import report_error
-from lsm_engine.cli.options import DEEP, YES
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import neutral
-from lsm_engine.cli.verb import confirm, verb
+from lsm_engine.cli.verb import confirm, report_error, verb
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _DEEPER = {"SHALLOW": ": leave out --shallow", "WHOLE": ": add --deep"}

@@ -17,12 +17,10 @@ from lsm_engine import (
     type_text,
 )
 from lsm_engine import FileCommit as Commit
-from lsm_engine.cli.call import Call
-from lsm_engine.cli.literals import parsed
-from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG, RETAIN_MAX, RETAIN_MIN
+from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, RETAIN_MAX, RETAIN_MIN, Call
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.values import plain_rows
+from lsm_engine.cli.values import parsed, plain_rows
 from lsm_engine.cli.verb import VerbGroup, table_verb
 
 _FLAGS = ("--json", "--quiet", "-q", "--debug")

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import click
 
 from lsm_engine import ForgetReport
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import FORMAT, YES, Call
 from lsm_engine.cli.commands.keys import KEY_OPTION, keys_given
 from lsm_engine.cli.exit_codes import REFUSED
-from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.verb import confirm, table_verb
 

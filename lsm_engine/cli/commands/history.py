@@ -5,10 +5,9 @@ from typing import Any
 import click
 
 from lsm_engine import millis_of
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import DRY_RUN, YES, Call
 from lsm_engine.cli.commands.maintain import tag, tag_facts
 from lsm_engine.cli.commands.write import committed
-from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import code, counted, words
 from lsm_engine.cli.progress import writing
 from lsm_engine.cli.safe_text import utc_text

@@ -8,14 +8,12 @@ import pyarrow as pa
 
 from lsm_engine import FOUND_COLUMN as FOUND
 from lsm_engine import InvalidInputError, RowCounts, Table, TableSchema, WriteResult, row_counts_of
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import COLUMNS, FORMAT, Call
 from lsm_engine.cli.commands.write import committed, hint
-from lsm_engine.cli.literals import parsed
-from lsm_engine.cli.options import COLUMNS, FORMAT
 from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import RowSource, open_row_files
-from lsm_engine.cli.values import plain_rows
+from lsm_engine.cli.values import parsed, plain_rows
 from lsm_engine.cli.verb import table_verb
 
 KEY_OPTION = click.option(

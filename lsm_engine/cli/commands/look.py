@@ -8,9 +8,8 @@ import click
 import pyarrow as pa
 
 from lsm_engine import Snapshot, Table, TableSchema, format_bytes, type_text, unsupported_options
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import DEEP, Call
 from lsm_engine.cli.exit_codes import REFUSED
-from lsm_engine.cli.options import DEEP
 from lsm_engine.cli.output import Column, code, counted, number, size, words
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import utc_text

@@ -15,9 +15,8 @@ from lsm_engine import (
     millis_of,
     parse_millis,
 )
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import DRY_RUN, PARTITIONS, RETAIN_MAX, RETAIN_MIN, YES, Call
 from lsm_engine.cli.commands.write import committed, partition_of
-from lsm_engine.cli.options import DRY_RUN, PARTITIONS, RETAIN_MAX, RETAIN_MIN, YES
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.safe_text import utc_text

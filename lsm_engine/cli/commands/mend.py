@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from lsm_engine import OrphanReport, RepairReport, Table, format_bytes
-from lsm_engine.cli.call import Call
-from lsm_engine.cli.options import DRY_RUN, YES
+from lsm_engine.cli.call import DRY_RUN, YES, Call
 from lsm_engine.cli.output import counted, number, size, words
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.verb import VerbGroup, confirm, table_verb

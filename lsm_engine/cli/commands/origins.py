@@ -9,10 +9,9 @@ from lsm_engine import OPENLINEAGE_NAMESPACE as NAMESPACE
 from lsm_engine import LineageOrigin as Origin
 from lsm_engine import TableName
 from lsm_engine import openlineage_events as run_events
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, Call
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.lineage import FILES, WALK, fact_rows, lineage_of, part
-from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.verb import table_verb, verb
 

@@ -9,9 +9,8 @@ from click.shell_completion import CompletionItem
 from lsm_engine import CATALOG_TABLES, SYSTEM_DATABASE
 from lsm_engine import SYSTEM_TABLES as TABLES
 from lsm_engine import choose_rows as chosen
-from lsm_engine.cli.call import Call, is_path
+from lsm_engine.cli.call import COLUMNS, WHERE, Call, is_path
 from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, VIEWS, system_rows
-from lsm_engine.cli.options import COLUMNS, WHERE
 from lsm_engine.cli.output import Column, code, words
 from lsm_engine.cli.verb import Verb, VerbGroup, table_verb
 

@@ -19,15 +19,13 @@ from lsm_engine import (
     StorageError,
     row_counts_of,
 )
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import COLUMNS, FORMAT, Call
 from lsm_engine.cli.commands.catalog import pairs_of, split_names
 from lsm_engine.cli.commands.read import open_scan, reading
 from lsm_engine.cli.commands.write import committed, hint, rows_of
-from lsm_engine.cli.options import COLUMNS, FORMAT
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import format_of
-from lsm_engine.cli.row_folders import folder_rows
+from lsm_engine.cli.row_files import folder_rows, format_of
 from lsm_engine.cli.safe_text import json_text
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import table_verb

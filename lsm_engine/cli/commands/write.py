@@ -15,12 +15,11 @@ from lsm_engine import (
     core_options,
     row_counts_of,
 )
-from lsm_engine.cli.call import Call
-from lsm_engine.cli.literals import partition_values
-from lsm_engine.cli.options import FORMAT
+from lsm_engine.cli.call import FORMAT, Call
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import RowSource, open_row_files
+from lsm_engine.cli.values import partition_values
 from lsm_engine.cli.verb import table_verb
 
 

@@ -57,10 +57,10 @@ API = {
 """Names of `lsm_engine` by the section in which the reference lists them; all others come last."""
 
 DAGSTER = [
-    *("factory.lsm_table_assets", "project.lsm_definitions", "model.declaration.TableDeclaration"),
-    *("model.changes.Upsert", "model.changes.Delete", "model.changes.Overwrite"),
-    *("table_io.LsmIOManager", "component.LsmTableComponent", "model.translator.LsmTranslator"),
-    "ledger.pinning.input_snapshot",
+    *("factory.lsm_table_assets", "project.lsm_definitions", "declaration.TableDeclaration"),
+    *("versions.Upsert", "versions.Delete", "versions.Overwrite"),
+    *("io_manager.LsmIOManager", "component.LsmTableComponent", "translator.LsmTranslator"),
+    "pinning.input_snapshot",
 ]
 """Names of `lsm_assets` that its page uses."""
 

@@ -1,4 +1,1 @@
-"""How the values of one column add up: a class per kind of function, and the registry of names.
-
-Start reading at `aggregator`, then `registry`.
-"""
+"""Aggregate functions over the versions of one column, and the registry of their names."""

@@ -16,7 +16,7 @@ class DefaultSource(DataSource):
         return "lsm"
 
     def __new__(cls, options: dict[str, str]) -> DataSource:  # type: ignore[misc]
-        """Return a data source with these options; see `lsm_engine.spark.datasource.LsmSource`."""
-        from lsm_engine.spark.datasource import LsmSource  # noqa: PLC0415
+        """Return a data source with these options; see `lsm_engine.spark.source.datasource.LsmSource`."""
+        from lsm_engine.spark.source.datasource import LsmSource  # noqa: PLC0415
 
         return LsmSource(options)

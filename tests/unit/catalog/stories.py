@@ -4,16 +4,15 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
-from lsm_engine.base.modes import CommitKind, EntryKind, FileSource
-from lsm_engine.catalog.facts import ManifestListFacts, TagFacts, commit_facts
+from lsm_engine.catalog.lineage.facts import ManifestListFacts, TagFacts, commit_facts
 from lsm_engine.catalog.models import METADATA, TABLES
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.provenance import Run, provenance_properties
-from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
-from lsm_engine.meta.tag import Tag
+from lsm_engine.format.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
 
 ORDERS = TableName(database="shop", table="orders")
 TOTALS = TableName(database="shop", table="totals")

@@ -1,6 +1,6 @@
 """Which file went into which, from the entries of a compaction."""
 
-from lsm_engine.catalog.edges import bucket_compactions, file_edges
+from lsm_engine.catalog.lineage.facts import bucket_compactions, file_edges
 from tests.unit.catalog.stories import add, data_file, drop, key_order
 
 FIRST, SECOND = data_file("f1", keys=(0, 50)), data_file("f2", keys=(60, 99))

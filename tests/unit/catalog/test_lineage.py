@@ -6,8 +6,7 @@ import random
 import pytest
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import CommitKind
-from lsm_engine.catalog.facts import (
+from lsm_engine.catalog.lineage.facts import (
     ExpiryFacts,
     LineageError,
     RollbackFacts,
@@ -16,6 +15,7 @@ from lsm_engine.catalog.facts import (
 )
 from lsm_engine.catalog.provenance import Input, Run
 from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.options.modes import CommitKind
 from tests.unit.catalog.stories import (
     MILLIS,
     ORDERS,

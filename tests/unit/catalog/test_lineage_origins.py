@@ -13,9 +13,9 @@ from openlineage.client.generated import (
 )
 
 import lsm_engine as lsm
-from lsm_engine.catalog.lineage_page import lineage_page
+from lsm_engine.catalog.lineage.openlineage import run_events
+from lsm_engine.catalog.lineage.page import lineage_page
 from lsm_engine.catalog.names import TableName
-from lsm_engine.catalog.openlineage import run_events
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 
 ORDERS, TOTALS = TableName.parse("shop.orders"), TableName.parse("shop.totals")

@@ -6,10 +6,10 @@ import pytest
 
 import lsm_engine
 from lsm_engine.base.errors import ErrorKind, NotFoundError
-from lsm_engine.catalog.lineage_walk import Covered
+from lsm_engine.catalog.lineage.queries import Covered
+from lsm_engine.catalog.migrations import VIEW_NAMES
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.provenance import Input, Run
-from lsm_engine.catalog.views import VIEW_NAMES
 from tests.unit.catalog.stories import (
     MILLIS,
     ORDERS,

@@ -27,7 +27,7 @@ from lsm_engine.catalog.migrations import APPLICATION_ID, MIGRATIONS, Migration,
 from lsm_engine.catalog.models import VERSIONS
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
-from lsm_engine.io.warehouse import open_directory
+from lsm_engine.storage.warehouse import open_directory
 from tests.unit.catalog.stories import ORDERS
 
 HALF = "a\ud800b"

@@ -12,13 +12,12 @@ from sqlalchemy import text
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, StorageError
-from lsm_engine.catalog.facts import RemovalFacts
-from lsm_engine.catalog.lineage_outbox import Outbox
-from lsm_engine.catalog.migrations import MIGRATIONS
+from lsm_engine.catalog.lineage.facts import RemovalFacts
+from lsm_engine.catalog.lineage.outbox import Outbox
+from lsm_engine.catalog.migrations import MIGRATIONS, VIEW_NAMES
 from lsm_engine.catalog.models import REMOVALS
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
-from lsm_engine.catalog.views import VIEW_NAMES
 from tests.unit.catalog.stories import MILLIS, ORDERS, Story, add, data_file, dump
 from tests.unit.catalog.test_many_processes import COMMITS, record_at_once
 
@@ -226,7 +225,7 @@ def test_a_server_that_says_nothing_holds_up_no_commit(postgres, tmp_path, monke
         ends = time.monotonic() + 4  # as long as two attempts to connect, and one in the background
         while time.monotonic() < ends:
             table.upsert([{"id": 1, "day": "b", "v": 1.0}])
-        monkeypatch.setattr("lsm_engine.catalog.lineage_outbox._LARGE", 1)
+        monkeypatch.setattr("lsm_engine.catalog.lineage.outbox._LARGE", 1)
         for _ in range(3):
             table.upsert([{"id": 1, "day": "b", "v": 2.0}])
         began = time.monotonic()

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.provenance import (
     Input,
     Run,
@@ -14,7 +13,8 @@ from lsm_engine.catalog.provenance import (
     provenance_properties,
     run_of,
 )
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.options.modes import CommitKind
 
 
 def snapshot(properties):

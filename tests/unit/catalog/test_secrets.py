@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.resources import resources_from
+from lsm_assets.resource import resources_from
 from lsm_assets.settings import settings_from
-from lsm_engine.base.redaction import without_secrets
-from lsm_engine.catalog.openlineage import run_events
+from lsm_engine.base.errors import without_secrets
+from lsm_engine.catalog.lineage.openlineage import run_events
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 
 SECRET = "hush"

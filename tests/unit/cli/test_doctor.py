@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.catalog import lineage_outbox
+from lsm_engine.catalog.lineage import outbox
 
 DAY = 24 * 3600
 ROWS = [{"id": key, "v": "x" * key} for key in range(6)]
@@ -137,7 +137,7 @@ def table_unknown(shell) -> None:
 
 def lineage_of_a_commit_lost(shell) -> None:
     """A bit of the journal flips before the catalog has taken what waits in it."""
-    lineage_outbox.LINGER_SECONDS, lingers = 3600.0, lineage_outbox.LINGER_SECONDS
+    outbox.LINGER_SECONDS, lingers = 3600.0, outbox.LINGER_SECONDS
     try:
         with shell.catalog() as catalog:
             table = catalog.create_table(
@@ -151,7 +151,7 @@ def lineage_of_a_commit_lost(shell) -> None:
             journal.write_bytes(b"\n".join(lines))
             catalog._names.outbox._begin()  # as after a crash: nothing is remembered
     finally:
-        lineage_outbox.LINGER_SECONDS = lingers
+        outbox.LINGER_SECONDS = lingers
     with shell.catalog() as catalog:
         assert catalog.lineage.recent_activity().num_rows == 3
     assert list(shell.warehouse.parent.rglob("*.refused"))

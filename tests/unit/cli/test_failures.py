@@ -6,6 +6,7 @@ import re
 import click
 import pytest
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -22,8 +23,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.cli.exit_codes import EXIT_CODES, exit_code_lines, exit_code_of
 from lsm_engine.cli.main import lsm
-from lsm_engine.cli.verbs_elsewhere import ELSEWHERE
-from lsm_engine.table.table import Table
+from lsm_engine.cli.verb import ELSEWHERE
 from tests.docs.blocks import DOCS
 
 CODES = {
@@ -137,7 +137,7 @@ def test_a_listener_that_fails_is_a_warning(shop, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the catalog is elsewhere")
 
-    monkeypatch.setattr("lsm_engine.catalog.lineage_outbox.Outbox.deliver", fail)
+    monkeypatch.setattr("lsm_engine.catalog.lineage.outbox.Outbox.deliver", fail)
     told = shop("tag", "create", "shop.orders", "x").stderr
     assert told.startswith("lsm: warning: ")
     assert len(told.splitlines()) == 1

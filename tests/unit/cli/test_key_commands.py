@@ -8,10 +8,10 @@ import tempfile
 
 import pytest
 
-from lsm_engine.io import shared_cache
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.cache import shared
+from lsm_engine.cache.disk import DiskCache
+from lsm_engine.lookup.lookup import TableQuery
+from lsm_engine.storage.clock import SystemClock
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_killed_process_is_told_apart(shell, tmp_path):
     root = tmp_path / "lookups"
     program = f"""
 import os
-from lsm_engine.io.process_directory import ProcessDirectory
+from lsm_engine.storage.local_state import ProcessDirectory
 held = ProcessDirectory({str(root)!r})
 open(held.new_path(), "wb").write(b"x")
 held.publish_state({{"pid": os.getpid(), "evictions": {{"size": 2}}}})
@@ -122,8 +122,8 @@ os._exit(1)
 
 def test_decoded_manifests_are_shown_and_removed(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    root = shared_cache.manifest_cache_root()
-    shared_cache.SharedCache(root, 1 << 20).put("a", lambda sink: sink.write(bytes(996)))
+    root = shared.manifest_cache_root()
+    shared.SharedCache(root, 1 << 20).put("a", lambda sink: sink.write(bytes(996)))
     (told,) = shell.json("cache", "--manifests")
     assert told == {"directory": root, "files": 1, "bytes": 1000}
     assert f"1 decoded manifest, 1000 B, in {root}" in shell("cache", "--manifests").stdout

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.catalog.lineage_tables import LineageTables
-from lsm_engine.cli.ui.routes import Site
-from lsm_engine.io.local import LocalFileIO
-from lsm_engine.store import manifests, manifests_together
-from lsm_engine.table import warehouse_tables
+from lsm_engine.api import catalog_tables
+from lsm_engine.catalog.lineage.tables import LineageTables
+from lsm_engine.metadata import manifests
+from lsm_engine.storage.local import LocalFileIO
+from lsm_engine.ui.routes import Site
 from tests.unit.cli.test_loading import COMPILERS, loaded
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -92,13 +92,13 @@ def test_tables_are_listed_from_their_newest_snapshots(many, files) -> None:
 
 def test_a_shallow_doctor_decodes_the_lists_of_all_tables_at_once(many, files, monkeypatch) -> None:
     decoded: list[int] = []
-    together = manifests_together.decode_manifest_lists
+    together = manifests.decode_manifest_lists
 
     def at_once(opened):
         decoded.append(len(opened))
         return together(opened)
 
-    monkeypatch.setattr(manifests_together, "decode_manifest_lists", at_once)
+    monkeypatch.setattr(manifests, "decode_manifest_lists", at_once)
     monkeypatch.setattr(manifests, "decode_manifest_list", None)  # none by itself
     assert many.json("doctor", "--shallow") == []
     assert decoded == [2 * TABLES]
@@ -130,7 +130,7 @@ def test_a_rebuild_asks_the_lineage_for_rows_of_each_table_alone(many, monkeypat
 
 
 def test_sys_tables_decodes_the_manifests_of_all_tables_together(many, files, monkeypatch) -> None:
-    monkeypatch.setattr(warehouse_tables, "partitions", None)  # none by itself
+    monkeypatch.setattr(catalog_tables, "partitions", None)  # none by itself
     rows = many.json("show", "sys.tables")
     assert len(rows) == TABLES
     assert {(row["record_count"], row["file_count"], row["problem"]) for row in rows} == {

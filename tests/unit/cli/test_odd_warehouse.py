@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from lsm_engine.base.errors import StorageError
-from lsm_engine.cli.aside import echo_aside
-from lsm_engine.io import warehouse
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.cli.safe_text import echo_aside
+from lsm_engine.storage import warehouse
+from lsm_engine.storage.local import LocalFileIO
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lsm_engine.cli.main import lsm
-from lsm_engine.io.clock import SystemClock, SystemIds
+from lsm_engine.storage.clock import SystemClock, SystemIds
 from tests.docs.blocks import DOCS, blocks
 
 GOLDEN = Path(__file__).parent / "printed"

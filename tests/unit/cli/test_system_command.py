@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsm_engine.table.inspect.system_tables import TABLES
+from lsm_engine.inspect.system_tables import TABLES
 
 ORDERS = "shop.orders"
 

@@ -21,13 +21,10 @@ from click.testing import CliRunner
 
 import lsm_engine as lsm
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
-from lsm_engine.cli.ui.command import ui
-from lsm_engine.cli.ui.health_board import HealthBoard
-from lsm_engine.cli.ui.markup import Html, address, element
-from lsm_engine.cli.ui.parts import fact_list
-from lsm_engine.cli.ui.routes import POLICY, Site
-from lsm_engine.cli.ui.server import PageServer
-from lsm_engine.cli.ui.table_list import TableState
+from lsm_engine.ui.command import PageServer, ui
+from lsm_engine.ui.pages import TableState
+from lsm_engine.ui.parts import Html, address, element, fact_list
+from lsm_engine.ui.routes import POLICY, HealthBoard, Site
 
 UNPARSABLE = ("http://[", "http://a:b", "http://a:0", "http://a:70000", "http://:3000")
 HOSTILE = "<script>alert('1')</script>"
@@ -101,7 +98,7 @@ def browse(lake: Path) -> Iterator[Browser]:
         lsm.open_catalog(f"sqlite:///{lake}/catalog.db", warehouse=str(lake)) as catalog,
         PageServer(Site(catalog, lambda words: f"lsm {words}"), 0) as server,
     ):
-        patched.setattr("lsm_engine.cli.ui.health_board.WAIT_SECONDS", 60)
+        patched.setattr("lsm_engine.ui.routes.WAIT_SECONDS", 60)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield Browser(server.server_address[1])
@@ -258,7 +255,7 @@ def test_a_table_that_cannot_be_read_hides_no_other(
     text = schema.read_text()
     schema.write_text(text[:40])
     try:
-        monkeypatch.setattr("lsm_engine.cli.ui.health_board.FRESH_SECONDS", 0)
+        monkeypatch.setattr("lsm_engine.ui.routes.FRESH_SECONDS", 0)
         page = browse("/").text
         assert "unreadable" in page
         assert "shop.parts" in page
@@ -397,7 +394,7 @@ def test_snapshots_come_in_pages_and_only_those_are_read(tmp_path, monkeypatch) 
     table = catalog.create_table("a.b", COLUMNS, primary_key=["id"], options={"write-only": "true"})
     for at in range(7):
         table.upsert([{"id": at, "name": "x"}])
-    monkeypatch.setattr("lsm_engine.cli.ui.table_facts.SNAPSHOTS_PER_PAGE", 3)
+    monkeypatch.setattr("lsm_engine.ui.routes.SNAPSHOTS_PER_PAGE", 3)
     read: list[int] = []
     load = lsm.Table.snapshot
     monkeypatch.setattr(lsm.Table, "snapshot", lambda self, at: read.append(at) or load(self, at))
@@ -417,7 +414,7 @@ def test_tables_come_in_pages_and_can_be_searched(tmp_path, monkeypatch) -> None
     catalog = lsm.open_catalog(tmp_path)
     for at in range(5):
         catalog.create_table(f"a.t{at}", COLUMNS, primary_key=["id"])
-    monkeypatch.setattr("lsm_engine.cli.ui.table_facts.TABLES_PER_PAGE", 2)
+    monkeypatch.setattr("lsm_engine.ui.routes.TABLES_PER_PAGE", 2)
     site = Site(catalog, str)
     pages = [site.reply(f"/?page={at}").body.decode() for at in range(4)]
     shown = [re.findall(r'href="/t/(a\.t\d)"', page) for page in pages]
@@ -427,7 +424,7 @@ def test_tables_come_in_pages_and_can_be_searched(tmp_path, monkeypatch) -> None
 
 
 def test_a_page_does_not_wait_for_tables_that_take_long(monkeypatch) -> None:
-    monkeypatch.setattr("lsm_engine.cli.ui.health_board.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("lsm_engine.ui.routes.WAIT_SECONDS", 0.05)
     go_on = threading.Event()
 
     def examined(name: str) -> TableState:
@@ -440,13 +437,13 @@ def test_a_page_does_not_wait_for_tables_that_take_long(monkeypatch) -> None:
     try:
         assert [state.pending for state in board.states(["a.b", "a.bad"])] == [True, True]
         go_on.set()
-        monkeypatch.setattr("lsm_engine.cli.ui.health_board.WAIT_SECONDS", 60)
+        monkeypatch.setattr("lsm_engine.ui.routes.WAIT_SECONDS", 60)
         good, bad = board.states(["a.b", "a.bad"])
         assert (good.pending, good.debt_bytes) == (False, 5)
         assert HOSTILE in (bad.problem or "")
         go_on.clear()
-        monkeypatch.setattr("lsm_engine.cli.ui.health_board.WAIT_SECONDS", 0.05)
-        monkeypatch.setattr("lsm_engine.cli.ui.health_board.FRESH_SECONDS", 0)
+        monkeypatch.setattr("lsm_engine.ui.routes.WAIT_SECONDS", 0.05)
+        monkeypatch.setattr("lsm_engine.ui.routes.FRESH_SECONDS", 0)
         assert board.states(["a.b"]) == [good]
     finally:
         go_on.set()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.cli.ui.routes import Site
+from lsm_engine.ui.routes import Site
 
 Page = Callable[[str], tuple[int, str]]
 

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from lsm_engine import columns_of_text, format_bytes, type_of_text
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
-from lsm_engine.cli.literals import parsed, partition_values
 from lsm_engine.cli.output import Output, listed, words
 from lsm_engine.cli.progress import Interrupted
 from lsm_engine.cli.safe_text import cell_text, json_text, neutral, utc_text
 from lsm_engine.cli.tree_drawing import bar
-from lsm_engine.cli.values import plain_values
+from lsm_engine.cli.values import parsed, partition_values, plain_values
 from lsm_engine.cli.verb import confirm
-from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
-from lsm_engine.schema.types import type_text
+from lsm_engine.types.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.types.types import type_text
 
 PLAIN = [
     (pa.array([1_714_550_400_123_456_789], pa.timestamp("ns", "UTC")), ["2024-05-01T08:00:00.123456789Z"]),

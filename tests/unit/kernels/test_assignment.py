@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.kernels.assignment import BUCKETS_MAX, AssignmentRules, HashBuckets
+from lsm_engine.kernels.buckets import BUCKETS_MAX, AssignmentRules, HashBuckets
 
 HASHES = (
     st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3) | st.sampled_from([-(2**31), 2**31 - 1])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.kernels import gather as gathering
+from lsm_engine.kernels import gather as gather_kernels
 from lsm_engine.kernels.gather import gather, gather_column
 from tests.unit.kernels.columns import TYPES, array_of
 
@@ -78,11 +78,11 @@ def test_equals_concatenate_and_take(long_stretch, drawn):
     sources, wanted = drawn
     run = np.array([place[0] for place in wanted], np.uint16)
     row = np.array([place[1] for place in wanted], np.int32)
-    before, gathering._LONG_STRETCH = gathering._LONG_STRETCH, long_stretch
+    before, gather_kernels._LONG_STRETCH = gather_kernels._LONG_STRETCH, long_stretch
     try:
         got = gather(sources, run, row)
     finally:
-        gathering._LONG_STRETCH = before
+        gather_kernels._LONG_STRETCH = before
     got.validate(full=True)
     want = reference(sources, wanted)
     assert got.schema.equals(want.schema)
@@ -98,7 +98,7 @@ def test_one_column():
 
 
 def test_text_beyond_one_chunk(monkeypatch):
-    monkeypatch.setattr(gathering, "_MOST_TEXT_BYTES", 10)
+    monkeypatch.setattr(gather_kernels, "_MOST_TEXT_BYTES", 10)
     batch = pa.record_batch({"a": ["four", "five", None, "a longer one", "six"]})
     run, row = np.zeros(7, np.uint16), np.array([0, 1, 2, 3, 4, 4, 0], np.int32)
     got = gather([batch], run, row)

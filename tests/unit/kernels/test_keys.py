@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.base.errors import UnsupportedError
-from lsm_engine.kernels.key_table import KeyTable, compare_tied
 from lsm_engine.kernels.keys import (
     ONE_WORD,
     TWO_WORDS,
@@ -20,6 +19,7 @@ from lsm_engine.kernels.keys import (
     sort_keys,
     upper_bound,
 )
+from lsm_engine.kernels.merge_runs import KeyTable, compare_tied
 from tests.unit.kernels.columns import ORDERED, TYPES, array_of, rank
 
 

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.kernels.keys import sort_keys
-from lsm_engine.kernels.merge_runs import MergeOrder, RowRanks, merge_order
-from lsm_engine.kernels.order import is_sorted, sort_order, sort_orders
+from lsm_engine.kernels.merge_runs import (
+    MergeOrder,
+    RowRanks,
+    is_sorted,
+    merge_order,
+    sort_order,
+    sort_orders,
+)
 
 KEYS = {
     "one word": ([pa.int64()], st.tuples(st.integers(-3, 12))),

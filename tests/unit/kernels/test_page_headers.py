@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lsm_engine.io.thrift_compact import I32, STRUCT, Field, Writer, zigzag
+from lsm_engine.data_files.parquet_output import I32, STRUCT, Field, Writer, zigzag
 from lsm_engine.kernels.arrow_views import address_of
-from lsm_engine.kernels.page_headers import FOUND, PAGE_FACTS, UNFINISHED, UNKNOWN, next_pages
+from lsm_engine.kernels.parquet_pages import FOUND, PAGE_FACTS, UNFINISHED, UNKNOWN, next_pages
 from tests.kernel_forms import FORMS, in_form
 
 ROWS = np.array([3, 4, 17], np.int64)

@@ -5,6 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsm_engine.kernels.buckets import bucket_of, group_rows, murmur32
 from lsm_engine.kernels.groups import (
     counts_of_each,
     first_of_each,
@@ -12,8 +13,6 @@ from lsm_engine.kernels.groups import (
     last_of_each,
     last_valid_of_each,
 )
-from lsm_engine.kernels.hashing import bucket_of, murmur32
-from lsm_engine.kernels.routing import group_rows
 from lsm_engine.kernels.selection import RowsLeft, keep, take
 from tests.unit.kernels.columns import ORDERED, TYPES, array_of
 

@@ -11,8 +11,8 @@ import lsm_engine
 PROGRAM = """
 import lsm_engine
 import numpy as np
-from lsm_engine.codec.byte_copies import gather_pieces
-from lsm_engine.table.warehouse import open_catalog  # whatever is compiled is decorated by now
+from lsm_engine.format.arrow_buffers import gather_pieces
+from lsm_engine.api.catalog import open_catalog  # whatever is compiled is decorated by now
 pieces, offsets = gather_pieces(np.arange(8, dtype=np.uint8), np.array([6, 0]), np.array([2, 1]))
 print(lsm_engine.__file__, pieces.tolist(), offsets.tolist())
 """

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.find.lookup import TableQuery
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.cache.disk import DiskCache
+from lsm_engine.lookup.lookup import TableQuery
+from lsm_engine.storage.clock import SystemClock
+from lsm_engine.table.session import TableSession
 
 KINDS = ("columnar", "sort", "hash")
 

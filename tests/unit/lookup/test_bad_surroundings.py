@@ -13,9 +13,9 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
-from lsm_engine.io.process_directory import default_root, default_roots
-from lsm_engine.io.shared_cache import SharedCache, manifest_cache_root
-from lsm_engine.table.find.lookup import process_cache
+from lsm_engine.cache.shared import SharedCache, manifest_cache_root
+from lsm_engine.lookup.lookup import process_cache
+from lsm_engine.storage.local_state import default_root, default_roots
 
 BLOOM, CODE = b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"
 LOWEST, HIGHEST = b"hoodie_min_record_key", b"hoodie_max_record_key"
@@ -92,9 +92,9 @@ def test_the_index_type_of_a_table_with_data_stays(tmp_path):
 LOOK_UP = """
 import json, os, resource, signal, sys
 import lsm_engine as lsm
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.storage.clock import SystemClock
+from lsm_engine.cache.disk import DiskCache
+from lsm_engine.lookup.lookup import TableQuery
 
 where, root, trouble = sys.argv[1:]
 table = lsm.open_table(where)

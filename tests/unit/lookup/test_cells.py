@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lsm_engine.lookup.cells import cell_reader
+from lsm_engine.lookup.columnar_store import cell_reader
 
 COLUMNS = {
     "tinyint": pa.array([1, None, -128, 127], pa.int8()),

@@ -8,7 +8,7 @@ import pytest
 
 from lsm_engine.kernels.gather import gather
 from lsm_engine.lookup.key_batch import KeyBatch
-from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.types.table_schema import TableSchema
 from tests.interop.sort_files import (
     SHAPES,
     WRITTEN,

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.codec.manifest_rows import rows_of as rows_of_entries
-from lsm_engine.codec.record_key_bloom import read_key_footer
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.format.bloom import read_key_footer
+from lsm_engine.format.data_file import SimpleStats
+from lsm_engine.format.manifest_columns import rows_of as rows_of_entries
+from lsm_engine.lookup import key_search
 from lsm_engine.lookup.key_batch import KeyBatch
-from lsm_engine.mergetree.levels import newest_first
-from lsm_engine.meta.stats import SimpleStats
-from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
-from lsm_engine.schema.types import parse_type
-from lsm_engine.table.find import key_search
-from lsm_engine.table.find.locate import Locator
-from lsm_engine.table.find.searched_files import BucketFiles, are_apart
+from lsm_engine.lookup.key_search import BucketFiles, are_apart
+from lsm_engine.lookup.locate import Locator
+from lsm_engine.lsm.levels import newest_first
+from lsm_engine.planning.keys import KeySpan, candidates_by_range
+from lsm_engine.storage.local import LocalFileIO
+from lsm_engine.types.types import parse_type
 from tests.unit.lookup.stores import with_options
 
 TYPES = ["bloom", "global-bloom", "simple", "global-simple", "inmemory", "bucket"]

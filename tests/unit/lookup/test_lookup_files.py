@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.find.lookup_view import ViewMaker
+from lsm_engine.cache.disk import DiskCache
+from lsm_engine.lookup.view import ViewMaker
+from lsm_engine.storage.clock import SystemClock
 from tests.unit.lookup.stores import KINDS, assert_lookups_equal_scan, query_of
 from tests.unit.table.history_tables import Story
 
@@ -187,7 +187,7 @@ def test_what_a_dead_process_left_is_swept(tmp_path):
 
 
 def lsm_limits(max_bytes=None, retention_millis=3_600_000):
-    from lsm_engine.io.cache_entries import CacheLimits
+    from lsm_engine.cache.disk import CacheLimits
 
     return CacheLimits(max_bytes=max_bytes, retention_millis=retention_millis)
 

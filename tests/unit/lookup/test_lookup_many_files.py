@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.find import lookup_view
-from lsm_engine.table.find.lookup import TableQuery
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.lookup import view
+from lsm_engine.lookup.lookup import TableQuery
+from lsm_engine.table.session import TableSession
 from tests.bench.many_files import COLUMNS, many_files
 from tests.unit.table.history_tables import Story
 
@@ -25,7 +25,7 @@ def looked_at(monkeypatch):
         return live(self, snapshot, holds, columns)
 
     monkeypatch.setattr(TableSession, "live_entries", note)
-    monkeypatch.setattr(lookup_view, "MANY_FILES", 0)
+    monkeypatch.setattr(view, "MANY_FILES", 0)
     return seen
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.cache.disk import DiskCache
+from lsm_engine.lookup.lookup import TableQuery
+from lsm_engine.storage.clock import SystemClock
 from tests.unit.lookup.stores import with_options
 
 KEYS = 4_000

@@ -7,7 +7,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.lookup.key_batch import KeyBatch
-from lsm_engine.schema.types import parse_type
+from lsm_engine.types.types import parse_type
 from tests.unit.lookup.stores import KINDS, query_of
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.find.lookup import FOUND
+from lsm_engine.lookup.lookup import FOUND
 from tests.unit.lookup.stores import query_of
 
 KEYS = {

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
-from lsm_engine.table.find.row_locations import locate_rows, matching_rows
+from lsm_engine.data_files.reader import ReadColumns, open_data_file
+from lsm_engine.lookup.locate import locate_rows, matching_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("dt", pa.string()), ("v", pa.int64())])
 ENGINES = [

@@ -5,14 +5,14 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import DiskCache
+from lsm_engine.cache.disk import DiskCache
+from lsm_engine.format.data_file import EMPTY_ROW
 from lsm_engine.kernels.gather import gather
 from lsm_engine.lookup.key_batch import KeyBatch
-from lsm_engine.lookup.lookup_store import StoredValue
-from lsm_engine.meta.stats import EMPTY_ROW
-from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.lookup.lookup import TableQuery
+from lsm_engine.lookup.store import StoredValue
+from lsm_engine.storage.clock import SystemClock
+from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND
 from tests.unit.lookup.stores import KINDS, with_options
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lsm_engine.kernels.equality import equal_rows
+from lsm_engine.kernels.changes import equal_rows
 from lsm_engine.kernels.merge_runs import MergeOrder
-from lsm_engine.merge.changes import BeforeMerge, ChangeRules
+from lsm_engine.merge.selection import BeforeMerge, ChangeRules
 
 KINDS = ("+I", "-U", "+U", "-D")
 SCHEMA = pa.schema(

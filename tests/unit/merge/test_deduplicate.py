@@ -5,17 +5,16 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.base.modes import RowKind, SortOrder
-from lsm_engine.base.table_options import foreign_options
 from lsm_engine.kernels.groups import last_of_each
 from lsm_engine.kernels.keys import sort_keys
-from lsm_engine.kernels.merge_runs import merge_order
-from lsm_engine.kernels.order import sort_order
+from lsm_engine.kernels.merge_runs import merge_order, sort_order
 from lsm_engine.merge.function import build_merge_function
 from lsm_engine.merge.selection import SortedVersions, without_deletes
 from lsm_engine.merge.sequence import UserSequence
-from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import DataField, parse_type
+from lsm_engine.options.modes import RowKind, SortOrder
+from lsm_engine.options.table_options import foreign_options
+from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.types import DataField, parse_type
 
 
 def schema_of(**options):

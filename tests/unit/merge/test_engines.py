@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError
-from lsm_engine.merge.function import build_merge_function
-from lsm_engine.merge.retracts import retract_rule
+from lsm_engine.merge.function import build_merge_function, retract_rule
 from tests.unit.merge import slow_merge as slow
 from tests.unit.merge.bracketing import Bucket, cuts, replayed, schema_of
 from tests.unit.merge.slow_merge import RETRACTS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.merge.ranks import in_java_order, words_of
+from lsm_engine.merge.sequence import in_java_order, words_of
 from tests.unit.merge.slow_merge import in_java_order as slow_order
 
 SPECIAL = [-0.0, 0.0, float("nan"), float("inf"), float("-inf"), -1.5, 5e-324, -5e-324]

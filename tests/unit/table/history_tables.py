@@ -5,11 +5,10 @@ from typing import Any
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.ddl.open_session import load_schema
-from lsm_engine.table.ground.components import Components
-from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.ddl.create import create_table
+from lsm_engine.ddl.open import load_schema
+from lsm_engine.table.components import Components, LocalExecutor
+from lsm_engine.table.session import TableSession
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 

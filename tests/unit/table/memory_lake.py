@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.ddl.create import create_table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import accessors
-from lsm_engine.table.inspect.system_tables import TABLES
+from lsm_engine.api import accessors
+from lsm_engine.inspect.system_tables import TABLES
 
 PROPERTIES = {
     "tags": accessors.Tags,

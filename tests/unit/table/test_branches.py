@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.plan.health import Depth
-from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.inspect.health_facts import table_facts
+from lsm_engine.inspect.health import table_facts
+from lsm_engine.planning.health import Depth
+from lsm_engine.table.session import TableSession
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.unit.table.history_tables import Story
 

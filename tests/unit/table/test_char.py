@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, InvalidOptionError
-from lsm_engine.table.ground import incoming
+from lsm_engine.table import incoming
 
 PADDED = "char-keys.padded"
 NESTED = {

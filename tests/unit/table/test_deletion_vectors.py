@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.store.indexes import DeletionVectorStore
-from lsm_engine.table.commit.commit import CommitIdentity, commit
-from lsm_engine.table.ground.deletion_vectors import BucketDeletions, VectorChange
+from lsm_engine.commit.commit import commit
+from lsm_engine.format.commit_message import CommitMessage, CompactIncrement
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.metadata.manifests import DeletionVectorStore
+from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.table.deletion_vectors import BucketDeletions, VectorChange
 
 COLUMNS = pa.schema(
     [pa.field("k", pa.int64(), nullable=False), ("n", pa.int64()), ("s", pa.string())]

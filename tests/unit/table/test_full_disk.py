@@ -6,7 +6,7 @@ import os
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.local import LocalFileIO
+from lsm_engine.storage.local import LocalFileIO
 
 ROWS = [{"k": key, "v": "x"} for key in range(5)]
 

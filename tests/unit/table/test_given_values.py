@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.ground import fit
+from lsm_engine.table import incoming
 
 NESTED = {
     "id": int,
@@ -396,11 +396,11 @@ def test_types_that_no_table_can_hold_are_refused(kind, table, tmp_path):
 
 def test_values_without_times_are_not_looked_at_one_by_one(monkeypatch):
     looked_at = []
-    monkeypatch.setattr(fit, "_check_zones", lambda column, values: looked_at.append(column))
-    fit.values_array("s", [{"a": [1, 2], "b": {"c": "x"}}])
+    monkeypatch.setattr(incoming, "_check_zones", lambda column, values: looked_at.append(column))
+    incoming.values_array("s", [{"a": [1, 2], "b": {"c": "x"}}])
     assert looked_at == []
     noon = dt.datetime(2024, 1, 2, 12, tzinfo=dt.UTC)
-    fit.values_array("t", [{"a": [{"b": noon}]}])
+    incoming.values_array("t", [{"a": [{"b": noon}]}])
     assert looked_at == ["t"]
 
 

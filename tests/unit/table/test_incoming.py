@@ -8,10 +8,10 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.table_options import TableOptions
-from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
-from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.ground.incoming import Conformer, conformed, open_rows
+from lsm_engine.options.table_options import TableOptions
+from lsm_engine.table.incoming import Conformer, conformed, open_rows
+from lsm_engine.types.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.types.table_schema import TableSchema
 from tests.unit.table.history_tables import Story
 
 SEVEN_MILLIS = dt.datetime(1970, 1, 1, 0, 0, 0, 7000)  # noqa: DTZ001 - a type without a zone

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm_engine.api.table import Table
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError, LsmError
-from lsm_engine.mergetree.levels import Levels
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.table.table import Table
+from lsm_engine.ddl.create import create_table
+from lsm_engine.lsm.levels import Levels
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 

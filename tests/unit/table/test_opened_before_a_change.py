@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.write import merge
+from lsm_engine.dml import merge
 
 BUCKETS = {"fixed": "2", "dynamic": "-1", "postponed": "-2"}
 ENGINES = {

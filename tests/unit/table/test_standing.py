@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.base.errors import CommitConflictError
-from lsm_engine.base.modes import EntryKind
-from lsm_engine.codec.manifest import entries_of
-from lsm_engine.codec.manifest_rows import rows_of
-from lsm_engine.meta.manifest import ManifestEntry, fold
-from lsm_engine.table.ground.live_files import standing
-from tests.unit.plan.facts import entry
+from lsm_engine.format.manifest import ManifestEntry, fold
+from lsm_engine.format.manifest_columns import rows_of
+from lsm_engine.format.manifest_file import entries_of
+from lsm_engine.options.modes import EntryKind
+from lsm_engine.table.live_files import standing
+from tests.unit.planning.facts import entry
 
 KINDS = st.sampled_from([EntryKind.ADD, EntryKind.DELETE])
 ENTRIES = st.lists(

@@ -1,1 +1,0 @@
-"""What materialising each kind of asset does. `lsm_assets.factory` turns these into definitions."""

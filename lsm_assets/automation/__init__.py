@@ -1,1 +1,0 @@
-"""Sensors, schedules and jobs: compaction, sync with commits of other clients, tags, expiry, verification."""

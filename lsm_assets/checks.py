@@ -1,0 +1,340 @@
+"""Asset checks: the shape of the tree, references of the metadata, and contents of data files."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.declaration import TableDeclaration
+from lsm_assets.inspection import compaction_page_metadata, inspect_table, recent_snapshots
+from lsm_assets.keys import AssetKind
+from lsm_assets.metadata import BucketTree, Metadata, TreeFacts, escape_html, markdown_table
+from lsm_assets.recording import DATA_VERSION_TAG, files_event
+from lsm_assets.resource import LsmResource
+from lsm_engine import DamagedFile, Snapshot, VerifyReport
+
+# -- The check `contents` of the asset `snapshots` -------------------------------------------------
+#
+# Data files, read page by page, have the rows that were written.
+
+CONTENTS = "contents"
+
+
+def contents_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
+    """Return the spec of the check. Materialising a snapshot and the verify job evaluate it."""
+    return dg.AssetCheckSpec(
+        name=CONTENTS,
+        asset=declaration.keys.asset(AssetKind.SNAPSHOTS),
+        description="Checksums, pages, key order and counts of every data file are as written.",
+    )
+
+
+def scrub(
+    resource: LsmResource, table: lsm.Table, snapshot_id: int | None, *, incremental: bool
+) -> VerifyReport:
+    """Read every page of every data file, with the resource's executor.
+
+    Args:
+        resource: The resource, for its executor.
+        table: The table.
+        snapshot_id: The snapshot whose files are read; None for all snapshots and tags.
+        incremental: Skip files that an earlier run has read and that have not changed since.
+    """
+    if resource.executor != "spark":
+        return table.verify(snapshot_id=snapshot_id, deep=True, incremental=incremental)
+    from lsm_engine.spark import verify_table  # noqa: PLC0415 -- PySpark takes a second to import
+
+    return verify_table(table, resource.spark, snapshot_id=snapshot_id, incremental=incremental)
+
+
+def contents_evaluation(
+    declaration: TableDeclaration, report: VerifyReport
+) -> dg.AssetCheckEvaluation:
+    """Return the evaluation of the check for a report."""
+    return dg.AssetCheckEvaluation(
+        asset_key=declaration.keys.asset(AssetKind.SNAPSHOTS),
+        check_name=CONTENTS,
+        passed=report.is_clean,
+        description=damage_text(declaration.name, report),
+        metadata=damage_metadata(declaration.name, report),
+    )
+
+
+def damage_text(name: str, report: VerifyReport) -> str:
+    """Return a sentence with the damaged files, the affected rows and the remedy."""
+    if report.is_clean:
+        return f"{report.read_count} files read, {report.skipped_count} read before: all as written"
+    files = report.damaged_files
+    if not files:
+        return str(report.problems[0])
+    suffix = f", and {len(files) - 1} more files" if len(files) > 1 else ""
+    return f"{_file_with_rows(files[0])}: {files[0].problems[0]}{suffix}. {remedy(name, files)}"
+
+
+def damage_metadata(name: str, report: VerifyReport) -> Metadata:
+    """Return metadata with the damaged files, their rows, other sources of these rows, and the remedy."""
+    metadata: Metadata = {
+        "lsm/files_read": dg.MetadataValue.int(report.read_count),
+        "lsm/files_read_before": dg.MetadataValue.int(report.skipped_count),
+    }
+    if report.damaged_files:
+        rows = [
+            (_file_name(file), str(file.stake or ""), "; ".join(file.sources) or "nothing")
+            for file in report.damaged_files
+        ]
+        table = markdown_table(["file", "rows", "held by as well"], rows)
+        metadata["lsm/damaged"] = dg.MetadataValue.md(table)
+        metadata["lsm/remedy"] = dg.MetadataValue.text(remedy(name, report.damaged_files))
+    if report.problems:
+        metadata["lsm/problems"] = dg.MetadataValue.md(problem_list(report.problems))
+    return metadata
+
+
+def remedy(name: str, files: Sequence[DamagedFile]) -> str:
+    """Return the commands that repair damaged files."""
+    restored = f"'lsm repair {name} restore' shows what gives their rows back, with --act does it"
+    if all(file.sources for file in files):
+        return f"{restored}."
+    given_up = f"'lsm repair {name} damaged-files' lets go of what nothing else holds"
+    return f"{restored}; {given_up}, as long as no backup has the files."
+
+
+def problem_list(problems: Sequence[str]) -> str:
+    """Return a Markdown list of problems that is short enough to be shown inline."""
+    shown = [f"- {escape_html(problem[:180])}" for problem in problems[:5]]
+    if len(problems) > len(shown):
+        shown.append(f"- … {len(problems) - len(shown)} more")
+    return "\n".join(shown)
+
+
+def _file_with_rows(file: DamagedFile) -> str:
+    return f"{_file_name(file)} ({file.stake})" if file.stake is not None else _file_name(file)
+
+
+def _file_name(file: DamagedFile) -> str:
+    return file.path.rsplit("/", 1)[-1]
+
+
+# -- The checks of a table -------------------------------------------------------------------------
+#
+# All files of its newest snapshot exist, and the record counts are consistent.
+
+REFERENCES = "references"
+TOTALS = "totals"
+
+
+def table_check_specs(declaration: TableDeclaration) -> list[dg.AssetCheckSpec]:
+    """Return the specs of the checks of a table."""
+    table = declaration.keys.asset(AssetKind.TABLE)
+    return [
+        dg.AssetCheckSpec(
+            name=REFERENCES,
+            asset=table,
+            description="Every manifest and data file that the newest snapshot names exists.",
+        ),
+        dg.AssetCheckSpec(
+            name=TOTALS,
+            asset=table,
+            description="The record counts of the newest snapshot are those of its files.",
+        ),
+    ]
+
+
+def references_result(
+    declaration: TableDeclaration, table: lsm.Table, snapshot: Snapshot
+) -> dg.AssetCheckResult:
+    """Return the result of the check that every file of `snapshot` exists."""
+    report = table.verify(snapshot_id=snapshot.id)
+    clean_message = f"snapshot {snapshot.id} is whole"
+    metadata = {} if report.is_clean else damage_metadata(declaration.name, report)
+    metadata["lsm/problem_count"] = dg.MetadataValue.int(len(report.problems))
+    return dg.AssetCheckResult(
+        asset_key=declaration.keys.asset(AssetKind.TABLE),
+        check_name=REFERENCES,
+        passed=report.is_clean,
+        description=clean_message if report.is_clean else damage_text(declaration.name, report),
+        metadata=metadata,
+    )
+
+
+def totals_result(
+    declaration: TableDeclaration, snapshot: Snapshot, before: Snapshot | None, tree: TreeFacts
+) -> dg.AssetCheckResult:
+    """Return the result of comparing the record counts of a snapshot with its files and with the previous snapshot."""
+    problems = []
+    if snapshot.total_record_count not in (None, tree.rows):
+        problems.append(
+            f"snapshot {snapshot.id} counts {snapshot.total_record_count} records in total, "
+            f"its files hold {tree.rows}"
+        )
+    counts = [snapshot.total_record_count, snapshot.delta_record_count]
+    # Other clients may leave counts out, and the previous snapshot may have expired: then only the files count.
+    if before is not None and before.id == snapshot.id - 1:
+        counts.append(before.total_record_count)
+        known_counts = [count for count in counts if count is not None]
+        if len(known_counts) == 3 and known_counts[0] != known_counts[2] + known_counts[1]:
+            problems.append(
+                f"snapshot {snapshot.id} counts {known_counts[0]} records, which is not the {known_counts[2]} of "
+                f"snapshot {before.id} and {known_counts[1]} more"
+            )
+    return dg.AssetCheckResult(
+        asset_key=declaration.keys.asset(AssetKind.TABLE),
+        check_name=TOTALS,
+        passed=not problems,
+        description="; ".join(problems) or f"{tree.rows:,} records in {tree.files:,} files",
+        metadata={
+            "lsm/records_in_files": dg.MetadataValue.int(tree.rows),
+            "lsm/data_files": dg.MetadataValue.int(tree.files),
+        },
+    )
+
+
+# -- The check of `files` --------------------------------------------------------------------------
+#
+# Every bucket has fewer sorted runs than the number at which writers wait.
+
+SORTED_RUNS = "sorted_runs"
+
+
+def sorted_runs_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
+    """Return the spec of the check. Its failure triggers the automation condition of compactions."""
+    return dg.AssetCheckSpec(
+        name=SORTED_RUNS,
+        asset=declaration.keys.asset(AssetKind.FILES),
+        description="Every bucket has fewer sorted runs than num-sorted-run.stop-trigger.",
+    )
+
+
+def files_events(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    snapshot: Snapshot,
+) -> list[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """Return the event of the asset `files` and the evaluation of its check, after commits up to `snapshot`.
+
+    A table without a due compaction also gets an event for its compaction asset. Without one the UI would show that
+    asset as never materialised.
+    """
+    inspection = inspect_table(table, snapshot)
+    verdict = sorted_runs_evaluation(
+        declaration, inspection.tree, stop_trigger=table.options.stop_trigger
+    )
+    compaction = declaration.keys.asset(AssetKind.COMPACTION)
+    if instance.get_latest_materialization_event(compaction) is not None or table.due_buckets():
+        return [files_event(declaration.keys, inspection), verdict]
+    reason = "no compaction has been due so far"
+    metadata = compaction_page_metadata(
+        table, declaration.keys, None, inspection, inspection, reason
+    )
+    nothing_due = dg.AssetMaterialization(
+        asset_key=compaction, metadata=metadata, tags={DATA_VERSION_TAG: str(snapshot.id)}
+    )
+    return [files_event(declaration.keys, inspection), verdict, nothing_due]
+
+
+def sorted_runs_evaluation(
+    declaration: TableDeclaration, tree: TreeFacts, *, stop_trigger: int
+) -> dg.AssetCheckEvaluation:
+    """Return the evaluation of the check for LSM trees, for runs that change files."""
+    result = sorted_runs_result(declaration, tree, stop_trigger=stop_trigger)
+    return dg.AssetCheckEvaluation(
+        asset_key=declaration.keys.asset(AssetKind.FILES),
+        check_name=SORTED_RUNS,
+        passed=result.passed,
+        severity=result.severity,
+        metadata=result.metadata,
+        description=result.description,
+    )
+
+
+def sorted_runs_result(
+    declaration: TableDeclaration, tree: TreeFacts, *, stop_trigger: int
+) -> dg.AssetCheckResult:
+    """Return the result of the check for LSM trees."""
+    full_buckets = [bucket for bucket in tree.buckets if bucket.runs >= stop_trigger]
+    return dg.AssetCheckResult(
+        asset_key=declaration.keys.asset(AssetKind.FILES),
+        check_name=SORTED_RUNS,
+        passed=not full_buckets,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=_verdict(full_buckets, tree, stop_trigger),
+        metadata={
+            "lsm/sorted_runs_max": dg.MetadataValue.int(tree.runs_max),
+            "lsm/stop_trigger": dg.MetadataValue.text(str(stop_trigger)),
+            # The page of a check shows Markdown only behind a button.
+            "lsm/deepest_buckets": dg.MetadataValue.text(
+                ", ".join(f"{bucket.label}: {bucket.runs}" for bucket in tree.buckets[:5])
+            ),
+        },
+    )
+
+
+def _verdict(full_buckets: Sequence[BucketTree], tree: TreeFacts, stop_trigger: int) -> str:
+    if full_buckets:
+        return (
+            f"{len(full_buckets)} of {len(tree.buckets)} buckets reached {stop_trigger} sorted runs; "
+            f"{full_buckets[0].label} has {full_buckets[0].runs}"
+        )
+    return f"at most {tree.runs_max} sorted runs in {len(tree.buckets)} buckets"
+
+
+# -- The asset checks of one table, which users run from the UI or after a write -------------------
+
+
+def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition]:
+    """Return one op for the checks of the table and one op for the check of its files."""
+    keys, specs = declaration.keys, table_check_specs(declaration)
+
+    @dg.multi_asset_check(
+        name=keys.op("checks"),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={"lsm"},
+    )
+    def check_table(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        selected = {key.name for key in context.selected_asset_check_keys}
+        state = _read_state(context, declaration)
+        if state is None:
+            yield from (_empty_table_result(spec) for spec in specs if spec.name in selected)
+            return
+        table, (*earlier, newest) = state
+        if REFERENCES in selected:
+            yield references_result(declaration, table, newest)
+        if TOTALS in selected:
+            before = earlier[-1] if earlier else None
+            yield totals_result(declaration, newest, before, inspect_table(table, newest).tree)
+
+    @dg.multi_asset_check(
+        name=keys.op("check_files"),
+        specs=[sorted_runs_spec(declaration)],
+        required_resource_keys={"lsm"},
+    )
+    def check_files(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        state = _read_state(context, declaration)
+        if state is None:
+            yield _empty_table_result(sorted_runs_spec(declaration))
+            return
+        table, history = state
+        tree = inspect_table(table, history[-1]).tree
+        yield sorted_runs_result(declaration, tree, stop_trigger=table.options.stop_trigger)
+
+    return [check_table, check_files]
+
+
+def _read_state(
+    context: dg.AssetCheckExecutionContext, declaration: TableDeclaration
+) -> tuple[lsm.Table, list[Snapshot]] | None:
+    """Return the table and its last two snapshots; None without a snapshot."""
+    table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
+    history = recent_snapshots(table, limit=2) if table is not None else []
+    return (table, history) if table is not None and history else None
+
+
+def _empty_table_result(spec: dg.AssetCheckSpec) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=spec.asset_key,
+        check_name=spec.name,
+        passed=True,
+        description="nothing has been committed yet",
+    )

@@ -1,0 +1,1 @@
+"""What users hold: tables and catalogs, and how they are opened."""

@@ -1,0 +1,858 @@
+"""Accessors of a table: operations on its tags, branches, consumers, changes, and its maintenance.
+
+A table has one property for each: `table.tags.create("v1")`, `table.inspect.system("files")`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+
+import pyarrow as pa
+
+from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, parse_age
+from lsm_engine.changes.follow import Follower, FollowRequest, StartMode
+from lsm_engine.changes.range import Point
+from lsm_engine.changes.splits import Changes as ChangeRead
+from lsm_engine.changes.splits import ChangesRequest
+from lsm_engine.compact import plan, rescale
+from lsm_engine.filter.partition import partition_rows
+from lsm_engine.filter.where import Filter
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.inspect import explain, system_tables, tree
+from lsm_engine.inspect.explain import simulate_retention
+from lsm_engine.inspect.snapshots import (
+    SnapshotDiff,
+    changed_partitions,
+    changed_ranges,
+    compare,
+    hides_level_0,
+)
+from lsm_engine.inspect.tree import BucketTree, bucket_trees
+from lsm_engine.maintenance import branches, expire, orphans, repair, trash, verify
+from lsm_engine.maintenance.branches import FastForwardReport
+from lsm_engine.maintenance.expire import ExpiryReport, PartitionExpiryReport
+from lsm_engine.maintenance.findings import VerifyReport
+from lsm_engine.maintenance.orphans import OrphanReport
+from lsm_engine.maintenance.repair import RepairReport, RestoreReport
+from lsm_engine.maintenance.trash import TrashReport
+from lsm_engine.maintenance.verify_files import Progress
+from lsm_engine.metadata.consumers import Consumer
+from lsm_engine.metadata.trash import TrashRecord
+from lsm_engine.planning.compaction import Amplification, BucketForecast, BucketPressure
+from lsm_engine.planning.history import FileExplanation, KeyExplanation, RetentionSimulation
+from lsm_engine.planning.incremental import ChangeMode
+from lsm_engine.planning.proposal import CommitIdentity, CommitOptions
+from lsm_engine.planning.retention import NO_LIMIT, retention_of
+from lsm_engine.table import branches as branches_table
+from lsm_engine.table import tags
+from lsm_engine.table.branches import Branch
+from lsm_engine.table.bucket_context import partition_paths_of
+from lsm_engine.table.names import names_of, partition_columns
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.tags import AutoTagReport, AutoTags, TagExpiryReport
+from lsm_engine.table.time_travel import snapshot_to_read, version_named
+from lsm_engine.types.types import DataField
+
+if TYPE_CHECKING:
+    from lsm_engine.maintenance.forget import ForgetReport
+
+T = TypeVar("T")
+
+
+@checks_arguments
+def commit_identity(
+    session: TableSession,
+    commit_user: str | None = None,
+    commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+    properties: Mapping[str, str] | None = None,
+) -> CommitIdentity:
+    """Return the identity of a commit from the options of a write; see CommitOptions."""
+    return CommitIdentity(
+        commit_user=commit_user or session.ids.new_id(),
+        commit_identifier=commit_identifier,
+        properties=properties,
+    )
+
+
+class SessionHolder(Protocol):
+    """A table, as accessors see it: its session is another one after each change of the schema."""
+
+    session: TableSession
+
+
+class Accessor:
+    """Operations of one kind on a table."""
+
+    def __init__(self, table: SessionHolder) -> None:
+        self._table = table
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._session.name!r}>"
+
+    @property
+    def _session(self) -> TableSession:
+        return self._table.session
+
+    def _of_table(self, items: list[T]) -> list[T]:
+        """Return what was listed; NotFoundError where it is nothing because the table was dropped."""
+        if not items:
+            self._session.identity.require(None)
+        return items
+
+    def _identity(self, commit: CommitOptions) -> CommitIdentity:
+        return commit_identity(self._session, **commit)
+
+    def _upkeep(self, commit_user: str | None) -> CommitIdentity:
+        return commit_identity(self._session, commit_user=commit_user)
+
+
+@checks_all_arguments
+class Tags(Accessor):
+    """The tags of a table: names of snapshots, whose files they keep."""
+
+    def __call__(self) -> list[Tag]:
+        """Return the tags, as `list` does."""
+        return self.list()
+
+    def __iter__(self) -> Iterator[Tag]:
+        return iter(self.list())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def names(self) -> list[str]:
+        """Return the names of the tags, from one listing; no tag is read."""
+        return self._of_table(self._session.tags.names())
+
+    def get(self, name: str) -> Tag:
+        """Return one tag; raises NotFoundError."""
+        return self._session.tags.load(name)
+
+    def create(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        retained: str | None = None,
+        *,
+        from_millis: int | None = None,
+    ) -> Tag:
+        """Name a snapshot, by default the newest; its files are kept as long as the tag.
+
+        `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
+        as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
+        """
+        return tags.create(
+            self._session, name, snapshot_id=snapshot_id, from_millis=from_millis, retained=retained
+        )
+
+    def replace(
+        self, name: str, snapshot_id: int | None = None, retained: str | None = None
+    ) -> Tag:
+        """Move a tag to another snapshot, by default the newest, in one step; NotFoundError if none."""
+        return tags.replace(self._session, name, snapshot_id=snapshot_id, retained=retained)
+
+    def rename(self, name: str, new_name: str) -> Tag:
+        """Give a tag another name; raises AlreadyExistsError if that is taken."""
+        return tags.rename(self._session, name, new_name)
+
+    def delete(self, name: str) -> None:
+        """Delete a tag, and the files that nothing else names any more."""
+        tags.delete(self._session, name)
+
+    def expire(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        older_than: str | None = None,
+    ) -> TagExpiryReport:
+        """Take tags whose lifetime is over; `older_than`: those created before that age as well."""
+        return tags.expire_tags(self._session, dry_run=dry_run, older_than=older_than)
+
+    def create_due(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> AutoTagReport:
+        """Create the tags that `tag.automatic-creation` asks for and no commit has made yet."""
+        return AutoTags(self._session).create_due(dry_run=dry_run)
+
+    def list(self) -> list[Tag]:
+        """Return the tags by snapshot, then name."""
+        found = self._session.tags.list()
+        self._session.identity.require(found[-1].snapshot if found else None)
+        return found
+
+
+@checks_all_arguments
+class Branches(Accessor):
+    """The branches of a table, each with snapshots, tags and a schema of its own."""
+
+    def __call__(self) -> list[str]:
+        """Return the names of the branches, as `names` does."""
+        return self.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def names(self) -> list[str]:
+        """Return the names of the branches, "main" left out."""
+        return self._of_table(branches_table.branches(self._session).names())
+
+    def create(self, name: str, tag: str | None = None) -> Branch:
+        """Make a branch from a tag, or an empty one with the newest schema; `branch(name)` opens it.
+
+        Raises InvalidInputError for names that cannot be, AlreadyExistsError for one that is taken.
+        """
+        return branches_table.create(self._session, name, tag=tag)
+
+    def rename(self, name: str, new_name: str) -> Branch:
+        """Give a branch another name; raises AlreadyExistsError if that is taken."""
+        return branches.rename(self._session, name, new_name)
+
+    def delete(self, name: str) -> None:
+        """Take a branch away; files that only it named are freed by `remove_orphan_files`."""
+        branches_table.delete(self._session, name)
+
+    def fast_forward(
+        self, name: str, *, force: bool = False, dry_run: bool = False
+    ) -> FastForwardReport:
+        """Fast-forward the table to a branch: main takes over the branch's snapshots.
+
+        Raises CommitConflictError if the table has commits of its own since then; with `force` they
+        are rolled back first. Killed half way, the table is at a snapshot of the branch, and doing it
+        again finishes.
+        """
+        done = branches.fast_forward(self._session, name, force=force, dry_run=dry_run)
+        newest = self._session.schemas.latest()
+        if newest is not None and newest.id != self._session.schema.id:
+            self._table.session = self._session.with_schema(newest)
+        return done
+
+
+@checks_all_arguments
+class Consumers(Accessor):
+    """The named readers of a table's changes; expiry keeps what they read next."""
+
+    def __call__(self) -> list[Consumer]:
+        """Return the consumers, as `list` does."""
+        return self.list()
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(self.list())
+
+    def reset(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
+        """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
+
+        Snapshots (or changelogs) from there on are kept. Raises ExpiredError for what was deleted.
+        """
+        return expire.reset(self._session, name, next_snapshot_id)
+
+    def clear(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
+        """Forget consumers whose names match a pattern such as "etl-*"; return their names."""
+        return expire.clear(self._session, including, excluding)
+
+    def list(self) -> list[Consumer]:
+        """Return the named readers of changes and what they read next, by name."""
+        return self._of_table(self._session.consumers.list())
+
+
+@checks_all_arguments
+class Changes(Accessor):
+    """What changed between snapshots of a table, and what changes from now on."""
+
+    def read(
+        self,
+        after: Point | None = None,
+        upto: Point | None = None,
+        *,
+        after_millis: int | None = None,
+        upto_millis: int | None = None,
+        mode: str = "auto",
+        columns: str | Sequence[str] | None = None,
+        where: Filter | None = None,
+        overwrites: bool = False,
+    ) -> ChangeRead:
+        """Return a read of what changed after one snapshot, up to and including another.
+
+        `after`, `upto`: snapshots or their ids, names of tags, or what a write returned; 0 is before
+        the first snapshot. After a write comes what was committed after it, without the write's own
+        rows if its changelog was there when it returned (decision 35). `after_millis`, `upto_millis`: the latest snapshot at or before a time. No start: from the oldest changes that
+        are kept; no end: up to the newest snapshot. `mode`: "changelog" reads what
+        `changelog-producer` made, "delta" the new rows of each commit (no -U is known), "auto" the
+        changelog where there is one and else the delta; "diff" compares the two states and
+        leaves out what lies between. What overwrites and restores did shows with `overwrites`, or
+        `streaming-read-overwrite`: the rows emitted before and after each, compared (tables with a key).
+        `where` may also read `_row_kind` and `_snapshot_id`.
+
+        Raises ExpiredError for changes that retention has taken, NotFoundError for snapshots and tags
+        that are not there, InvalidInputError for a range that ends before it begins.
+        """
+        request = ChangesRequest(
+            after=after,
+            upto=upto,
+            after_millis=after_millis,
+            upto_millis=upto_millis,
+            mode=_mode(mode),
+            columns=None if columns is None else names_of(columns, "columns"),
+            where=where,
+            overwrites=overwrites,
+        )
+        return ChangeRead(self._session, request)
+
+    __call__ = read
+
+    def to_arrow(
+        self,
+        after: Point | None = None,
+        upto: Point | None = None,
+        *,
+        after_millis: int | None = None,
+        upto_millis: int | None = None,
+        mode: str = "auto",
+        columns: str | Sequence[str] | None = None,
+        where: Filter | None = None,
+        overwrites: bool = False,
+    ) -> pa.Table:
+        """Return what changed after one snapshot, up to and including another, oldest first.
+
+        Columns: `_snapshot_id`, `_row_kind` (+I, -U, +U, -D), and the table's; or those of `columns` alone.
+        A -U stands right before its +U. See `changes`, which does not hold all rows at once.
+        """
+        return self.read(
+            after,
+            upto,
+            after_millis=after_millis,
+            upto_millis=upto_millis,
+            mode=mode,
+            columns=columns,
+            where=where,
+            overwrites=overwrites,
+        ).to_arrow()
+
+    def follow(
+        self,
+        start: str = "latest-full",
+        *,
+        after: Point | None = None,
+        snapshot_id: int | None = None,
+        timestamp_millis: int | None = None,
+        mode: str = "auto",
+        columns: str | Sequence[str] | None = None,
+        where: Filter | None = None,
+        consumer_id: str | None = None,
+        poll_millis: int | None = 1000,
+        upto: int | None = None,
+    ) -> Follower:
+        """Return an iterator over what each snapshot brings, waiting for new ones.
+
+        `start`: "latest-full" (the state so far as +I, then changes), "latest" (changes),
+        "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
+        `timestamp_millis`. `after`, as in `changes`: the changes after it, whatever `start`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
+        `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With
+        `consumer_id` a later reader of the same name goes on where this one stopped, and expiry keeps
+        what it still needs; asking for the next item acknowledges the one before.
+
+        Whoever commits what is made of an item with its `snapshot_id` as `commit_identifier`, under one `commit_user`, may die
+        anywhere and follow again: a commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
+        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
+        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
+        """
+        request = FollowRequest(
+            start=_start(start),
+            after=after,
+            snapshot_id=snapshot_id,
+            timestamp_millis=timestamp_millis,
+            mode=_mode(mode),
+            columns=None if columns is None else names_of(columns, "columns"),
+            where=where,
+            consumer_id=consumer_id,
+            poll_millis=poll_millis,
+            upto=upto,
+        )
+        return Follower(self._session, request)
+
+
+def _system_table(name: str, content: str) -> Callable[..., pa.Table]:
+    """Return the method of `Inspect` that returns one system table."""
+
+    def read(
+        self: "Inspect",
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        where: Filter | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> pa.Table:
+        return self.system(name, snapshot_id, tag=tag, where=where, columns=columns)
+
+    read.__name__, read.__qualname__ = name, f"Inspect.{name}"
+    read.__doc__ = f"Return the system table `{name}`: {content}; arguments as of `system`."
+    return read
+
+
+@checks_all_arguments
+class Inspect(Accessor):
+    """What a table is made of, and why: system tables and explanations. Nothing is changed."""
+
+    def system(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        where: Filter | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return a system table; docs/system-tables.md lists them and their columns.
+
+        snapshots, compactions, schemas, options, tags, branches, consumers and aggregation_fields
+        describe the table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
+        and statistics of one snapshot, by default the newest. `where` keeps some rows. Raises
+        NotFoundError for a name that is none.
+        """
+        return system_tables.system_table(
+            self._session, name, snapshot_id=snapshot_id, tag=tag, where=where, columns=columns
+        )
+
+    aggregation_fields = _system_table(
+        "aggregation_fields", "what becomes of several values of each column"
+    )
+    audit_log = _system_table("audit_log", "all changes that are kept, oldest first")
+    binlog = _system_table("binlog", "the changes that are kept, a -U and its +U in one row")
+    branches = _system_table("branches", "the branches")
+    buckets = _system_table("buckets", "sums per bucket")
+    compactions = _system_table("compactions", "the COMPACT snapshots")
+    consumers = _system_table("consumers", "the named readers")
+    damaged_files = _system_table(
+        "damaged_files", "files that are missing or wrong, and what that concerns"
+    )
+    file_indexes = _system_table("file_indexes", "the indexes of live files")
+    file_key_ranges = _system_table("file_key_ranges", "the keys of each live file")
+    files = _system_table("files", "the live data files, level 0 included")
+    health = _system_table("health", "what the doctor finds, with what it costs and what mends it")
+    manifest_lists = _system_table("manifest_lists", "the manifest lists")
+    manifests = _system_table("manifests", "the manifests, with the bounds that readers prune by")
+    options = _system_table("options", "the options that the table sets")
+    partitions = _system_table("partitions", "sums per partition")
+    schemas = _system_table("schemas", "the versions of the schema")
+    snapshots = _system_table("snapshots", "the snapshots")
+    statistics = _system_table("statistics", "what an analysis left with the snapshot")
+    table_indexes = _system_table("table_indexes", "the index files")
+    tags = _system_table("tags", "the tags")
+
+    def tree(self, snapshot: Snapshot | int | None = None) -> list[BucketTree]:
+        """Return each bucket's LSM tree: its sorted runs, newest first, with their sizes.
+
+        Of the newest snapshot, or of one given whole or by its id. Raises as `snapshot()` does.
+        """
+        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return bucket_trees(self._session, at)
+
+    def partition_path(self, partition: bytes | Mapping[str, object]) -> str:
+        """Return the directory of a partition, such as `dt=2024-01-01`.
+
+        Given as it is stored in facts, or by its values: {"dt": "2024-01-01"}, all columns named.
+        """
+        if isinstance(partition, bytes):
+            return self._session.context().partition_path(partition)
+        return self.partition_paths({name: [value] for name, value in partition.items()})[0]
+
+    def partition_paths(self, columns: Mapping[str, Sequence[object]]) -> list[str]:
+        """Return the directories of partitions, given as the values of every partition column."""
+        schema = self._session.schema
+        return partition_paths_of(schema, partition_columns(schema, columns))
+
+    def partition_rows(self, partitions: Sequence[bytes]) -> pa.Table:
+        """Return partitions, given as they are stored in facts, as a table of the partition columns."""
+        return _opened(partitions, self._session.schema.select(self._session.schema.partition_keys))
+
+    def key_rows(self, keys: Sequence[bytes]) -> pa.Table:
+        """Return keys, given as they are stored in facts, as a table of the key without partition columns."""
+        schema = self._session.schema
+        return _opened(keys, schema.select(schema.trimmed_primary_keys))
+
+    def pressure(self) -> list[BucketPressure]:
+        """Return the compaction debt of each bucket, the greatest first."""
+        return plan.bucket_pressures(self._session)
+
+    def due_buckets(self) -> frozenset[tuple[bytes, int]]:
+        """Return the (partition, bucket) pairs, as in `pressure()`, that `compact()` would work on now."""
+        return plan.due_buckets(self._session)
+
+    def forecast(self) -> list[BucketForecast]:
+        """Return each bucket's debt, and when it is due at the pace of the newest commits."""
+        return plan.bucket_forecasts(self._session)
+
+    def amplification(self, commit_count: int | None = None) -> Amplification:
+        """Return what the tree costs beside its rows: write, read and space amplification.
+
+        Over the newest `commit_count` snapshots, by default all that have not expired.
+        """
+        return tree.measured(self._session, commit_count=commit_count)
+
+    def lookup_metrics(self) -> pa.Table:
+        """Return, per lookup file of this process, how many keys it was asked for and how many it had.
+
+        Columns: `lookup_file`, `used_by` (lookup or compaction), `file_size_in_bytes`, `request_count`,
+        `hit_count`, `removal_cause`: null while it is there, else explicit (its data file left the levels, or
+        its reader closed), replaced (found damaged), expired (idle) or size. Of removed files the last
+        1,000 of the process are known. `lsm cache --files` shows those of other processes.
+        """
+        return tree.lookup_metrics(self._session)
+
+    def diff_snapshots(
+        self, first: int | str | None, second: int | str | None = None
+    ) -> SnapshotDiff:
+        """Return which files came and went from one snapshot, by id or tag, to another (None: the newest).
+
+        `first` None: from nothing. Raises NotFoundError for a snapshot or tag that is not there.
+        """
+        newer = snapshot_to_read(self._session, **version_named(second))
+        if newer is None:
+            raise NotFoundError(
+                "the table is empty; there is no snapshot to compare",
+                kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            )
+        older = (
+            snapshot_to_read(self._session, **version_named(first)) if first is not None else None
+        )
+        return compare(self._session, older, newer)
+
+    def changed_partitions(self, snapshot: Snapshot | int) -> frozenset[str] | None:
+        """Return the partitions whose rows a commit may have changed, as `dt=2024-01-01`; None: any.
+
+        "" stands for the whole of a table without partitions. A compaction changes none, unless
+        `hides_level_0`: then it changes those whose rows it takes up, and a write alone none. What
+        expired snapshots changed: `Lineage.commits_of_table`. Raises as `snapshot()` does.
+        """
+        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_partitions(self._session, at)
+
+    def changed_ranges(self, snapshot: Snapshot | int, column: str) -> pa.Table | None:
+        """Return in which range of a column's values a commit may have changed rows; None: any rows.
+
+        A row per file that came or went: `partition_path`, `low` and `high`; null: any value. Of a
+        partition column they are exact. Of another they are the file's least and greatest value, of a
+        primary key and of append tables alone: other columns of a row with a key may have had any
+        value before. Files in which it is null throughout are left out. Raises as `snapshot()` does.
+        """
+        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_ranges(self._session, at, column)
+
+    @property
+    def hides_level_0(self) -> bool:
+        """Whether rows are read once a compaction has taken them up: first-row, deletion vectors."""
+        return hides_level_0(self._session)
+
+    def explain_key(
+        self, key: Mapping[str, Any], snapshot_id: int | None = None, tag: str | None = None
+    ) -> KeyExplanation:
+        """Return every stored version of one key in merge order, and the rule that decided.
+
+        `key`: the primary key columns. Of the newest snapshot, or of one that an id or a tag names.
+        `print(table.explain_key({"id": 5}))` is readable; `.versions` is an Arrow table. Raises
+        InvalidInputError for keys that are missing, null or of another type.
+        """
+        at = snapshot_to_read(self._session, snapshot_id=snapshot_id, tag=tag)
+        named = at is not None and (snapshot_id, tag) != (None, None)
+        session = self._session.as_of(at) if named and at is not None else self._session
+        return explain.explain_key(session, at, key)
+
+    def explain_file(self, file_name: str) -> FileExplanation:
+        """Return which commit added a data file, which compaction took it, and what pins it.
+
+        Raises NotFoundError if no snapshot and no tag names it.
+        """
+        return explain.explain_file(self._session, file_name)
+
+    def simulate_retention(
+        self,
+        *,
+        retain_min: int | None = None,
+        retain_max: int | None = None,
+        older_than: str | None = None,
+        later: str = "0 ms",
+    ) -> RetentionSimulation:
+        """Return what could still be read, what would be freed, and what pins what; touch nothing.
+
+        Arguments as of `expire_snapshots`; `later`: as if that much time had passed, such as "7 d".
+        """
+        retention = retention_of(
+            self._session.options,
+            retain_min=retain_min,
+            retain_max=retain_max,
+            older_than=older_than,
+        )
+        return simulate_retention(self._session, retention, later_millis=parse_age(later))
+
+
+@checks_all_arguments
+class Maintenance(Accessor):
+    """What drops old data, repairs what is broken, and gives back. Repairs only show their plan by default."""
+
+    def expire(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
+        *,
+        retain_min: int | None = None,
+        retain_max: int | None = None,
+        older_than: str | timedelta | None = None,
+        everything: bool = False,
+    ) -> ExpiryReport:
+        """Take away snapshots that retention no longer keeps, and the files that only they name.
+
+        The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
+        argument does; `older_than` is an age such as "1 h", or a timedelta; `everything`: whatever
+        `snapshot.expire.limit` allows at a time. Tags, branches and changelogs keep their
+        files. Tags and consumers whose time is over go as well, and changelogs by the options
+        `changelog.*`. Nothing is deleted unless every root could be read. With `dry_run` nothing is
+        deleted at all.
+        """
+        retention = retention_of(
+            self._session.options,
+            retain_min=retain_min,
+            retain_max=retain_max,
+            older_than=older_than,
+        )
+        if everything:
+            retention = replace(retention, expire_limit=NO_LIMIT)
+        return expire.expire(self._session, retention, dry_run=dry_run)
+
+    def remove_orphan_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- the documented front door
+        older_than: str | timedelta = "1 d",
+        *,
+        force: bool = False,
+    ) -> OrphanReport:
+        """Find, and with `dry_run=False` delete, files that nothing names: no snapshot, tag,
+        changelog or branch.
+
+        Writers that died leave such files. Only files older than `older_than`, by the storage's own
+        clock, are touched; ages below a day need `force`, as a commit that is being written has
+        files that nothing names yet. Nothing is deleted unless every root could be read.
+        """
+        return orphans.remove_orphans(
+            self._session, dry_run=dry_run, older_than=older_than, force=force
+        )
+
+    def expire_partitions(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        older_than: str | None = None,
+        commit_user: str | None = None,
+    ) -> PartitionExpiryReport:
+        """Drop partitions older than `partition.expiration-time`, or than an age such as "30 d".
+
+        One commit drops them all; their files go when its predecessors expire. A partition's age is
+        taken from its values, or its newest file (`partition.expiration-strategy`); those
+        whose values spell no time are kept for ever.
+        """
+        identity = self._upkeep(commit_user)
+        return expire.expire_partitions(
+            self._session, identity, dry_run=dry_run, older_than=older_than
+        )
+
+    def rescale(
+        self,
+        buckets: int,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        **commit: Unpack[CommitOptions],
+    ) -> Snapshot | None:
+        """Give partitions, or the whole table, another number of buckets; rows stay the same.
+
+        Every partition is rewritten at once, in an OVERWRITE snapshot; then the option `bucket`, which
+        new partitions go by, has the number. Partitions left out keep theirs, and are read and written
+        by it. Other clients write to them only once they are rescaled as well. Returns None if all of them have that number already; raises InvalidOptionError for tables
+        whose buckets are not a number, CommitConflictError if others keep writing to them.
+        """
+        identity = self._identity(commit)
+        schema, made = rescale.rescale(self._session, buckets, identity, partitions=partitions)
+        self._table.session = self._session.with_schema(schema)
+        return made
+
+    def verify(
+        self,
+        snapshot_id: int | None = None,
+        *,
+        deep: bool = False,
+        incremental: bool = False,
+        progress: Progress | None = None,
+    ) -> VerifyReport:
+        """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels.
+
+        `deep`: also every page of every data file. `incremental`: without files that an earlier
+        incremental verification read and that have not changed. `progress(path, files read before)` is
+        called after each. All problems are listed; none is raised. On Spark: `spark.verify_table`.
+        """
+        return verify.verify(
+            self._session,
+            snapshot_id=snapshot_id,
+            deep=deep,
+            incremental=incremental,
+            progress=progress,
+        )
+
+    def restore_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RestoreReport:
+        """Find damaged and missing data files; with `dry_run=False` give back what they held.
+
+        From the inputs of the compaction that wrote a file, the changelog of its commit, or older rows
+        in a snapshot, tag or trash record; the report counts what each has, and what nothing has.
+        """
+        return repair.restore_files(self._session, self._upkeep(commit_user), dry_run=dry_run)
+
+    def remove_damaged_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Find damaged and missing data files of the newest state; with `dry_run=False` let go of them."""
+        return repair.remove_damaged_files(
+            self._session, self._upkeep(commit_user), dry_run=dry_run
+        )
+
+    def remove_unexisting_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Find missing data files of the newest state; with `dry_run=False` drop them from it."""
+        identity = self._upkeep(commit_user)
+        return repair.remove_unexisting_files(self._session, identity, dry_run=dry_run)
+
+    def remove_broken_records(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> RepairReport:
+        """Find records beside the snapshots that cannot be read; with `dry_run=False` take them away."""
+        return repair.remove_broken_records(self._session, dry_run=dry_run)
+
+    def repair_earliest_snapshot(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> RepairReport:
+        """Find snapshots below the oldest whole one; with `dry_run=False` take their files away."""
+        return repair.repair_earliest_snapshot(self._session, dry_run=dry_run)
+
+    def repair_latest_snapshot(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> RepairReport:
+        """Find snapshots above the newest readable one where the newest is lost, and a LATEST that names none.
+
+        With `dry_run=False` take their files away, and with them what they committed; a newer one that a tag
+        holds comes back.
+        """
+        return repair.repair_latest_snapshot(self._session, dry_run=dry_run)
+
+    def compact_manifest(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Write the manifests of the newest state anew, fewer and without what was deleted."""
+        return repair.compact_manifest(self._session, self._upkeep(commit_user), dry_run=dry_run)
+
+    def purge_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """List what is there; with `dry_run=False` empty the table for good, history and all."""
+        return repair.purge_files(self._session, self._upkeep(commit_user), dry_run=dry_run)
+
+    def forget(
+        self,
+        keys: Any,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        rewrite_tags: bool = False,
+        rewrite_branches: bool = False,
+        move_consumers: bool = False,
+        unreferenced_older_than: str = "1 d",
+    ) -> "ForgetReport":
+        """Show where keys are kept; with `dry_run=False` take them out of all of it, and prove that.
+
+        `keys`: the primary key columns, as for `delete`; of a table without a primary key any of its
+        columns. Every stored version goes: from data files, changelogs, manifests, statistics, indexes,
+        the trash, local caches and the catalog. All snapshots but the newest state are expired; time
+        travel to them is lost. Tags and branches that hold a key refuse unless `rewrite_tags` and
+        `rewrite_branches` allow that they are written anew without it, and so do consumers that have
+        not read all changes, unless `move_consumers`. Files that nothing names go once they are older
+        than `unreferenced_older_than`. No changelog is emitted: readers of changes are yours to notify.
+
+        The report's `is_clean`: whether a search of every file at the end found none of the keys.
+        What lies elsewhere, such as backups, is not searched: docs/forget.md. Raises InvalidInputError,
+        with nothing changed, for refusals, UnsupportedError on a branch.
+        """
+        # Few tables ever ask for this: what it needs is loaded then.
+        plans = import_module("lsm_engine.maintenance.forget_plan")
+        forget = import_module("lsm_engine.maintenance.forget").forget
+        scope = plans.ForgetScope(
+            rewrite_tags=rewrite_tags,
+            rewrite_branches=rewrite_branches,
+            move_consumers=move_consumers,
+            unreferenced_older_than=unreferenced_older_than,
+        )
+        made: ForgetReport = forget(self._session, keys, scope, dry_run=dry_run)
+        return made
+
+    def trash(self) -> list[TrashRecord]:
+        """Return what maintenance has taken and can give back, oldest first."""
+        return trash.trash_of(self._session).list()
+
+    def undo(self, name: str | None = None) -> TrashRecord:
+        """Give back what one record of the trash holds, by default the newest; return it.
+
+        Raises NotFoundError for an empty trash, InvalidInputError if the table has new
+        snapshots, so that those of the trash no longer fit.
+        """
+        self._session.options.require_writable()
+        return trash.undo(self._session, name)
+
+    def empty_trash(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        everything: bool = False,
+    ) -> TrashReport:
+        """Delete the files of records older than `maintenance.trash-retained`, or `everything`."""
+        self._session.options.require_writable()
+        return trash.empty(self._session, everything=everything, dry_run=dry_run)
+
+
+def _opened(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Table:
+    return partition_rows(pa.array(stored, pa.binary()), fields)
+
+
+def _mode(text: str) -> ChangeMode:
+    try:
+        return ChangeMode(text)
+    except ValueError as cause:
+        known = ", ".join(mode.value for mode in ChangeMode)
+        raise InvalidInputError(f"changes are read in mode {known}", mode=text) from cause
+
+
+def _start(text: str) -> StartMode:
+    try:
+        return StartMode(text)
+    except ValueError as cause:
+        known = ", ".join(mode.value for mode in StartMode)
+        raise InvalidInputError(f"following starts at one of {known}", start=text) from cause

@@ -1,0 +1,825 @@
+"""Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped."""
+
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import pyarrow as pa
+
+from lsm_engine.api.catalog_tables import NewestState, catalog_table
+from lsm_engine.api.table import Table
+from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    LsmError,
+    NotFoundError,
+    without_secrets,
+)
+from lsm_engine.base.other_libraries import CATALOG, missing_attribute
+from lsm_engine.base.record import record
+from lsm_engine.catalog.lineage.facts import (
+    BASE_LIST,
+    CHANGELOG_LIST,
+    DELTA_LIST,
+    CommitFacts,
+    ExpiryFacts,
+    Fact,
+    InheritedFiles,
+    ManifestListFacts,
+    RemovalFacts,
+    RollbackFacts,
+    TagDeletion,
+    TagFacts,
+    commit_facts,
+    inherited_files,
+)
+from lsm_engine.catalog.lineage.lineage import Lineage
+from lsm_engine.catalog.lineage.page import lineage_page
+from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, LINEAGE_PAGE, default_catalog_url
+from lsm_engine.catalog.names import DATABASE_SUFFIX, MAIN_BRANCH, TableName
+from lsm_engine.catalog.sql_catalog import HeldKeys, SqlCatalog, TableInfo
+from lsm_engine.ddl.create import create_table, refuse_beside_drop
+from lsm_engine.ddl.open import load_schema, open_directory_of_table
+from lsm_engine.filter.where import Filter
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.inspect.explain_row import RowOrigin, row_origin
+from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.location import scheme_of
+from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
+from lsm_engine.storage.warehouse import (
+    STORES,
+    database_directories,
+    drop_directory,
+    move_directory,
+    open_directory,
+    table_directories,
+)
+from lsm_engine.table.bucket_context import key_order_of, partition_path_of
+from lsm_engine.table.components import (
+    CommittedFiles,
+    Components,
+    Executor,
+    LocalExecutor,
+    Removal,
+    StoredKeys,
+)
+from lsm_engine.table.live_files import live_entries
+from lsm_engine.table.names import names_of
+from lsm_engine.table.references import committed_files
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.time_travel import snapshot_to_read
+from lsm_engine.types.columns import columns_of
+from lsm_engine.types.table_schema import TableSchema
+
+# -- Reports to the catalog what has become visible, right after a commit or from files alone ------
+
+
+@record
+class CatalogListener:
+    """A TableListener that keeps the catalog in step. Tables are named "database.table"."""
+
+    names: SqlCatalog
+    branch: str = MAIN_BRANCH
+
+    def _deliver(self, fact: Fact) -> None:
+        """Have a fact recorded, now or later: nobody waits for the catalog."""
+        self.names.outbox.deliver(fact)
+
+    def altered(self, table: str, schema: TableSchema) -> None:
+        """Copy the options and keys anew, for people who look at the catalog; not those of a branch."""
+        if self.branch != MAIN_BRANCH:
+            return
+        self.names.replace_table_properties(
+            TableName.parse(table),
+            options=schema.options.texts,
+            primary_key=schema.primary_keys,
+            partitioned_by=schema.partition_keys,
+        )
+
+    def committed(self, table: str, files: CommittedFiles) -> None:
+        """Record a snapshot with its manifests and files."""
+        self._deliver(_facts(self._table(table), files))
+
+    def tagged(self, table: str, tag: Tag) -> None:
+        """Record a tag."""
+        self._deliver(TagFacts(table=self._table(table), tag=tag))
+
+    def untagged(self, table: str, name: str) -> None:
+        """Record that a tag was deleted."""
+        self._deliver(TagDeletion(table=self._table(table), tag_name=name))
+
+    def expired(
+        self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
+    ) -> None:
+        """Record which snapshots and files an expiry removed."""
+        self._deliver(
+            ExpiryFacts(
+                table=self._table(table),
+                snapshot_ids=tuple(snapshot_ids),
+                removed_files=tuple(removed_files),
+            )
+        )
+
+    def rolled_back(self, table: str, to_snapshot_id: int, sealed_millis: int | None) -> None:
+        """Delete the facts of the snapshots that a rollback removed, not of those committed since."""
+        self._deliver(
+            RollbackFacts(
+                table=self._table(table), to_snapshot_id=to_snapshot_id, at_millis=sealed_millis
+            )
+        )
+
+    def removed(self, table: str, removal: Removal) -> None:
+        """Record which files maintenance removed, and why."""
+        self._deliver(
+            RemovalFacts(
+                table=self._table(table),
+                removal_id=removal.removal_id,
+                kind=removal.kind,
+                reason=removal.reason,
+                at_millis=removal.at_millis,
+                snapshot_ids=removal.snapshot_ids,
+                tags=removal.tags,
+                file_count=len(removal.files),
+                freed_bytes=removal.freed_bytes,
+            )
+        )
+
+    def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
+        """Return how many rows about a table hold a key, or an emptied partition."""
+        return self.names.rows_with_keys(TableName.parse(table), _held(keys))
+
+    def forget_keys(self, table: str, keys: StoredKeys) -> None:
+        """Take keys out of the catalog's rows, and out of the bytes of its files."""
+        self.names.forget_keys(TableName.parse(table), _held(keys))
+
+    def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
+        """Return the catalog's files that hold one of some texts, and the text."""
+        return self.names.files_with_texts(texts)
+
+    def on_branch(self, branch: str) -> "CatalogListener":
+        """Return the listener for a branch: its snapshots have a lineage of their own."""
+        return replace(self, branch=branch)
+
+    def _table(self, table: str) -> TableName:
+        return replace(TableName.parse(table), branch=self.branch)
+
+
+def _held(keys: StoredKeys) -> HeldKeys:
+    return HeldKeys(
+        keys=keys.by_partition, emptied_partitions=tuple(keys.emptied_partitions), texts=keys.texts
+    )
+
+
+def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
+    """Record everything that a table's files hold; return the number of snapshots recorded.
+
+    Gives the same rows as recording commit by commit, for what the files still know. Of a branch the
+    files that main had added before it began are main's.
+    """
+    branch = session.paths.branch_name or MAIN_BRANCH
+    table = replace(TableName.parse(session.name), branch=branch)
+    tags = session.tags.list()
+    facts = [TagFacts(table=table, tag=tag) for tag in tags]
+    return lineage.rebuild(table, _history(session, table), facts)
+
+
+def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterable[int]) -> int:
+    """Record those snapshots that the lineage does not have; return how many they were."""
+    table = TableName.parse(session.name)
+    wanted = set(snapshot_ids)
+    if not wanted:
+        return 0
+    known = lineage.commits_of_table(table, after=min(wanted) - 1, before=max(wanted) + 1)
+    marks = set(
+        zip(known["snapshot_id"].to_pylist(), known["delta_manifest_list"].to_pylist(), strict=True)
+    )
+    facts = []
+    for number in sorted(wanted):
+        try:
+            snapshot = session.snapshots.load(number)
+            if (number, snapshot.delta_manifest_list) not in marks:
+                facts.append(_facts(table, committed_files(session, snapshot)))
+        except NotFoundError:
+            continue  # expired while we read
+    if facts:
+        lineage.record(*facts)
+    return len(facts)
+
+
+def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | InheritedFiles]:
+    snapshots: dict[int, Snapshot] = {tag.snapshot.id: tag.snapshot for tag in session.tags.list()}
+    expired = set(snapshots)
+    for snapshot in session.snapshots.all():
+        snapshots[snapshot.id] = snapshot
+        expired.discard(snapshot.id)
+    oldest = min(snapshots, default=None)
+    if oldest is None:
+        return
+    first = snapshots[oldest]
+    inherited = session.manifest_list(first, first.base_manifest_list)
+    if inherited and table.branch == MAIN_BRANCH:
+        yield inherited_files(
+            table,
+            live_entries(session.manifests, inherited),
+            partial(partition_path_of, session.schema),
+        )
+    for number in sorted(snapshots):
+        try:
+            files = committed_files(session, snapshots[number])
+        except NotFoundError:
+            continue  # expired while we read: history that can no longer be read
+        yield _facts(table, files, expired=number in expired)
+
+
+def _facts(table: TableName, files: CommittedFiles, *, expired: bool = False) -> CommitFacts:
+    return commit_facts(
+        table,
+        files.snapshot,
+        manifest_lists=_lists(files),
+        entries=files.delta,
+        changelog_entries=files.changelog,
+        partition_text=partial(partition_path_of, files.schema),
+        key_order=key_order_of(files.schema),
+        expired=expired,
+    )
+
+
+def _lists(files: CommittedFiles) -> Iterator[ManifestListFacts]:
+    snapshot = files.snapshot
+    for kind, name, size, manifests in (
+        (
+            BASE_LIST,
+            snapshot.base_manifest_list,
+            snapshot.base_manifest_list_size,
+            files.base_manifests,
+        ),
+        (
+            DELTA_LIST,
+            snapshot.delta_manifest_list,
+            snapshot.delta_manifest_list_size,
+            files.delta_manifests,
+        ),
+        (
+            CHANGELOG_LIST,
+            snapshot.changelog_manifest_list,
+            snapshot.changelog_manifest_list_size,
+            files.changelog_manifests,
+        ),
+    ):
+        if name is not None:
+            yield ManifestListFacts(kind=kind, file_name=name, file_size=size, manifests=manifests)
+
+
+# -- Which tables a catalog knows ------------------------------------------------------------------
+#
+# Named, adopted, let go of, and all of them anew from the warehouse.
+
+log = logging.getLogger(__name__)
+
+
+class CatalogRegistry(ABC):
+    """The part of a Catalog that names tables whose directories are there already."""
+
+    _names: SqlCatalog
+    _storage: StorageOptions
+
+    @abstractmethod
+    def table(self, name: str) -> Table:
+        """Open a table."""
+
+    @abstractmethod
+    def list_tables(self, database: str | None = None) -> list[str]:
+        """Return the names of tables."""
+
+    def register_table(self, name: str) -> Table:
+        """Name a table whose directory is already in the warehouse, at "<database>.db/<table>".
+
+        Raises NotFoundError if there is none, AlreadyExistsError if the name is taken, or while the table
+        that was there is being dropped.
+        """
+        table_name = TableName.parse(name)
+        return self._named(table_name.checked(), self._schema_of(table_name))
+
+    def unregister_table(self, name: str) -> None:
+        """Take a table's name and lineage out of the catalog; its files, if there are any, stay."""
+        self._names.drop_table(TableName.parse(name))
+
+    def adopt_table(self, path: str, name: str) -> Table:
+        """Move a table's directory from elsewhere on the same disk or cluster into the warehouse, and name it.
+
+        Raises NotFoundError if there is no table, AlreadyExistsError if the name or its directory is
+        taken, and UnsupportedError on an object store, from another disk or store, and for a table that
+        this version cannot read; then nothing has changed.
+        """
+        table_name = TableName.parse(name)
+        location = self._names.table_location(table_name)
+        schema = load_schema(self._directory(path), path)
+        move_directory(path, location, self._storage)
+        try:
+            self.name_table(table_name, schema)
+        except LsmError:
+            move_directory(location, path, self._storage)
+            raise
+        return self.table(name)
+
+    def unknown_tables(self) -> list[str]:
+        """Return the tables in the warehouse that the catalog has no name for, from listings alone."""
+        known = set(self.list_tables())
+        return [name for name in self.found_tables() if name not in known]
+
+    def found_tables(self) -> list[str]:
+        """Return the tables whose directories lie in the warehouse, from listings alone.
+
+        Those that a catalog cannot name are left out: `unnameable_tables`.
+        """
+        return self.found_and_unnameable()[0]
+
+    def unnameable_tables(self) -> dict[str, str]:
+        """Return tables in the warehouse whose directories no name means, by path in it, and why."""
+        return self.found_and_unnameable()[1]
+
+    def found_and_unnameable(self) -> tuple[list[str], dict[str, str]]:
+        """Return what `found_tables` and `unnameable_tables` do, from the same listings."""
+        found, unnameable = [], {}
+        for database, table in table_directories(self._names.warehouse, self._storage):
+            try:
+                found.append(TableName(database=database, table=table).checked().text)
+            except LsmError as error:
+                path = f"{database}{DATABASE_SUFFIX}/{table}"
+                unnameable[path] = error.message.partition(";")[0]
+        return found, unnameable
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the catalog's names go with this process."""
+        return self._names.database.is_in_memory
+
+    def register_found_tables(self) -> list[str]:
+        """Name every table in the warehouse that has no name yet, whoever made it; return these names.
+
+        A catalog in memory takes databases without tables as well.
+
+        A table whose schema cannot be read gets its name all the same: opening it raises why.
+        """
+        found = self.unknown_tables()
+        databases = (
+            database_directories(self._names.warehouse, self._storage) if self.is_in_memory else ()
+        )
+        for database in databases:
+            with suppress(InvalidInputError):  # a directory that no database's name means
+                self._names.create_database(database, ignore_existing=True)
+        for name in found:
+            table_name = TableName.parse(name)
+            try:
+                schema = None if self.is_in_memory else self._schema_of(table_name)
+            except LsmError as error:
+                log.warning("table %s is named, and cannot be opened: %s", name, error)
+                schema = None
+            self.name_table(table_name, schema)
+        return found
+
+    def _schema_of(self, name: TableName) -> TableSchema:
+        location = self._names.table_location(name)
+        return load_schema(self._directory(location), location)
+
+    def name_table(self, name: TableName, schema: TableSchema | None) -> None:
+        """Give a table its name, with a copy of its options if they can be read."""
+        self._names.register_table(
+            name,
+            options=None if schema is None else schema.options.texts,
+            primary_key=() if schema is None else schema.primary_keys,
+            partitioned_by=() if schema is None else schema.partition_keys,
+            create_database=True,
+        )
+
+    def rebuild(self) -> dict[str, int]:
+        """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
+
+        Returns the number of snapshots recorded, per table; one that cannot be read is left out, with a
+        warning. What the catalog knows already is kept. A damaged file has to be moved aside first:
+        `set_damaged_file_aside`.
+        """
+        self.register_found_tables()
+        return self.rebuild_lineage()
+
+    def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
+        """Record anew what files of tables (default: all) and their branches hold.
+
+        Returns how many snapshots of main were recorded, per table.
+        """
+        names = tables if tables is not None else self.list_tables()
+        self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
+        recorded = {}
+        for name in names:
+            try:
+                table = self.table(name)
+                recorded[name] = rebuild_lineage(table.session, self._names.lineage)
+                self._rebuild_branches(table)
+            except LsmError as error:
+                if tables is not None:
+                    raise
+                log.warning("the lineage of table %s is not recorded: %s", name, error)
+        return recorded
+
+    def _rebuild_branches(self, table: Table) -> None:
+        """Record anew what files of a table's branches hold, and forget deleted branches.
+
+        A branch that cannot be read is left out, with a warning.
+        """
+        lineage, there = self._names.lineage, table.branches()
+        for branch in there:
+            try:
+                rebuild_lineage(table.branch(branch).session, lineage)
+            except LsmError as error:
+                log.warning(
+                    "the lineage of branch %s of table %s is not recorded: %s",
+                    branch,
+                    table.name,
+                    error,
+                )
+        name = TableName.parse(table.name)
+        for known in lineage.tables(branches_of=name):
+            if known.branch not in (*there, name.branch):
+                lineage.rebuild(known, [])
+
+    def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
+        """Record snapshots of a table that the lineage does not have; return how many they were.
+
+        Those of this catalog's own commits are there already: this is for commits of other clients.
+        """
+        self._names.outbox.drain(patiently=True)
+        return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
+
+    def _named(self, name: TableName, schema: TableSchema) -> Table:
+        """Name a table and open it; where a drop takes its files meanwhile, it loses the name again."""
+        self.name_table(name, schema)
+        try:
+            refuse_beside_drop(self._directory(self._names.table_location(name)), is_made=True)
+        except AlreadyExistsError:
+            self._names.drop_table(name, ignore_missing=True)
+            raise
+        return self.table(str(name))
+
+    def _directory(self, location: str) -> FileIO:
+        return open_directory(location, storage=self._storage)
+
+
+# -- Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped ----
+
+_IN_FLIGHT = 16
+"""Tables of an object store that are read together: most of the time is spent on waiting."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@checks_arguments
+def open_catalog(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    warehouse: str | os.PathLike[str] | None = None,
+    storage: Mapping[str, Any] | StorageOptions | None = None,
+    catalog_key: str | None = None,
+    executor: Executor | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> "Catalog":
+    """Open the catalog in a database, created if absent; tables live below `warehouse`.
+
+    `url`: a database URL, or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
+    database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for one with
+    a scheme, as for the command line and Dagster; without a warehouse that is `./lake`, or the directory
+    that a catalog of Java or pypaimon records. `catalog_key`: which catalog, if the database has several.
+    `storage` has
+    that store's options (docs/object-stores.md), before those of the environment. `executor` None:
+    this process. Raises InvalidOptionError for a URL that is none and InvalidInputError for a
+    database that holds something else.
+    """
+    database, directory = _places(url, warehouse)
+    options = StorageOptions.coerce(storage)
+    if (
+        directory is not None and scheme_of(directory) is not None
+    ):  # what is wrong with it is known before a file is made
+        open_directory(directory, storage=options)
+    return Catalog(
+        SqlCatalog.open(database, warehouse=directory, catalog_key=catalog_key),
+        storage=options,
+        executor=executor or LocalExecutor(),
+        clock=clock or SystemClock(),
+        ids=ids or SystemIds(),
+    )
+
+
+def _places(
+    url: str | os.PathLike[str] | None, warehouse: str | os.PathLike[str] | None
+) -> tuple[str, str | None]:
+    """Return the database's URL and the warehouse's directory, if it is known without a look inside."""
+    if not isinstance(url, str | os.PathLike | None):
+        raise InvalidInputError(
+            "a catalog is opened by a directory or a database URL: write open_catalog('lake'), or "
+            "open_catalog(url, warehouse='lake')",
+            given=type(url).__name__,
+        )
+    given = None if url is None else os.fspath(url)
+    if given == ":memory:":
+        raise InvalidInputError("tables are files: give a directory, such as tempfile.mkdtemp()")
+    directory = None if warehouse is None else os.fspath(warehouse)
+    if (
+        given is not None
+        and directory is None
+        and (not _URL.match(given) or scheme_of(given) in STORES)
+    ):
+        given, directory = None, given
+    if directory is not None and os.path.isfile(directory):
+        raise InvalidInputError(
+            "this is a file: give its directory, or the URL of a database, 'sqlite:///path/to/catalog.db'",
+            directory=directory,
+        )
+    if given is None:
+        directory = directory or DEFAULT_DIRECTORY
+        given = default_catalog_url(directory)
+    return given, directory
+
+
+@checks_all_arguments
+class Catalog(CatalogRegistry):
+    """Databases and tables of one warehouse, and the lineage of what is in them."""
+
+    def __init__(
+        self,
+        names: SqlCatalog,
+        *,
+        executor: Executor,
+        clock: Clock,
+        ids: IdSource,
+        storage: StorageOptions = NO_OPTIONS,
+    ) -> None:
+        self._names = names
+        self._storage = storage
+        self._executor = executor
+        self._clock = clock
+        self._ids = ids
+
+    if not TYPE_CHECKING:  # a checker goes on refusing names that a catalog lacks
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Catalog", name, CATALOG)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "cannot pickle 'Catalog' object: send its url and warehouse, and call "
+            "lsm.open_catalog(url, warehouse=...) there"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self.url!r} of {without_secrets(self.warehouse)!r}>"
+
+    def __getitem__(self, name: str) -> Table:
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        return self._exists(TableName.parse(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.list_tables())
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(self.list_tables())
+
+    def __bool__(self) -> bool:
+        return True  # a catalog is there, whether or not it names tables
+
+    def __delitem__(self, name: object) -> NoReturn:
+        raise TypeError(f"a table goes with its files: drop_table({name!r})")
+
+    def __setitem__(self, name: object, rows: object) -> NoReturn:
+        raise TypeError(
+            f"a table is made by create_table({name!r}, columns, primary_key=...) and filled by upsert(rows)"
+        )
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._names.close()
+
+    @property
+    def url(self) -> str:
+        """The database's URL, without its password."""
+        return self._names.database.shown_url
+
+    @property
+    def warehouse(self) -> str:
+        """The directory that tables are created in."""
+        return self._names.warehouse
+
+    @property
+    def lineage(self) -> Lineage:
+        """Questions about runs, snapshots, manifests, files and tags, answered in Arrow tables."""
+        return self._names.lineage
+
+    # --- databases -------------------------------------------------------------------------------
+
+    def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
+        """Create a database; raises AlreadyExistsError unless `ignore_if_exists`."""
+        self._names.create_database(name, ignore_existing=ignore_if_exists)
+
+    def list_databases(self) -> list[str]:
+        """Return the databases by name."""
+        return self._names.list_databases()
+
+    def drop_database(self, name: str, *, cascade: bool = False) -> None:
+        """Drop a database; with `cascade` its tables and all their files as well."""
+        if cascade:
+            for table in self._names.list_tables(name):
+                self.drop_table(f"{name}.{table}")
+        self._names.drop_database(name)
+
+    # --- tables ----------------------------------------------------------------------------------
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        primary_key: str | Sequence[str] = (),
+        *,
+        partitioned_by: str | Sequence[str] | None = None,
+        options: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        ignore_if_exists: bool = False,
+    ) -> Table:
+        """Create the table "database.table" and return it; its database is created with it.
+
+        `schema`: a pyarrow.Schema, a frame that has one (polars, pandas, Arrow, DuckDB; its rows are
+        not written), or a mapping of names to types: Arrow's, SQL text, or Python's. `primary_key` and
+        `partitioned_by`: one column's name, or several. Key columns become NOT NULL. `primary_key` has to include the partition columns. A table
+        without the option `bucket` gets one bucket per partition. Raises AlreadyExistsError unless
+        `ignore_if_exists`, InvalidOptionError and UnsupportedError for options, before anything is
+        created.
+        """
+        table_name = TableName.parse(name)
+        table_name.checked()
+        if ignore_if_exists and self._exists(table_name):
+            return self.table(name)
+        file_io = self._directory(self._names.table_location(table_name))
+        created = create_table(
+            file_io,
+            columns_of(schema),
+            primary_key=names_of(primary_key, "primary_key"),
+            partitioned_by=()
+            if partitioned_by is None
+            else names_of(partitioned_by, "partitioned_by"),
+            options=options or {},
+            comment=comment,
+            clock=self._clock,
+            is_unknown=lambda: not self._exists(table_name),
+        )
+        return self._named(table_name, created)
+
+    def table(self, name: str) -> Table:
+        """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
+        return self._opened(name, self._known(TableName.parse(name)).location)
+
+    def table_in_warehouse(self, name: str) -> Table:
+        """Open a table where its directory has to be, whether the catalog knows it or not."""
+        return self._opened(name, self._names.table_location(TableName.parse(name)))
+
+    def newest_states(self, names: Iterable[str] | None = None) -> Iterator[NewestState]:
+        """Yield tables of the warehouse (None: all that the catalog knows) with their newest snapshots.
+
+        One that cannot be opened or read has its error. In an object store several are read together.
+        """
+        wanted = self.list_tables() if names is None else names
+        if scheme_of(self.warehouse) is None:  # on a disk, threads would only wait for each other
+            yield from map(self.newest_state, wanted)
+            return
+        with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-tables") as pool:
+            yield from pool.map(self.newest_state, wanted)
+
+    def newest_state(self, name: str) -> NewestState:
+        """Return a table of the warehouse with its newest snapshot, or the error of either."""
+        table = None
+        try:
+            table = self.table_in_warehouse(name)
+            return NewestState(name=name, table=table, newest=table.latest_snapshot())
+        except LsmError as error:
+            return NewestState(name=name, table=table, problem=error)
+
+    def _opened(self, name: str, location: str) -> Table:
+        file_io, schema = open_directory_of_table(location, self._storage)
+        components = Components(
+            file_io=file_io,
+            executor=self._executor,
+            clock=self._clock,
+            ids=self._ids,
+            listeners=(CatalogListener(names=self._names),),
+        )
+        return Table(TableSession(name, components, schema), location)
+
+    def list_tables(self, database: str | None = None) -> list[str]:
+        """Return the names of a database's tables, or of all tables as "database.table"."""
+        if database is not None:
+            return self._names.list_tables(database)
+        names = (
+            f"{database}.{table}"
+            for database in self._names.list_databases()
+            for table in self._names.list_tables(database)
+        )
+        return list(names)
+
+    def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
+        """Drop a table: its name, its lineage, and then its files one by one."""
+        table_name = TableName.parse(name)
+        try:
+            location = self._names.load_table(table_name).location
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        drop_directory(
+            self._directory(location),
+            lambda: self._names.drop_table(table_name, ignore_missing=ignore_if_missing),
+            self._ids.new_id(),
+        )
+
+    def rename_table(self, source: str, target: str) -> Table:
+        """Rename a table: its directory first, then its name.
+
+        Raises AlreadyExistsError, and UnsupportedError on an object store, where no table is renamed.
+        """
+        old, new = TableName.parse(source), TableName.parse(target)
+        new.checked()
+        info = self._names.load_table(old)
+        location = self._names.table_location(new)
+        move_directory(info.location, location, self._storage)
+        try:
+            self._names.rename_table(old, new)
+        except LsmError:
+            move_directory(location, info.location, self._storage)
+            raise
+        return self.table(target)
+
+    def explain_row(
+        self,
+        name: str,
+        key: Mapping[str, Any],
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+    ) -> RowOrigin:
+        """Return which runs and input snapshots a row of a table is made of; see `explain_key`."""
+        session = self.table(name).session
+        snapshot = snapshot_to_read(session, snapshot_id=snapshot_id, tag=tag)
+        if (snapshot_id, tag) != (None, None) and snapshot is not None:
+            session = session.as_of(snapshot)
+        return row_origin(session, snapshot, key, self.lineage, TableName.parse(name))
+
+    def system(
+        self,
+        name: str,
+        *,
+        where: Filter | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return a system table of the whole catalog: tables, partitions or all_table_options.
+
+        A table that cannot be opened has its error in `tables`. `where` keeps some rows.
+        """
+        return catalog_table(self.newest_states(), name, where=where, columns=columns)
+
+    def write_lineage_page(self) -> str:
+        """Draw the lineage of all tables into the warehouse, in place of the page there; its location."""
+        page = lineage_page(self.lineage).encode()
+        self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
+        return f"{self.warehouse}/{LINEAGE_PAGE}"
+
+    def _known(self, name: TableName) -> TableInfo:
+        try:
+            return self._names.load_table(name)
+        except NotFoundError as error:
+            if self._directory(self._names.table_location(name)).list("schema"):
+                error = NotFoundError(
+                    f"{name.text} lies in the warehouse, and the catalog does not know it; 'lsm catalog "
+                    f"register {name.text}' names it, 'lsm catalog rebuild' all such tables",
+                    kind=error.kind,
+                    table=name.text,
+                )
+            raise error from None
+
+    def _exists(self, name: TableName) -> bool:
+        try:
+            self._names.load_table(name)
+        except NotFoundError:
+            return False
+        return True

@@ -1,0 +1,211 @@
+"""The doctor: what is wrong with a table, a database or a whole warehouse, and the commands that mend it."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+from lsm_engine.api.catalog import Catalog
+from lsm_engine.api.catalog_tables import TOGETHER, NewestState, keep_newest_lists, newest_of
+from lsm_engine.api.table import Table
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
+from lsm_engine.base.units import parse_age
+from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.inspect.health import examine, report_of, table_facts, unreadable
+from lsm_engine.planning.health import (
+    Depth,
+    Finding,
+    HealthReport,
+    LineageDrift,
+    LiveSnapshots,
+    Severity,
+    TableFacts,
+    catalog_findings,
+    findings,
+    lineage_drift,
+    unnameable_findings,
+)
+from lsm_engine.storage.location import scheme_of
+
+N = TypeVar("N")
+T = TypeVar("T")
+
+_IN_FLIGHT = 16
+"""Tables of an object store that are looked at together: most of the time is spent on waiting."""
+_BEFORE_OLDEST = 100
+"""Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
+_NO_SNAPSHOTS = LiveSnapshots(first=1, newest=0, lists={})
+_LookedAt = tuple[str, Mapping[str, LiveSnapshots], tuple[Finding, ...]]
+"""A table, the snapshots that it and its branches have (by branch, main is ""), and what is wrong with it."""
+
+
+def doctor(
+    target: Table | Catalog,
+    tables: Iterable[str] | None = None,
+    *,
+    depth: str = "whole",
+    stale_after: str = "30 d",
+    progress: Callable[[str, int], None] | None = None,
+) -> HealthReport:
+    """Return what is wrong with a table, or with the tables of a catalog and the catalog itself.
+
+    `tables`: only these of a catalog, "database.table", and of the catalog only what is about them. `depth`:
+    "shallow" reads the newest snapshot of each table, "whole" verifies every root, looks for orphans and
+    counts what each tag keeps, "deep" reads every page of every data file too. `stale_after`: the age from
+    which idle consumers and branches, and tags without a lifetime, count. `progress(table, how many before)` is called
+    for each table. Nothing is changed, and a damaged table is a finding, not an error.
+    """
+    chosen, stale_millis = _depth(depth), parse_age(stale_after)
+    if isinstance(target, Table):
+        return examine(target.session, chosen, stale_millis=stale_millis)
+    if not isinstance(target, Catalog):
+        raise InvalidInputError("doctor takes a table, or open_catalog(directory)", given=target)
+    known = target.list_tables()
+    found, unnameable = target.found_and_unnameable()
+    names = known if tables is None else sorted(set(tables))
+    for name in set(names) - set(known) - set(found):
+        target.table(name)  # raises, with what it may have meant
+    gone: set[str] = set()
+
+    def looked_at(state: NewestState) -> _LookedAt:
+        name = state.name
+        try:
+            if state.table is None:
+                assert state.problem is not None
+                raise state.problem
+            # What takes long is not based on what was the newest when the tables were opened.
+            newest = state.newest if chosen is Depth.SHALLOW else None
+            facts = table_facts(state.table.session, chosen, newest)
+            judged = report_of(facts, chosen, stale_millis=stale_millis).findings
+            return name, _live_snapshots(facts), judged
+        except LsmError as error:
+            if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
+                gone.add(name)  # the catalog's names are judged below
+                return name, {}, ()
+            return name, {}, findings(unreadable(name, error))
+
+    results = [*_reported(_examined(target, looked_at, names), progress)]
+    live = {
+        _recorded_name(name, branch): ids for name, of, _ in results for branch, ids in of.items()
+    }
+    # A directory that this user may not list holds tables all the same.
+    there = {*found, *(set(known).intersection(names) - gone)}
+    differs = [
+        one for one in _drift(target, known, there, live) if tables is None or one.table in names
+    ]
+    if tables is None:
+        differs += unnameable_findings(unnameable, can_move=scheme_of(target.warehouse) is None)
+    of_tables = [one for *_, some in results for one in some]
+    shown = (*_once_readable(differs, of_tables), *of_tables)
+    return HealthReport(findings=shown, table_count=len(names), depth=chosen)
+
+
+def _once_readable(differs: Iterable[Finding], of_tables: Iterable[Finding]) -> Iterator[Finding]:
+    """Leave out that a lineage is to be rebuilt of tables with damage: that reads all of their snapshots."""
+    torn = {
+        one.table for one in of_tables if one.kind == "damage" and one.severity is Severity.ERROR
+    }
+    return (one for one in differs if "rebuild" not in one.command or one.table not in torn)
+
+
+def _reported(
+    results: Iterable[_LookedAt], progress: Callable[[str, int], None] | None
+) -> Iterator[_LookedAt]:
+    for at, result in enumerate(results):
+        yield result
+        if progress is not None:
+            progress(result[0], at)
+
+
+def _depth(text: str) -> Depth:
+    try:
+        return Depth[text.upper()]
+    except KeyError:
+        known = ", ".join(one.name.lower() for one in Depth)
+        raise InvalidInputError(f"a depth is one of {known}, not {text!r}", depth=text) from None
+
+
+def _examined(
+    catalog: Catalog, work: Callable[[NewestState], _LookedAt], names: Sequence[str]
+) -> Iterator[_LookedAt]:
+    if scheme_of(catalog.warehouse) is not None:
+        yield from _mapped(catalog, lambda name: work(catalog.newest_state(name)), names)
+        return
+    for at in range(0, len(names), TOGETHER):
+        some = list(catalog.newest_states(names[at : at + TOGETHER]))
+        keep_newest_lists(newest_of(some))
+        yield from map(work, some)
+
+
+def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Iterator[T]:
+    if scheme_of(catalog.warehouse) is None:  # on a disk, threads would only wait for each other
+        yield from map(work, names)
+        return
+    with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-doctor") as pool:
+        yield from pool.map(work, names)
+
+
+def _live_snapshots(facts: TableFacts) -> Mapping[str, LiveSnapshots]:
+    if facts.newest_id is None or not facts.snapshot_count:
+        return facts.branch_snapshots
+    first = facts.newest_id - facts.snapshot_count + 1
+    main = LiveSnapshots(first=first, newest=facts.newest_id, lists=facts.delta_lists)
+    return {"": main, **facts.branch_snapshots}
+
+
+def _recorded_name(name: str, branch: str) -> TableName:
+    return replace(TableName.parse(name), branch=branch or MAIN_BRANCH)
+
+
+def _shown_name(name: TableName) -> tuple[str, str]:
+    branch = "" if name.branch == MAIN_BRANCH else name.branch
+    return f"{name.database}.{name.table}", branch
+
+
+def _drift(
+    catalog: Catalog,
+    known: Sequence[str],
+    found: Collection[str],
+    live: Mapping[TableName, LiveSnapshots],
+) -> Iterator[Finding]:
+    """Yield where the catalog and the warehouse differ; nowhere if it was made of what is found there."""
+    if catalog.is_in_memory:
+        return
+    since = {name: one.first - _BEFORE_OLDEST for name, one in live.items()}
+    recorded = catalog.lineage.live_recorded(since)
+    drifts = {
+        name: drift
+        for name in {**recorded, **live}  # of deleted branches too
+        if (drift := lineage_drift(recorded.get(name, {}), live.get(name, _NO_SNAPSHOTS)))
+        is not None
+    }
+
+    def looked_again(name: TableName) -> LineageDrift | None:
+        return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
+
+    again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
+    lasting = {_shown_name(name): drift for name, drift in again.items() if drift is not None}
+    yield from catalog_findings(known, found, lasting)
+
+
+def _still_there(
+    catalog: Catalog, name: TableName, recorded: Mapping[int, str], drift: LineageDrift
+) -> LineageDrift | None:
+    """Return the drift without what was committed or expired between looking at a table and its lineage."""
+    try:
+        shown, branch = _shown_name(name)
+        table = catalog.table_in_warehouse(shown)
+        if branch and branch not in table.branches():
+            return drift if drift.not_so else None
+        session = table.branch(branch).session if branch else table.session
+        there = set(session.snapshots.ids())
+        now = {number: session.snapshots.find(number) for number in drift.not_so}
+    except LsmError:
+        return None  # a finding of its own, or dropped meanwhile
+    lacking = tuple(number for number in drift.lacking if number in there)
+    not_so = tuple(
+        number
+        for number, one in now.items()
+        if one is None or one.delta_manifest_list != recorded[number]
+    )
+    return replace(drift, lacking=lacking, not_so=not_so) if lacking or not_so else None

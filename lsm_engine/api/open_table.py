@@ -1,0 +1,55 @@
+"""Open a table by its path, without the catalog and without the database that the catalog needs."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lsm_engine.api.table import Table
+from lsm_engine.base.arguments import checks_arguments
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.ddl.open import open_session
+from lsm_engine.storage.clock import Clock, IdSource
+from lsm_engine.storage.options import StorageOptions
+from lsm_engine.table.components import Executor
+
+
+@checks_arguments
+def open_table(
+    path: str | os.PathLike[str],
+    *,
+    storage: Mapping[str, Any] | StorageOptions | None = None,
+    executor: Executor | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> Table:
+    """Open any Paimon table directory; no catalog is needed, and none hears of what is done.
+
+    `path` may have a scheme, such as s3://bucket/lake/shop.db/orders; `storage` then has the store's
+    options, such as "s3.endpoint" (docs/object-stores.md), before those of the environment. Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
+    could not read it right.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInputError(
+            "open_table takes the path of a table's directory", given=type(path).__name__
+        )
+    path = os.fspath(path)
+    try:
+        session = open_session(path, storage=storage, executor=executor, clock=clock, ids=ids)
+    except NotFoundError as missing:
+        meant = _meant(path)
+        if meant is None or missing.kind is not ErrorKind.NO_SUCH_TABLE:
+            raise
+        raise NotFoundError(
+            f"no table is in this directory; {meant}", kind=missing.kind, **missing.facts
+        ) from missing
+    return Table(session, path)
+
+
+def _meant(path: str) -> str | None:
+    """Return what opens what somebody took for the path of a table."""
+    if os.path.isfile(os.path.join(path, "catalog.db")):
+        return f"it holds a catalog, which open_catalog({path!r}) opens"
+    if re.fullmatch(r"\w+\.\w+", path):
+        return f"a table of a catalog is open_catalog(directory)[{path!r}]"
+    return None

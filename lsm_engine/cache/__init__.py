@@ -1,0 +1,1 @@
+"""Bounded caches on local disks."""

@@ -1,0 +1,1 @@
+"""Which runs made which snapshots, from which inputs and files."""

@@ -1,0 +1,1 @@
+"""Commits: planned on the newest snapshot, checked for conflicts, published once, with a known outcome."""

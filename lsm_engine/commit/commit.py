@@ -1,0 +1,701 @@
+"""Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report.
+
+The one engine: every verb that makes a snapshot comes through `propose`. It knows replays, waits
+after a lost race, looks for the staged files, resolves what nobody answered, and deletes what is known
+not to be visible (docs/decisions/0033)."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    ErrorKind,
+    LsmError,
+    NotFoundError,
+)
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, checked_sequence
+from lsm_engine.base.version import VERSION
+from lsm_engine.catalog.provenance import INPUTS, RUN_KIND
+from lsm_engine.commit.history_of_base import History, Replays
+from lsm_engine.commit.metadata_writer import WrittenMetadata, discard_metadata, write_metadata
+from lsm_engine.commit.publish import Retries, publish, publish_schema, report
+from lsm_engine.format.commit_message import CommitMessage, Committable
+from lsm_engine.format.documents import encode_snapshot
+from lsm_engine.format.index_file import IndexManifestEntry
+from lsm_engine.format.manifest import BucketScope, ManifestEntry
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.metadata.snapshots import SnapshotStore
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
+from lsm_engine.options.table_options import TableOptions
+from lsm_engine.planning.buckets import chosen_by_size
+from lsm_engine.planning.commit import CommitPlan, plan_commit, snapshot_of
+from lsm_engine.planning.conflicts import (
+    Conflict,
+    find_conflict,
+    find_row_id_conflict,
+    find_vector_conflict,
+)
+from lsm_engine.planning.ownership import same_state
+from lsm_engine.planning.proposal import (
+    NO_CHANGE,
+    CommitIdentity,
+    CommitOutcome,
+    CommitStep,
+    LiveChange,
+    Precondition,
+    PropertiesOnBase,
+    Proposal,
+    RowsUnchanged,
+    SameState,
+    overwriting,
+    steps_of,
+)
+from lsm_engine.planning.row_ids import id_after, stamped
+from lsm_engine.planning.snapshot_chain import is_beside_others, is_built_on, is_of_another_client
+from lsm_engine.read.split import BucketReader
+from lsm_engine.table.bucket_context import Staging
+from lsm_engine.table.bucket_levels import NewestNumbers
+from lsm_engine.table.components import CommittedFiles
+from lsm_engine.table.incoming import IncomingRows
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.staging import bucket_levels, indexes_by_partition, staging_on
+from lsm_engine.table.tags import AutoTags
+from lsm_engine.table.time_travel import is_overtaken
+from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND
+
+# -- Rebase ----------------------------------------------------------------------------------------
+#
+# Renumber new rows when somebody else committed first, so that the later commit is the newer
+# one.
+#
+# Writers number rows from what their base snapshot holds. Two writers on one base give equal
+# numbers, and then nothing in the files shows whose row is newer. A commit that lands later
+# therefore rewrites its own level-0 files with numbers above those that landed before it
+# (decisions/0003).
+
+_HEADROOM = 1 << 16
+"""Sequence numbers left free where races are lost one after another."""
+
+
+def rebase_step(
+    session: TableSession,
+    step: CommitStep,
+    base: Snapshot,
+    *,
+    again: bool = False,
+    keeps_files: bool = False,
+) -> CommitStep:
+    """Return the step with every new row numbered above all rows of `base` in its bucket.
+
+    Files that are numbered high enough stay. Rewritten files are deleted: nothing names them. `again`:
+    a race was lost before; numbers then leave room for what others land meanwhile, so that the next
+    attempt need not rewrite them. `keeps_files`: a snapshot that has vanished named them, and was read.
+    """
+    new = [entry for entry in step.delta if _is_new(entry)]
+    if not new or session.schema.bucket_mode.policy.is_unaware:
+        return step  # rows of no bucket have no order
+    if session.schema.orders_by_snapshot:
+        return step  # the commit numbers them, without touching the files
+    newest = NewestNumbers(bucket_levels(session, base))
+    lowest: dict[tuple[bytes, int], int] = {}
+    for entry in new:
+        bucket = (entry.partition, entry.bucket)
+        first = entry.file.min_sequence_number
+        lowest[bucket] = min(first, lowest.get(bucket, first))
+    offsets = {
+        bucket: newest[bucket] + 1 - first + (_HEADROOM if again else 0)
+        for bucket, first in lowest.items()
+        if newest.get(bucket, -1) >= first
+    }
+    if not session.schema.has_primary_key:
+        return replace(step, delta=tuple(_counted_from(entry, offsets) for entry in step.delta))
+    moved = {
+        entry.identity: _renumbered(session, entry, offsets[entry.partition, entry.bucket])
+        for entry in new
+        if (entry.partition, entry.bucket) in offsets
+    }
+    if not moved:
+        return step
+    if not keeps_files:
+        session.delete_quietly(session.data_path(one) for one in new if one.identity in moved)
+    delta = tuple(moved.get(entry.identity, entry) for entry in step.delta)
+    return replace(step, delta=delta)
+
+
+def _is_new(entry: ManifestEntry) -> bool:
+    file = entry.file
+    return entry.kind is EntryKind.ADD and file.level == 0 and file.file_source is FileSource.APPEND
+
+
+def _counted_from(entry: ManifestEntry, offsets: Mapping[tuple[bytes, int], int]) -> ManifestEntry:
+    """Renumber the rows of an append table: their numbers stand in manifests only."""
+    offset = offsets.get((entry.partition, entry.bucket), 0)
+    if not (offset and _is_new(entry)):
+        return entry
+    low, high = entry.file.min_sequence_number, entry.file.max_sequence_number
+    checked_sequence(high + offset, 1)
+    file = replace(entry.file, min_sequence_number=low + offset, max_sequence_number=high + offset)
+    return replace(entry, file=file)
+
+
+def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> ManifestEntry:
+    checked_sequence(entry.file.max_sequence_number + offset, 1)
+    context = session.context([entry.file.schema_id])
+    reader = BucketReader(context, entry.partition, entry.bucket)
+    writer = context.new_files(
+        entry.partition, entry.bucket, level=0, source=FileSource.APPEND, never_roll=True
+    )
+    names = (*context.schema.names, SEQUENCE_NUMBER, VALUE_KIND)
+    try:
+        for batch in reader.file(entry.file, names):
+            writer.write(_shifted(batch, offset))
+        (file,) = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return replace(entry, file=file)
+
+
+def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(SEQUENCE_NUMBER)
+    columns = batch.columns
+    columns[at] = pc.add(columns[at], offset)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+# -- Dynamic buckets when somebody else assigned first ---------------------------------------------
+#
+# The later commit takes their answers over.
+#
+# Two writers on one base may give one key to two buckets. Whoever lands later therefore looks
+# which partitions got new bucket indexes meanwhile, and writes its rows for those again, with
+# the indexes that are there now (decisions/0016). The rows are read from the staged files: a
+# stream that a user handed in has been read to its end by then.
+
+WriteAgain = Callable[[Staging, Iterable[IncomingRows]], list[CommitMessage]]
+"""Writes rows on top of a newer snapshot; write/writers.stage_incoming."""
+
+
+def reassigned(
+    session: TableSession,
+    step: CommitStep,
+    fitted_to: Snapshot | None,
+    base: Snapshot,
+    write_again: WriteAgain | None,
+) -> CommitStep:
+    """Return a step whose rows are in the buckets that `base` gives their keys.
+
+    `fitted_to` is the snapshot whose indexes the step went by. Files written before are deleted.
+    Raises CommitConflictError where rows would have to move and `write_again` is None.
+    """
+    moved = _moved_partitions(session, step, fitted_to, base)
+    if not moved:
+        return step
+    if write_again is None:
+        raise CommitConflictError(
+            "another writer gave buckets to new keys of the same partition; try again",
+            kind=ErrorKind.ROWS_CHANGED,
+            table=session.name,
+            partition_count=len(moved),
+        )
+    files = [entry for entry in step.delta if entry.partition in moved]
+    # What the changelog holds is every row as it came; without one, the files hold what is left.
+    logged = [entry for entry in step.changelog if entry.partition in moved]
+    rows = _staged_rows(session, logged or files)
+    messages = write_again(staging_on(session, base), rows)
+    committable = Committable(commit_user=step.commit_user, messages=tuple(messages))
+    (again,) = steps_of(committable, uuids=[step.uuid, step.uuid], force=True)
+    session.delete_quietly(
+        [
+            *(session.data_path(entry) for entry in (*files, *logged)),
+            *(
+                session.paths.index_file(change.index_file.file_name)
+                for change in step.index_changes
+                if change.kind is EntryKind.ADD and change.partition in moved
+            ),
+        ]
+    )
+    return replace(
+        step,
+        delta=(*(e for e in step.delta if e.partition not in moved), *again.delta),
+        changelog=(*(e for e in step.changelog if e.partition not in moved), *again.changelog),
+        index_changes=(
+            *(change for change in step.index_changes if change.partition not in moved),
+            *again.index_changes,
+        ),
+    )
+
+
+def _moved_partitions(
+    session: TableSession, step: CommitStep, fitted_to: Snapshot | None, base: Snapshot
+) -> frozenset[bytes]:
+    """Return the step's partitions whose bucket indexes are not those that it went by."""
+    if not session.schema.bucket_mode.policy.has_hash_index or step.kind is not CommitKind.APPEND:
+        return frozenset()
+    try:
+        before = {} if fitted_to is None else _names(session, fitted_to)
+    except NotFoundError:  # expired meanwhile: nobody knows, so all is done again
+        before = {}
+    now = _names(session, base)
+    touched = {entry.partition for entry in step.delta}
+    return frozenset(part for part in touched if before.get(part) != now.get(part))
+
+
+def _names(session: TableSession, snapshot: Snapshot) -> dict[bytes, frozenset[str]]:
+    indexes = indexes_by_partition(session.index_entries(snapshot))
+    return {
+        partition: frozenset(file.file_name for _, file in files)
+        for partition, files in indexes.items()
+    }
+
+
+def _staged_rows(session: TableSession, entries: Iterable[ManifestEntry]) -> Iterator[IncomingRows]:
+    """Yield rows that were staged; of one key in the order in which they came.
+
+    `entries` are in the order of writing, which is not that of sequence numbers: the layers of a
+    retract, and the files of one log, overlap in them.
+    """
+    names = session.schema.names
+    for entry in entries:
+        context = session.context([entry.file.schema_id])
+        reader = BucketReader(context, entry.partition, entry.bucket)
+        for batch in reader.file(entry.file, (*names, VALUE_KIND)):
+            at = batch.schema.get_field_index(VALUE_KIND)
+            yield IncomingRows(rows=batch.remove_column(at), kinds=batch.column(at))
+
+
+# -- Whether the base of a commit is what its proposal requires, besides conflicts of files --------
+
+
+def require(precondition: Precondition, base: Snapshot | None, snapshots: SnapshotStore) -> None:
+    """Raise CommitConflictError, kind ROWS_CHANGED, where a precondition does not hold on `base`."""
+    match precondition:
+        case SameState(on=before):
+            holds, changed = same_state(base, before), "others have committed"
+        case RowsUnchanged(on=before):
+            holds = same_state(base, before) or _only_compacted(before, base, snapshots)
+            changed = "rows changed"
+        case _:
+            assert_never(precondition)
+    if not holds:
+        raise CommitConflictError(
+            f"{changed} after the rows that this commit depends on were looked at; nothing of it is "
+            "visible, try again",
+            kind=ErrorKind.ROWS_CHANGED,
+            looked_at=None if before is None else before.id,
+            base=None if base is None else base.id,
+        )
+
+
+def _only_compacted(
+    before: Snapshot | None, base: Snapshot | None, snapshots: SnapshotStore
+) -> bool:
+    if before is None or base is None or base.id <= before.id:
+        return False
+    if not same_state(snapshots.find(before.id), before):
+        return False  # rolled back, or expired: who knows what came in between
+    between = (snapshots.find(number) for number in range(before.id + 1, base.id + 1))
+    return all(one is not None and one.commit_kind is CommitKind.COMPACT for one in between)
+
+
+# -- Whether another client has put its snapshot in the place of ours after that had landed --------
+#
+# Clients without an exclusive create look whether the name is free, and then rename over it:
+# what landed in between is lost, and nobody notices (docs/commit-protocol.md). So after a
+# commit beside such a client the writer looks twice, at once and a moment later, and commits
+# again if its snapshot is not there.
+
+log = logging.getLogger(__name__)
+
+LOOKS_AFTER_MILLIS = (0, 40)
+"""When it is looked again; a rename that comes later is not noticed."""
+
+
+def is_replaced(session: TableSession, landed: Snapshot) -> bool:
+    """Look whether a snapshot that counted is another client's by now; False where none commits here.
+
+    One that others have built on is part of the table for good, and is put back. A storage that
+    does not answer changes nothing: the snapshot has been confirmed.
+    """
+    if not is_beside_others(landed):
+        return False
+    for wait in LOOKS_AFTER_MILLIS:
+        session.clock.sleep_millis(wait)
+        try:
+            newer = session.snapshots.find(landed.id + 1)
+            found = session.snapshots.find(landed.id)
+            if found is None or same_state(found, landed) or not is_of_another_client(found):
+                continue
+            if is_built_on(newer, landed):
+                path = session.paths.snapshot_file(landed.id)
+                session.file_io.replace(path, encode_snapshot(landed))
+                return False
+        except LsmError:
+            return False
+        log.warning(
+            "snapshot %d was replaced by user %r of another client; committing again",
+            landed.id,
+            found.commit_user,
+        )
+        return True
+    return False
+
+
+def require_not_built_on(
+    session: TableSession, base: Snapshot | None, vanished: Iterable[ManifestEntry]
+) -> None:
+    """Raise CommitUnknownError if files of a snapshot that was replaced are live all the same.
+
+    Another client had read it before, and has built on it: committed again, the rows would count twice.
+    """
+    names = {(one.partition, one.bucket, one.file.file_name) for one in vanished}
+    if not names or base is None:
+        return
+    places = {name[:2] for name in names}
+    live = session.live_entries(base, BucketScope(buckets=frozenset(places)))
+    if any((one.partition, one.bucket, one.file.file_name) in names for one in live):
+        raise CommitUnknownError(
+            "another client replaced the snapshot of this commit, and one built on it before: its "
+            "rows are there; look for them before trying again",
+            snapshot_id=base.id,
+        )
+
+
+# -- Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report ----
+
+WRITER_VERSION = f"lsm-engine-{VERSION}"
+
+ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
+
+
+def upkeep_of(identity: CommitIdentity) -> CommitIdentity:
+    """Return who does the upkeep that follows a commit: the same run, but nothing was read for it.
+
+    Of a numbered commit it has no number, which is that of the rows: the second compaction of one write, or of a
+    branch on which its number was used again, must not be taken for a replay of the first. Nor has it
+    the user: other clients take a greater number of theirs, as that of a batch is, for all that is to come.
+    """
+    if identity.is_numbered:
+        identity = replace(
+            identity,
+            commit_user=f"{identity.commit_user}-upkeep",
+            commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        )
+    if identity.properties is None:
+        return identity
+    properties = {key: text for key, text in identity.properties.items() if key != INPUTS}
+    if RUN_KIND in properties:
+        properties[RUN_KIND] = "compact"
+    return replace(identity, properties=properties)
+
+
+def commit(
+    session: TableSession,
+    identity: CommitIdentity,
+    messages: Sequence[CommitMessage],
+    *,
+    planned_on: Snapshot | None,
+    overwritten: ChooseOverwritten | None = None,
+    requires: Precondition | None = None,
+    properties_on: PropertiesOnBase | None = None,
+    write_again: WriteAgain | None = None,
+) -> Snapshot | None:
+    """Publish the work in `messages`, done against `planned_on`; return the last snapshot made.
+
+    `overwritten` chooses, for the base that is committed on, what an overwrite takes away. Returns
+    and raises as `propose` does.
+    """
+    proposal = Proposal(
+        identity=identity,
+        messages=tuple(messages),
+        planned_on=planned_on,
+        kind=CommitKind.APPEND if overwritten is None else CommitKind.OVERWRITE,
+        choose=None if overwritten is None else overwriting(overwritten),
+        requires=requires,
+        properties_on=properties_on,
+    )
+    return propose(session, proposal, write_again)
+
+
+def propose(
+    session: TableSession, proposal: Proposal, write_again: WriteAgain | None = None
+) -> Snapshot | None:
+    """Commit what is proposed; return the last snapshot made, None if there was nothing to commit.
+
+    A replay of a numbered commit returns the snapshot that it made. `write_again` writes rows of dynamic
+    buckets anew where others gave keys buckets meanwhile; None: a conflict. Raises CommitConflictError when
+    nothing is visible and staged files are deleted, CommitUnknownError when it may be visible, all left.
+    """
+    publish_schema(session, proposal.messages)
+    uuids = [session.ids.new_id(), session.ids.new_id()]
+    published: Snapshot | None = None
+    planned_on = proposal.planned_on
+    forced = proposal.identity.restates or _wants_empty_snapshots(session.options)
+    for step in proposal.steps(uuids, force=forced):
+        made = _Attempts(session, proposal, step, planned_on, write_again).run()
+        published = made or published
+        planned_on = made or planned_on
+    if published is not None:
+        AutoTags(session).after_commit(published)
+    return published
+
+
+def committed_before(
+    session: TableSession, identity: CommitIdentity, kind: CommitKind
+) -> Snapshot | None:
+    """Return the snapshot that proves that a numbered commit is a replay, or None.
+
+    For verbs that would fail, or read much, before they could propose anything.
+    """
+    if not identity.is_numbered:
+        return None
+    (step,) = Proposal(identity=identity, kind=kind).steps([session.ids.new_id()] * 2, force=True)
+    return Replays(session, identity).proof(step, session.snapshots.latest())
+
+
+def _wants_empty_snapshots(options: TableOptions) -> bool:
+    forced = options[core_options.COMMIT_FORCE_CREATE_SNAPSHOT]
+    return forced or options[core_options.SNAPSHOT_IGNORE_EMPTY_COMMIT] is False
+
+
+class _Attempts:
+    """One step of a commit, tried on one base after another until it lands or cannot."""
+
+    def __init__(
+        self,
+        session: TableSession,
+        proposal: Proposal,
+        step: CommitStep,
+        planned_on: Snapshot | None,
+        write_again: WriteAgain | None,
+    ) -> None:
+        self.session = session
+        self.step = step
+        is_first = step.kind is proposal.kind
+        self.choose = proposal.choose if is_first else None
+        self.requires = proposal.requires if is_first else None
+        self.properties_on = proposal.properties_on if is_first else None
+        self.given = step.properties
+        self.planned_on = planned_on
+        self.fitted_to = planned_on
+        self.write_again = write_again
+        self.retries = Retries(session)
+        self.history = History(session, planned_on)
+        self.replays = Replays(session, proposal.identity)
+        self.is_stated = proposal.identity.restates
+        self.written: WrittenMetadata | None = None
+        self.synced: frozenset[str] = frozenset()
+        self.vanished: tuple[ManifestEntry, ...] = ()
+
+    def run(self) -> Snapshot | None:
+        """Return the snapshot that holds the step, or None if it changes nothing."""
+        try:
+            while True:
+                with self.retries.turn():
+                    base = self._next_base()
+                    self.history.goes_on_to(base)
+                    before = self.replays.proof(self.step, base)
+                    if before is not None:
+                        self._discard_replay(before)
+                        return before
+                    try:
+                        plan = self._plan(base)
+                        prepared = None if plan is None else self._prepared(plan)
+                    except NotFoundError:
+                        if not is_overtaken(self.session.snapshots, base):
+                            raise
+                        made = None  # as if another had taken the id
+                    else:
+                        if plan is None or prepared is None:
+                            discard_metadata(self.session, self.written)
+                            return None
+                        made = self._publish(plan, *prepared)
+                if made is not None:
+                    return made
+                self.retries.wait()
+        except CommitUnknownError:
+            raise
+        except (LsmError, OSError) as error:
+            # Staged files of a commit that may be in the table already may be those that it named.
+            if isinstance(error, LsmError) and error.kind is ErrorKind.UNKNOWN_IDENTIFIER:
+                discard_metadata(self.session, self.written)
+            else:
+                self._discard()
+            raise
+
+    def _next_base(self) -> Snapshot | None:
+        """Return the newest snapshot; who lost waits while a file above it does not count."""
+        snapshots = self.session.snapshots
+        base = snapshots.latest() if self.retries.lost else self.session.newest_of_writer()
+        while self.retries.lost and same_state(base, self.fitted_to):
+            if not snapshots.exists(id_after(base)):
+                break
+            self.retries.wait_for(id_after(base))
+            base = snapshots.latest()
+        return base
+
+    def _plan(self, base: Snapshot | None) -> CommitPlan | None:
+        """Return the step on a base; None if that changes nothing."""
+        session = self.session
+        require_not_built_on(session, base, self.vanished)
+        if self.requires is not None:
+            require(self.requires, base, session.snapshots)
+        change: LiveChange | None = NO_CHANGE if self.choose is None else self.choose(base)
+        if change is None:
+            return None
+        if base is not None and not same_state(base, self.fitted_to):
+            self.step = reassigned(session, self.step, self.fitted_to, base, self.write_again)
+            self.step = rebase_step(
+                session,
+                self.step,
+                base,
+                again=self.retries.lost > 1,
+                keeps_files=bool(self.vanished),
+            )
+            self.fitted_to = base
+        if session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
+            self.step = stamped(self.step, id_after(base))
+        if self.properties_on is not None:
+            added = self.properties_on(base, self.step.delta)
+            if added:
+                self.step = replace(self.step, properties={**(self.given or {}), **added})
+        since = self.history.since(base)
+        plan = plan_commit(
+            self.step,
+            base,
+            planned_on=self.planned_on,
+            since=since,
+            change=change,
+            counts_differ=chosen_by_size(session.options),
+            tracks_rows=session.schema.tracks_rows,
+        )
+        if plan.is_empty and not (self.is_stated or _wants_empty_snapshots(session.options)):
+            return None
+        if not plan.scope.is_empty and base is not None:
+            conflict = self._conflict(plan, base)
+            if conflict is not None:
+                raise conflict.since(since or ()).error()
+        return plan
+
+    def _conflict(self, plan: CommitPlan, base: Snapshot) -> Conflict | None:
+        session = self.session
+        live = session.live_entries(base, plan.scope)
+        found = find_conflict(plan.delta, live, key_order=session.key_order)
+        if found is None and session.schema.evolves_data:
+            planned_id = 0 if self.planned_on is None else self.planned_on.id
+            found = find_row_id_conflict(plan, live, planned_on_id=planned_id)
+        if found is not None or (base.index_manifest is None and not self.step.index_changes):
+            return found
+        planned: Sequence[IndexManifestEntry] | None = ()
+        if self.planned_on is not None:
+            try:
+                planned = session.index_entries(self.planned_on)
+            except NotFoundError:
+                planned = None  # expired since
+        return find_vector_conflict(
+            plan, live, base_index=session.index_entries(base), planned_index=planned
+        )
+
+    def _prepared(self, plan: CommitPlan) -> tuple[WrittenMetadata, Snapshot]:
+        """Write what the snapshot of a plan will name, and return it with that."""
+        session = self.session
+        lost, self.written = self.written, None
+        self.written = written = write_metadata(session, plan, lost)
+        snapshot = snapshot_of(
+            plan,
+            written.files,
+            schema_id=session.schema.id,
+            now_millis=session.clock.now_millis(),
+            writer_version=WRITER_VERSION,
+            commit_identifiers=self.replays.property_on(plan.step, plan.base),
+        )
+        self._require_files(written)
+        self.replays.record_before(plan.step, plan.base)
+        return written, snapshot
+
+    def _publish(
+        self, plan: CommitPlan, written: WrittenMetadata, snapshot: Snapshot
+    ) -> Snapshot | None:
+        """Return the snapshot if it landed, None if somebody else took its id."""
+        session = self.session
+        if publish(session, snapshot, plan.base) is CommitOutcome.LOST:
+            return None
+        if is_replaced(session, snapshot):
+            # Somebody may have read it: its files stay, and are orphans once it is committed again.
+            self.vanished, self.written = (*self.vanished, *plan.delta), None
+            return None
+        files = CommittedFiles(
+            snapshot=snapshot,
+            schema=session.schema,
+            base_manifests=written.base,
+            delta_manifests=written.delta,
+            changelog_manifests=written.changelog,
+            delta=plan.delta,
+            changelog=plan.step.changelog,
+        )
+        report(session, files)
+        self.replays.record_landed(plan.step, snapshot, plan.base)
+        return snapshot
+
+    def _require_files(self, written: WrittenMetadata) -> None:
+        """Look for every file that the snapshot will name, and force new ones to disk if asked to."""
+        session, looked_for = self.session, self.synced
+        missing: NotFoundError | None = None
+        paths = (*written.change_paths, *session.staged_paths(self.step))
+        if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_far:
+            new = [path for path in (*paths, *written.base_paths) if path not in self.synced]
+            try:
+                session.file_io.sync(new)
+                self.synced = self.synced.union(new)
+            except NotFoundError as cause:
+                missing = cause
+        there = self.synced - looked_for
+        lost = [path for path in paths if path not in there and not session.file_io.exists(path)]
+        if missing is not None and not lost:
+            raise missing
+        if lost:
+            raise CommitConflictError(
+                "files written for this commit are missing, so that nothing was published: a "
+                "removal of orphan files took them while the writer was paused, or executors wrote "
+                "to disks that this machine does not see; write the rows again, on a cluster to "
+                "storage that all of its machines share",
+                kind=ErrorKind.STAGED_FILES_GONE,
+                files=lost[:5],
+                file_count=len(lost),
+                table=session.name,
+            ) from missing
+
+    def _discard_replay(self, before: Snapshot) -> None:
+        """Delete files written for a replay, unless they may be the very files committed before.
+
+        A proof by a later commit does not show which files this one had: then all stay, as orphans.
+        """
+        discard_metadata(self.session, self.written)
+        own = (self.step.commit_user, self.step.commit_identifier)
+        if (before.commit_user, before.commit_identifier) != own:
+            return
+        try:
+            committed = {
+                entry.file.file_name
+                for meta in self.session.manifest_list(before, before.delta_manifest_list)
+                for entry in self.session.manifests.read_entries(meta)
+                if entry.kind is EntryKind.ADD
+            }
+        except NotFoundError:
+            return  # it has just expired
+        staged = self.session.staged_paths(self.step)
+        if not committed.intersection(path.rpartition("/")[2] for path in staged):
+            self.session.delete_staged(self.step)
+
+    def _discard(self) -> None:
+        """Delete the files of work that is known not to be visible."""
+        discard_metadata(self.session, self.written)
+        if not self.vanished:
+            self.session.delete_staged(self.step)

@@ -1,0 +1,242 @@
+"""The snapshots below the bases of a commit: what came since its plan."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
+from lsm_engine.format.commit_message import (
+    ALL_KINDS,
+    AT_LEAST,
+    UNCERTAIN,
+    CommitIdentifiers,
+    LastCommit,
+    RecordedIdentifiers,
+    initial_of,
+    key_of,
+)
+from lsm_engine.format.documents import carried, encode_identifiers
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.planning.ownership import (
+    IdentifiersOfLine,
+    already_committed,
+    carried_users,
+    is_replay,
+    recorded_before,
+    same_state,
+)
+from lsm_engine.planning.proposal import CommitIdentity, CommitStep
+from lsm_engine.planning.row_ids import id_after
+from lsm_engine.table.references import change_file, limits_of, now_seconds
+from lsm_engine.table.session import TableSession
+
+LOOKBACK_SNAPSHOTS = 100
+
+
+class History:
+    """The snapshots below the bases of a commit, read once each as long as nobody rolls back."""
+
+    def __init__(self, session: TableSession, planned_on: Snapshot | None) -> None:
+        self._snapshots = session.snapshots
+        self._planned_on = planned_on
+        self._last: Snapshot | None = None
+        self._known: dict[int, Snapshot | None] = {}
+
+    def goes_on_to(self, base: Snapshot | None) -> None:
+        """Take another base; what is known of the former line is dropped if that was rolled back."""
+        last, self._last = self._last, base
+        if last is not None and not same_state(self._snapshots.find(last.id), last):
+            self._known.clear()
+        if base is not None:
+            self._known[base.id] = base
+
+    def since(self, base: Snapshot | None) -> Sequence[Snapshot] | None:
+        """Return the snapshots after the one the work was planned on; None if some have expired."""
+        if base is None:
+            return ()
+        count = max(0, base.id - (0 if self._planned_on is None else self._planned_on.id))
+        if count > LOOKBACK_SNAPSHOTS + len(self._known):
+            return None
+        newest = list(islice(self._down_from(base), count))
+        return newest[::-1] if len(newest) == count else None
+
+    def _down_from(self, base: Snapshot) -> Iterator[Snapshot]:
+        snapshot: Snapshot | None = base
+        while snapshot is not None:
+            yield snapshot
+            below = snapshot.id - 1
+            if below not in self._known:
+                self._known[below] = self._snapshots.find(below)
+            snapshot = self._known[below]
+
+
+# --- commit identifiers -----------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+
+
+class Replays:
+    """What one step of a numbered commit asks of those before it, on one base after another."""
+
+    def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
+        self._session = session
+        self._identity = identity
+        self._key = key_of(identity.commit_user)
+        self._base: Snapshot | None = None
+        self._line: IdentifiersOfLine | None = None
+        self._last: LastCommit | None = None
+
+    def proof(self, step: CommitStep, base: Snapshot | None) -> Snapshot | None:
+        """Return the snapshot that a replay made, None for a new commit.
+
+        Where that has expired it is the oldest snapshot there is, which holds the rows. Raises InvalidInputError
+        where it is not known whether the step was committed, as the identifier of its user is not kept any more.
+        """
+        identity = self._identity
+        if not identity.is_numbered:
+            return None
+        line = self._up_to(base)
+        if identity.restates:
+            return None
+        try:
+            self._last = self._session.commit_identifiers.last_commit(self._key, line, base)
+            if self._last is None or not is_replay(step, self._last):
+                return None
+        except LookupError as cause:
+            raise unknown_identifier(identity.commit_user, identity.commit_identifier) from cause
+        assert base is not None, step
+        return self._made_by(step, self._last, base)
+
+    def _up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
+        if self._line is None or not same_state(self._base, base):
+            self._base, self._line = base, self._session.commit_identifiers.up_to(base)
+        return self._line
+
+    def _made_by(self, step: CommitStep, last: LastCommit, base: Snapshot) -> Snapshot:
+        snapshots = self._session.snapshots
+        oldest_id = snapshots.earliest_id() or base.id
+        newest = base
+        if last.snapshot_id < base.id:
+            # Of what an expiry has passed the files may be deleted before the snapshot is.
+            is_there = last.snapshot_id >= oldest_id
+            newest = (snapshots.find(last.snapshot_id) if is_there else None) or base
+        if newest.commit_user == step.commit_user:
+            line = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
+            made = already_committed(
+                step, takewhile(lambda snapshot: snapshot.id >= oldest_id, line)
+            )
+            if made is not None:
+                return made
+        return snapshots.find(oldest_id) or base
+
+    def property_on(self, step: CommitStep, base: Snapshot | None) -> str | None:
+        """Return the property of the snapshot that a step makes on a base, None for none.
+
+        A commit without a number hands on what its base carries, and reads nothing for it.
+        """
+        if not self._identity.is_numbered:
+            return carried(base)
+        line = self._up_to(base)
+        before, now = line.identifiers, now_seconds(self._session)
+        own = self._own(step, id_after(base), now)
+        former = {} if self._last is None else {self._key: self._last}
+        after = CommitIdentifiers(users=former).with_commit(self._key, own)
+        others = carried_users(before, self._key, limits_of(self._session), now)
+        return encode_identifiers(
+            replace(
+                before,
+                users={**others.users, **after.users},
+                has_more=line.asks_file or others.has_evicted,
+                has_file=True,
+                is_incomplete=before.is_incomplete and not self._identity.others_are_new,
+            )
+        )
+
+    def record_before(self, step: CommitStep, base: Snapshot | None) -> None:
+        """Write to the file what the snapshot that is about to be published does not carry.
+
+        That is every commit up to the base, where users are left out or nothing was written before, and where other
+        clients commit the intent of this one: an expiry of theirs may take its snapshot before anybody reads it.
+        """
+        if not self._identity.is_numbered:
+            return
+        session, line = self._session, self._up_to(base)
+        limits, now = limits_of(session), now_seconds(session)
+        identifiers, base_id = line.identifiers, 0 if base is None else base.id
+        evicts = carried_users(identifiers, self._key, limits, now).has_evicted
+        is_there = identifiers.has_file and line.oldest_id is None
+        if is_there and not (evicts or identifiers.is_recorded or self._identity.restates):
+            return
+
+        def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+            content = recorded_before(
+                self._key, line, recorded, base_id, limits=limits, now_seconds=now
+            )
+            if not identifiers.is_recorded:
+                return content
+            tried = (step.commit_identifier, base_id)
+            return replace(content, pending={**content.pending, self._key: tried})
+
+        change_file(session, changed)
+
+    def _own(self, step: CommitStep, snapshot_id: int, seconds: int) -> LastCommit:
+        return LastCommit(
+            identifier=step.commit_identifier,
+            kinds=ALL_KINDS if self._identity.restates else initial_of(step.kind),
+            snapshot_id=snapshot_id,
+            seconds=seconds,
+        )
+
+    def record_landed(self, step: CommitStep, landed: Snapshot, base: Snapshot | None) -> None:
+        """Write a commit to the file that is in the table, where other clients may expire it unseen.
+
+        What fails is logged: the intent is there, so that a replay is refused at worst.
+        """
+        if not self._identity.is_numbered or not self._up_to(base).identifiers.is_recorded:
+            return
+
+        def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+            if recorded is None or recorded.snapshot_id > landed.id:
+                return recorded  # who committed on this snapshot has written it
+            own = self._own(step, landed.id, landed.time_millis // 1000)
+            last = CommitIdentifiers(users=recorded.users).with_commit(self._key, own)
+            pending = {key: tried for key, tried in recorded.pending.items() if key != self._key}
+            return replace(recorded, snapshot_id=landed.id, users=last.users, pending=pending)
+
+        try:
+            change_file(self._session, changed)
+        except LsmError as error:
+            log.warning(
+                "table=%s snapshot=%d its commit identifier is not recorded: %s",
+                self._session.name,
+                landed.id,
+                error,
+            )
+
+
+def last_identifier(session: TableSession, commit_user: str) -> int | None:
+    """Return the last commit identifier of a user, None for a new one; InvalidInputError where it is unknown."""
+    newest = session.snapshots.latest()
+    line = session.commit_identifiers.up_to(newest)
+    try:
+        last = session.commit_identifiers.last_commit(key_of(commit_user), line, newest)
+    except LookupError as cause:
+        raise unknown_identifier(commit_user) from cause
+    if last is not None and (UNCERTAIN in last.kinds or AT_LEAST in last.kinds):
+        raise unknown_identifier(commit_user)
+    return None if last is None else last.identifier
+
+
+def unknown_identifier(commit_user: str, identifier: int | None = None) -> InvalidInputError:
+    """Return the error of a user whose last commit identifier is not kept any more."""
+    facts = {} if identifier is None else {"commit_identifier": identifier}
+    return InvalidInputError(
+        "the last commit identifier of this user is not kept any more, so that it is unknown whether the "
+        "commit is in the table already; nothing was written: look for its rows, state the last identifier that is there by "
+        "set_commit_identifier(commit_user, commit_identifier), and try again; more are kept by the "
+        "options 'commit-identifier.num-retained' and 'commit-identifier.time-retained'",
+        kind=ErrorKind.UNKNOWN_IDENTIFIER,
+        commit_user=commit_user,
+        **facts,
+    )

@@ -1,0 +1,1 @@
+"""Data files, read and written: Parquet, ORC and Avro, with their statistics."""

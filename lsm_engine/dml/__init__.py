@@ -1,0 +1,1 @@
+"""Operations that change rows: upsert, append, insert, update, delete, overwrite, merge."""

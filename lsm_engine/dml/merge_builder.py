@@ -1,0 +1,216 @@
+"""A MERGE as people write it who know Delta or Iceberg: clause by clause, then `execute`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.base.arguments import checks_all_arguments
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, merge
+from lsm_engine.dml.write import upsert, write_looked_up
+from lsm_engine.filter.where import Filter
+from lsm_engine.format.commit_message import WriteResult
+from lsm_engine.lookup.keys import keys_by_name
+from lsm_engine.merge.function import retract_rule
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import RowKind
+from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.table.incoming import conformed, open_rows
+from lsm_engine.table.names import names_of
+from lsm_engine.table.session import TableSession
+from lsm_engine.types.table_schema import TableSchema
+
+
+@checks_all_arguments
+@record
+class Merge:
+    """What `table.merge(…)` returns. Each `when_…` gives a new one; nothing happens before `execute`.
+
+    Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
+    SQL text, predicates or Arrow expressions; columns are called `source.x` and `target.x`, or plain
+    where only one side has them. A value to set is SQL text ("target.n + 1", "'text'"), an Arrow
+    expression, or a Python value that is no text. On Spark (`lsm_engine.spark.merge_dataframe`) they are
+    SQL text, Spark columns or Python values, and executors do the work.
+    """
+
+    session: TableSession
+    source: Any
+    plan: MergePlan
+    identity: CommitIdentity
+
+    def __repr__(self) -> str:
+        clauses = [f"{each.match.value} {each.action.value}" for each in self.plan.clauses]
+        return f"<Merge into {self.session.name!r}, done by execute(): {', '.join(clauses) or 'no clause'}>"
+
+    def when_matched_update(self, set: Mapping[str, Any], where: Filter | None = None) -> "Merge":
+        """Set columns of rows that match."""
+        return self._with(Match.MATCHED, Action.UPDATE, where, set)
+
+    def when_matched_update_all(self, where: Filter | None = None) -> "Merge":
+        """Set every column that both have, in rows that match. One that is misspelled is refused."""
+        return self._with(Match.MATCHED, Action.UPDATE, where)
+
+    def when_matched_delete(self, where: Filter | None = None) -> "Merge":
+        """Delete rows that match."""
+        return self._with(Match.MATCHED, Action.DELETE, where)
+
+    def when_not_matched_insert(
+        self, values: Mapping[str, Any], where: Filter | None = None
+    ) -> "Merge":
+        """Insert rows of the source that match none; columns left out are null, or have their default."""
+        return self._with(Match.NOT_MATCHED, Action.INSERT, where, values)
+
+    def when_not_matched_insert_all(self, where: Filter | None = None) -> "Merge":
+        """Insert rows of the source that match none, with every column that both have; as above."""
+        return self._with(Match.NOT_MATCHED, Action.INSERT, where)
+
+    def when_not_matched_by_source_update(
+        self, set: Mapping[str, Any], where: Filter | None = None
+    ) -> "Merge":
+        """Set columns of rows of the table that no row of the source matches."""
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.UPDATE, where, set)
+
+    def when_not_matched_by_source_delete(self, where: Filter | None = None) -> "Merge":
+        """Delete rows of the table that no row of the source matches."""
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.DELETE, where)
+
+    def execute(self) -> WriteResult | None:
+        """Do it, in one commit; None if no row changes.
+
+        The result's `properties` hold the counts (`lsm.row_counts_of`). What was found holds for the
+        state that is committed on: where others change rows meanwhile, it is looked at again. Raises
+        InvalidInputError, with nothing written, where several rows of the source would change one row,
+        a key would change, or a new row's key is there; CommitConflictError as `upsert`.
+        """
+        if not self.plan.clauses:
+            raise InvalidInputError(
+                "a merge without a clause changes nothing; add when_matched_… or when_not_matched_…"
+            )
+        staged = self.session.components.executor.merging(self.session, self.source, self.plan)
+        if staged is not None:
+            return write_looked_up(self.session, self.identity, staged)
+        return merge(
+            self.session, held_rows(self.source, self.session.schema), self.plan, self.identity
+        )
+
+    def _with(
+        self,
+        match: Match,
+        action: Action,
+        where: Filter | None,
+        values: Mapping[str, Any] | None = None,
+    ) -> "Merge":
+        clause = Clause(match=match, action=action, condition=where, values=values)
+        return replace(self, plan=replace(self.plan, clauses=(*self.plan.clauses, clause)))
+
+
+def merge_into(
+    session: TableSession,
+    source: Any,
+    on: str | Sequence[str] | Mapping[str, str] | None,
+    condition: Filter | None,
+    identity: CommitIdentity,
+) -> Merge:
+    """Return the beginning of a MERGE; see `Table.merge`."""
+    pairs = _pairs(session, on)
+    return Merge(
+        session=session,
+        source=source,
+        plan=MergePlan(on=pairs, condition=condition, clauses=()),
+        identity=identity,
+    )
+
+
+def changed_where(
+    session: TableSession,
+    action: Action,
+    where: Filter | None,
+    identity: CommitIdentity,
+    values: Mapping[str, Any] | None = None,
+) -> WriteResult | None:
+    """Update or delete the rows that a condition keeps: a MERGE with nothing."""
+    clause = Clause(
+        match=Match.NOT_MATCHED_BY_SOURCE, action=action, condition=where, values=values
+    )
+    plan = MergePlan(on=(), condition=None, clauses=(clause,))
+    return merge(session, held_rows([], session.schema), plan, identity)
+
+
+def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> WriteResult | None:
+    """Delete rows by key: unseen, or as they are now where a -D has to hold more than `keys` do.
+
+    That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
+    """
+    schema, rule = session.schema, retract_rule(session.schema)
+    keys = keys_by_name(keys, schema.primary_keys)
+    given = {*schema.primary_keys, schema.options[core_options.ROWKIND_FIELD]}
+    whole = {field.name for field in schema.fields if not field.type.nullable} - given
+    clocks = {*schema.sequence_fields} - given
+    if whole or clocks:
+        names = _names(keys, schema)
+        whole, clocks = whole.difference(names), clocks.difference(names)
+    takes_back = bool(rule.delete_needs)
+    if takes_back and whole:
+        raise InvalidInputError("rows lack columns that may not be null", columns=sorted(whole))
+    if takes_back or not (whole or clocks) or RowKind.DELETE in rule.dropped | rule.refused:
+        return upsert(session, keys, identity, deletes=True)
+    waits = not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+    if waits and schema.bucket_mode.policy.is_postponed:
+        raise InvalidInputError(
+            "rows may wait for a bucket, where no look finds them: give the keys with these columns",
+            columns=sorted(whole | clocks),
+        )
+    source = (
+        keys.select(*schema.primary_keys).distinct()
+        if hasattr(keys, "sparkSession")
+        else _unique(keys, schema)
+    )
+    return merge_into(session, source, None, None, identity).when_matched_delete().execute()
+
+
+def _names(keys: Any, schema: TableSchema) -> Sequence[str]:
+    """Return the columns of rows, which may come once: nothing is read but a list."""
+    names = getattr(getattr(keys, "schema", None), "names", None) or getattr(keys, "columns", None)
+    names = names() if callable(names) else names
+    return list(names) if names is not None else open_rows(keys, schema).schema.names
+
+
+def _unique(keys: Any, schema: TableSchema) -> pa.Table:
+    """Return each key once, checked as those of a delete that looks at no row."""
+    batches = [
+        incoming.rows for incoming in conformed(open_rows(keys, schema), schema, deletes=True)
+    ]
+    found = pa.Table.from_batches(batches, schema=None if batches else schema.arrow)
+    return found.group_by(list(schema.primary_keys)).aggregate([])
+
+
+def _pairs(
+    session: TableSession, on: str | Sequence[str] | Mapping[str, str] | None
+) -> tuple[tuple[str, str], ...]:
+    if on is None:
+        on = session.schema.primary_keys
+    if isinstance(on, Mapping):
+        return tuple((str(target), str(source)) for target, source in on.items())
+    names = names_of(on, "on")
+    if any("=" in name for name in names):
+        raise InvalidInputError(
+            "on= takes columns, such as on=['id'], or {table's: source's}; what else has to hold is "
+            "condition=",
+            given=names,
+        )
+    if not names:
+        raise InvalidInputError("a merge needs columns to match on; give on=['id']")
+    return tuple((name, name) for name in names)
+
+
+def held_rows(source: Any, table: TableSchema) -> pa.Table:
+    """Return a source's rows in memory: anything that `upsert` takes, a Spark DataFrame included."""
+    collect = getattr(source, "toArrow", None)
+    if callable(collect):
+        source = collect()
+    if isinstance(source, list) and not source:
+        return pa.table({})
+    return open_rows(source, table).read_all()

@@ -1,0 +1,508 @@
+"""Parser of filters in SQL: `price > 5 AND dt = DATE '2026-01-01'`. sqlglot parses; nothing is evaluated.
+
+a OR b, a AND b, NOT a, (a)
+column = value, also == <> != < <= > >=, either way round, or two columns
+column [NOT] IN (value, …)     column [NOT] BETWEEN value AND value
+column IS [NOT] NULL           column [NOT] LIKE 'x%' (% any text, _ any letter)
+a boolean column by itself     TRUE, FALSE
+names: plain, or "with blanks", or `with blanks`
+values: 12  -1.5  'text' ('' is a quote)  true  X'00ff'  DATE '2024-05-01'
+        TIMESTAMP '2024-05-01 08:00:00'  TIME '08:00:00' (plain text does for times as well)"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import reduce
+from typing import Any, ClassVar, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp, parse, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
+from lsm_engine.filter import where
+from lsm_engine.filter.predicate import Comparison
+from lsm_engine.types.arrow_types import arrow_type
+from lsm_engine.types.types import parse_type
+
+FILTER_CHARACTERS_MAX = 20_000
+
+_COMPARISONS: dict[type[exp.Expr], Comparison] = {
+    exp.EQ: Comparison.EQUAL,
+    exp.NEQ: Comparison.NOT_EQUAL,
+    exp.LT: Comparison.LESS,
+    exp.LTE: Comparison.LESS_EQUAL,
+    exp.GT: Comparison.GREATER,
+    exp.GTE: Comparison.GREATER_EQUAL,
+}
+_TYPES = {"DATE": "date", "TIMESTAMP": "timestamp", "TIME": "time"}
+_MISSING = re.compile(r"Required keyword: '\w+' missing for .*")
+_WHOLE = re.compile(r"\d+")
+
+
+class _Filters(Dialect):
+    """The SQL standard's words, with bytes as X'00ff' and names in double quotes or backticks."""
+
+    class Tokenizer(tokens.Tokenizer):
+        HEX_STRINGS: ClassVar = [("X'", "'"), ("x'", "'")]
+        IDENTIFIERS: ClassVar = ['"', "`"]
+        COMMENTS: ClassVar[list[str | tuple[str, str]]] = []
+
+
+def parse_filter(text: str, schema: pa.Schema) -> where.Predicate:
+    """Return the predicate of a filter in SQL.
+
+    Only the names of `schema` count. A column may be written in another case if one column alone matches.
+    Raises InvalidInputError that names the place for text that is no filter.
+    """
+    node = parsed_sql(text)
+    try:
+        return _Reader(text, schema.names).condition(node)
+    except RecursionError as cause:
+        raise wrong_sql("it is nested too deeply") from cause
+
+
+def parsed_sql(text: str) -> exp.Expr:
+    """Return the one expression of a text; InvalidInputError that names the place for anything else."""
+    if len(text) > FILTER_CHARACTERS_MAX:
+        raise wrong_sql(
+            f"a filter is at most {FILTER_CHARACTERS_MAX} characters long; of many values make "
+            "lsm.col(...).is_in([...])"
+        )
+    try:
+        statements = parse(text, dialect=_Filters)
+        if len(statements) != 1 or statements[0] is None:
+            raise wrong_sql("write one condition, such as price > 5")
+        return statements[0]
+    except TokenError as cause:
+        quotes = (
+            "a quote is not closed"
+            if text.count("'") % 2 or text.count('"') % 2
+            else "unexpected character"
+        )
+        raise wrong_sql(quotes) from cause
+    except ParseError as cause:
+        raise _misplaced(text, cause) from cause
+    except RecursionError as cause:
+        raise wrong_sql("it is nested too deeply") from cause
+
+
+def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
+    error = cause.errors[0]
+    lines = text.splitlines(keepends=True)[: int(error["line"] or 1) - 1]
+    end = sum(map(len, lines)) + int(error["col"] or 0)  # of the word that does not fit
+    message = _MISSING.sub("something is missing", str(error["description"]))
+    excerpt = text[:end][-20:]
+    if excerpt:
+        message += f", at {excerpt!r}"
+    if text.lstrip()[:6].upper() == "WHERE ":
+        return wrong_sql(f"{message}; leave out WHERE", character=end)
+    return wrong_sql(
+        f'{message}; a name that is a word of SQL, or has blanks, is put in "double quotes"',
+        character=end,
+    )
+
+
+def wrong_sql(message: str, **facts: object) -> InvalidInputError:
+    """Return the error for SQL text that is not understood."""
+    return InvalidInputError(
+        f"the filter is not understood: {message}", kind=ErrorKind.INVALID_FILTER, **facts
+    )
+
+
+class _Reader:
+    """A reader of parsed SQL. The parser knows all of SQL; a filter is a small part of it."""
+
+    def __init__(self, text: str, names: list[str]) -> None:
+        self._text = text
+        self._names = names
+
+    def condition(self, node: exp.Expr) -> where.Predicate:
+        """Return the predicate of an expression."""
+        comparison = _COMPARISONS.get(type(node))
+        if comparison is not None:
+            return self._test(node, comparison)
+        match node:
+            case exp.And():
+                return where.AllOf(parts=tuple(map(self.condition, node.flatten())))
+            case exp.Or():
+                return where.AnyOf(parts=tuple(map(self.condition, node.flatten())))
+            case exp.Not():
+                return ~self.condition(node.this)
+            case exp.Paren():
+                return self.condition(node.this)
+            case exp.Column():
+                return self._column(node)
+            case exp.Boolean():
+                return where.Fixed(value=bool(node.this))
+            case exp.Is():
+                return self._is(node)
+            case exp.In():
+                return self._is_in(node)
+            case exp.Between():
+                column = self._column(node.this)
+                low, high = self._value(node.args["low"]), self._value(node.args["high"])
+                return column.between(low, high)
+            case exp.Like():
+                predicate = self._like(node)
+                return ~predicate if node.args.get("negate") else predicate
+            case _:
+                raise self._no_condition(node)
+
+    def _test(self, node: exp.Expr, comparison: Comparison) -> where.Predicate:
+        left_operand, right_operand = _bare(node.this), _bare(node.expression)
+        if not isinstance(left_operand, exp.Column):
+            left_operand, right_operand, comparison = (
+                right_operand,
+                left_operand,
+                comparison.mirrored,
+            )
+        if not isinstance(left_operand, exp.Column):
+            raise wrong_sql(
+                f"one side of {shown_sql(node)} has to be a column; write an Arrow expression where it is computed"
+            )
+        column = self._column(left_operand)
+        if isinstance(right_operand, exp.Column):
+            right_name = self._column(right_operand).name
+            return where.ColumnTest(
+                column=column.name, comparison=comparison, other_column=right_name
+            )
+        return where.Test(
+            column=column.name, comparison=comparison, value=self._value(right_operand)
+        )
+
+    def _is(self, node: exp.Is) -> where.Predicate:
+        column = self._column(node.this)
+        if isinstance(node.expression, exp.Null):
+            return column.is_null()
+        raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
+
+    def _is_in(self, node: exp.In) -> where.Predicate:
+        column = self._column(node.this)
+        if not node.expressions:
+            raise wrong_sql(f"IN takes a list of values, such as IN (1, 2), in {shown_sql(node)}")
+        return column.is_in([self._value(value) for value in node.expressions])
+
+    def _like(self, node: exp.Like) -> where.Predicate:
+        pattern = self._value(node.expression)
+        if not isinstance(pattern, str):
+            raise wrong_sql(f"LIKE compares a text column with 'text', in {shown_sql(node)}")
+        return self._column(node.this).like(pattern)
+
+    def _column(self, node: exp.Expr) -> where.Column:
+        node = _bare(node)
+        if not isinstance(node, exp.Column) or node.table:
+            raise wrong_sql(
+                f"a column is expected in place of {shown_sql(node)}; put a name with dots in double "
+                "quotes; of a nested field make pc.field('column', 'field') == value"
+            )
+        name = node.name
+        if name not in self._names and not node.this.quoted:
+            alike = [column for column in self._names if column.lower() == name.lower()]
+            name = alike[0] if len(alike) == 1 else name
+        return where.col(name)
+
+    def _value(self, node: exp.Expr) -> object:
+        match node:
+            case exp.Literal() if node.is_string:
+                return str(node.this)
+            case exp.Literal():
+                return int(node.this) if _WHOLE.fullmatch(node.this) else Decimal(node.this)
+            case exp.Neg(this=exp.Literal() as literal) if not literal.is_string:
+                value = self._value(literal)
+                assert isinstance(value, int | Decimal)
+                return value.copy_negate() if isinstance(value, Decimal) else -value
+            case exp.Boolean():
+                return bool(node.this)
+            case exp.HexString():
+                return self._bytes(str(node.this))
+            case exp.Cast(this=exp.Literal() as literal) if (
+                literal.is_string and node.to.this.name in _TYPES
+            ):
+                return where.TypedText(kind=_TYPES[node.to.this.name], text=str(literal.this))
+            case exp.Paren():
+                return self._value(node.this)
+            case exp.Null():
+                raise wrong_sql("nothing equals NULL; write IS NULL or IS NOT NULL")
+            case _:
+                raise wrong_sql(
+                    f"a value is expected in place of {shown_sql(node)}; text is written in single quotes"
+                )
+
+    def _bytes(self, digits: str) -> bytes:
+        try:
+            return bytes.fromhex(digits)
+        except ValueError as cause:
+            raise wrong_sql(
+                f"X'{digits}' is no row of bytes: each takes two hexadecimal digits"
+            ) from cause
+
+    def _no_condition(self, node: exp.Expr) -> InvalidInputError:
+        return wrong_sql(
+            f"{shown_sql(node)} is no test of a column; write =, <>, <, <=, >, >=, IN, BETWEEN, LIKE or IS NULL"
+        )
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def shown_sql(node: exp.Expr) -> str:
+    """Return the beginning of the SQL text of an expression."""
+    text = " ".join(node.sql(dialect=_Filters).split())
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+# -- SQL expressions that give a value for each row ------------------------------------------------
+#
+# `target.n + 1`, `coalesce(source.name, 'none')`.
+#
+# sqlglot parses, Arrow computes. Null makes null, as in SQL; numbers that do not fit raise.
+#
+# column, source.column, target.column     12  -1.5  'text'  NULL  TRUE  X'00ff'  DATE '2024-05-01'
+# + - * / %   ||   = <> < <= > >=   AND OR NOT   IS [NOT] NULL   [NOT] IN (…)   [NOT] BETWEEN   [NOT] LIKE
+# CASE WHEN … THEN … ELSE … END   IF(c, a, b)   COALESCE   NULLIF   GREATEST   LEAST   CAST(x AS type)
+# UPPER   LOWER   TRIM   LENGTH   CONCAT   ABS   ROUND
+
+Value: TypeAlias = pa.Scalar | pa.Array | pa.ChunkedArray
+Resolve: TypeAlias = Callable[[str | None, str, bool], Value]
+"""Returns a column: of a qualifier (None: none was written), by name; whether the name was quoted."""
+
+CharLength: TypeAlias = Callable[[str | None, str, bool], int | None]
+"""Returns n of such a column that is CHAR(n); None of any other."""
+
+
+def _no_length(*_: object) -> None:
+    return None
+
+
+_TWO: Mapping[type, Callable[[Value, Value], Value]] = {
+    exp.Add: pc.add_checked,
+    exp.Sub: pc.subtract_checked,
+    exp.Mul: pc.multiply_checked,
+    exp.EQ: pc.equal,
+    exp.NEQ: pc.not_equal,
+    exp.LT: pc.less,
+    exp.LTE: pc.less_equal,
+    exp.GT: pc.greater,
+    exp.GTE: pc.greater_equal,
+    exp.And: pc.and_kleene,
+    exp.Or: pc.or_kleene,
+}
+_ONE: Mapping[type, Callable[[Value], Value]] = {
+    exp.Not: pc.invert,
+    exp.Upper: pc.utf8_upper,
+    exp.Lower: pc.utf8_lower,
+    exp.Trim: pc.utf8_trim_whitespace,
+    exp.Length: pc.utf8_length,
+    exp.Abs: pc.abs_checked,
+    exp.Neg: pc.negate_checked,
+}
+
+
+class SqlValue:
+    """One expression, parsed once; `evaluate` computes it for the rows of a batch."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._node = parsed_sql(text)
+
+    def columns(self) -> list[tuple[str | None, str, bool]]:
+        """Return the columns that the expression names, as arguments of `Resolve`."""
+        return [_column_reference(node) for node in self._node.find_all(exp.Column)]
+
+    def evaluate(
+        self, resolve: Resolve, count: int, char_length: CharLength = _no_length
+    ) -> pa.Array:
+        """Return the value of each of `count` rows. `char_length`: n of the columns that are CHAR(n).
+
+        Raises InvalidInputError that shows the expression where a name, a type or a number does not fit.
+        """
+        try:
+            result = _ValueReader(resolve, char_length).value(self._node)
+        except LsmError:  # it names the column or the part of the expression already
+            raise
+        except (pa.ArrowException, OverflowError, ValueError) as cause:
+            raise InvalidInputError(
+                f"{self.text!r} cannot be computed: {cause}", kind=ErrorKind.INVALID_ROWS
+            ) from cause
+        if isinstance(result, pa.ChunkedArray):
+            return result.combine_chunks()
+        return pa.repeat(result, count) if isinstance(result, pa.Scalar) else result
+
+
+class _ValueReader:
+    """An evaluator of a parsed expression, from its leaves."""
+
+    def __init__(self, resolve: Resolve, char_length: CharLength) -> None:
+        self._resolve = resolve
+        self._char_length = char_length
+
+    def value(self, node: exp.Expr) -> Any:
+        """Return the value of an expression: a column, or a scalar for all rows."""
+        binary, unary = _TWO.get(type(node)), _ONE.get(type(node))
+        if binary is not None:
+            return binary(*self._pair(node.this, node.expression))
+        if unary is not None and not set(node.args) - {"this"} - _unset(node):
+            return unary(self.value(node.this))
+        match node:
+            case exp.Paren():
+                return self.value(node.this)
+            case exp.Column():
+                return self._resolve(*_column_reference(node))
+            case exp.Literal() | exp.Boolean() | exp.Null() | exp.HexString():
+                return _literal(node)
+            case exp.Div():
+                operand, divisor = self.value(node.this), self.value(node.expression)
+                are_integers = pa.types.is_integer(operand.type) and pa.types.is_integer(
+                    divisor.type
+                )
+                return pc.divide_checked(
+                    pc.cast(operand, pa.float64()) if are_integers else operand, divisor
+                )
+            case exp.Mod():
+                operand, divisor = self.value(node.this), self.value(node.expression)
+                quotient = pc.divide_checked(operand, divisor)
+                if not pa.types.is_integer(quotient.type):
+                    quotient = pc.trunc(quotient)
+                return pc.subtract_checked(operand, pc.multiply_checked(quotient, divisor))
+            case exp.Cast():
+                return pc.cast(self.value(node.this), arrow_type(parse_type(node.to.sql())))
+            case exp.Is():
+                return self._is(node)
+            case exp.In() if node.expressions:
+                tests = [pc.equal(*self._pair(node.this, value)) for value in node.expressions]
+                return reduce(pc.or_kleene, tests)
+            case exp.Between():
+                above = pc.greater_equal(*self._pair(node.this, node.args["low"]))
+                return pc.and_kleene(
+                    above, pc.less_equal(*self._pair(node.this, node.args["high"]))
+                )
+            case exp.Like(expression=exp.Literal() as pattern):
+                flags = pc.match_like(self.value(node.this), str(pattern.this))
+                return pc.invert(flags) if node.args.get("negate") else flags
+            case exp.Case():
+                return self._case(node)
+            case exp.If():
+                default = node.args.get("false")
+                return self._chosen([node], None if default is None else default)
+            case exp.Round():
+                digits = node.args.get("decimals")
+                return pc.round(self.value(node.this), 0 if digits is None else int(digits.name))
+            case exp.Nullif():
+                operand = self.value(node.this)
+                equal = pc.equal(operand, self.value(node.expression))
+                is_equal = pc.fill_null(equal, fill_value=False)
+                return pc.if_else(is_equal, pa.scalar(None, operand.type), operand)
+            case exp.Coalesce() | exp.Greatest() | exp.Least():
+                parts = [self.value(part) for part in (node.this, *node.expressions)]
+                return _FOLDS[type(node)](_alike(parts))
+            case exp.DPipe() | exp.Concat():
+                joined = list(node.flatten()) if isinstance(node, exp.DPipe) else node.expressions
+                texts = [_as_text(self.value(part)) for part in joined]
+                return pc.binary_join_element_wise(*texts, "")
+            case _:
+                raise wrong_sql(f"{shown_sql(node)} is no expression that is computed here")
+
+    def _pair(self, first: exp.Expr, second: exp.Expr) -> tuple[Value, Value]:
+        """Return two values side by side: a CHAR, and the literal or the CHAR beside it, with the blanks of the longer."""
+        left_value, right_value = self.value(first), self.value(second)
+        widths = [self._width(first), self._width(second)]
+        is_char = any(
+            isinstance(node, exp.Column) and width
+            for node, width in zip((first, second), widths, strict=True)
+        )
+        if not is_char or None in widths:
+            return left_value, right_value
+        width = max(width or 0 for width in widths)
+        return pc.utf8_rpad(left_value, width, " "), pc.utf8_rpad(right_value, width, " ")
+
+    def _width(self, node: exp.Expr) -> int | None:
+        """Return how long a column of CHAR or a text in quotes is; None for any other value."""
+        if isinstance(node, exp.Column):
+            return self._char_length(*_column_reference(node))
+        return len(node.this) if isinstance(node, exp.Literal) and node.is_string else None
+
+    def _is(self, node: exp.Is) -> Value:
+        if not isinstance(node.expression, exp.Null):
+            raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
+        return pc.is_null(self.value(node.this))
+
+    def _case(self, node: exp.Case) -> Value:
+        subject = node.args.get("this")
+        branches = node.args["ifs"]
+        if subject is not None:
+            branches = [
+                exp.If(this=exp.EQ(this=subject, expression=branch.this), true=branch.args["true"])
+                for branch in branches
+            ]
+        return self._chosen(branches, node.args.get("default"))
+
+    def _chosen(self, branches: Sequence[exp.Expr], default: exp.Expr | None) -> Value:
+        conditions = [self.value(branch.this) for branch in branches]
+        values = [self.value(branch.args["true"]) for branch in branches]
+        fallback = pa.scalar(None) if default is None else self.value(default)
+        *values, fallback = _alike([*values, fallback])
+        names = [str(i) for i in range(len(conditions))]
+        cases = pc.make_struct(*conditions, field_names=names)
+        if isinstance(cases, pa.StructScalar):
+            matching = [i for i, condition in enumerate(conditions) if condition.as_py()]
+            return values[matching[0]] if matching else fallback
+        return pc.case_when(cases, *values, fallback)
+
+
+def _column_reference(node: exp.Column) -> tuple[str | None, str, bool]:
+    return node.table or None, node.name, bool(node.this.quoted)
+
+
+def _unset(node: exp.Expr) -> set[str]:
+    return {key for key, value in node.args.items() if value in (None, False, [])}
+
+
+def _literal(node: exp.Expr) -> pa.Scalar:
+    match node:
+        case exp.Null():
+            return pa.scalar(None)
+        case exp.Boolean():
+            return pa.scalar(bool(node.this))
+        case exp.HexString():
+            return pa.scalar(bytes.fromhex(str(node.this)))
+        case exp.Literal() if node.is_string:
+            return pa.scalar(str(node.this))
+        case _:
+            is_integer = _WHOLE.fullmatch(node.this)
+            return pa.scalar(int(node.this) if is_integer else Decimal(node.this))
+
+
+def _as_text(value: Value) -> Value:
+    return value if pa.types.is_string(value.type) else pc.cast(value, pa.string())
+
+
+def _alike(values: Sequence[Value]) -> list[Value]:
+    """Return values as the narrowest type that holds all of them."""
+    kinds = [pa.schema([("", value.type)]) for value in values]
+    kind = pa.unify_schemas(kinds, promote_options="permissive").field(0).type
+    return [value if value.type == kind else pc.cast(value, kind) for value in values]
+
+
+def _greatest(parts: Sequence[Value]) -> Value:
+    return pc.max_element_wise(*parts)
+
+
+def _least(parts: Sequence[Value]) -> Value:
+    return pc.min_element_wise(*parts)
+
+
+def _coalesce(parts: Sequence[Value]) -> Value:
+    return pc.coalesce(*parts)
+
+
+_FOLDS: Mapping[type, Callable[[Sequence[Value]], Value]] = {
+    exp.Coalesce: _coalesce,
+    exp.Greatest: _greatest,
+    exp.Least: _least,
+}

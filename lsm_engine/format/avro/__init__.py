@@ -1,0 +1,1 @@
+"""The Avro object container, and the decoder of its records."""

@@ -1,0 +1,483 @@
+"""Branches that are merged into main by fast-forward, and branches that get another name."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    ErrorKind,
+    InvalidInputError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
+from lsm_engine.commit.commit import propose
+from lsm_engine.commit.publish import publish, report
+from lsm_engine.format.documents import decode_snapshot, encode_hint, encode_snapshot
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.maintenance.rollback import FORWARDING, RollbackPlan, plan_rollback, rollback
+from lsm_engine.metadata.branches import BranchStore
+from lsm_engine.metadata.publishing import published, replaced, unclaimed
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.names import checked_branch_name
+from lsm_engine.planning.ownership import same_state
+from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, Proposal
+from lsm_engine.planning.snapshot_chain import RENAMED_TO, renamed_to
+from lsm_engine.storage.paths import EARLIEST, LATEST
+from lsm_engine.table.branches import (
+    Branch,
+    branches,
+    claim_on,
+    missing,
+    notify_gone,
+    notify_made,
+    on_branch,
+    require_not_fallen_back_on,
+)
+from lsm_engine.table.references import committed_files, identifiers_up_to, take_identifiers_over
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.tags import AN_HOUR, is_expiring, locked
+from lsm_engine.types.table_schema import TableSchema
+
+# -- Fast-forward: main takes over the snapshots that a branch has made since it began -------------
+#
+# The branch's snapshots after the one that both share are published on main one by one, each a
+# state of its own: a fast-forward that died has come part of the way, and doing it again
+# finishes. What main committed since is never dropped unless that is asked for; then main is
+# rolled back first.
+
+log = logging.getLogger(__name__)
+
+
+@record
+class FastForwardPlan:
+    """What main takes over from a branch after `common_id`, oldest first; 0: from the beginning.
+
+    `dropped` is what main loses first, None if nothing.
+    """
+
+    branch: str
+    common_id: int
+    schemas: tuple[TableSchema, ...]
+    snapshots: tuple[Snapshot, ...]
+    tags: tuple[Tag, ...]
+    dropped: RollbackPlan | None = None
+
+
+@record
+class FastForwardReport:
+    """What a fast-forward did, or with `dry_run` would do."""
+
+    plan: FastForwardPlan
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would take" if self.dry_run else "took"
+        dropped = () if self.plan.dropped is None else self.plan.dropped.snapshots
+        loss = f", and lose {len(dropped)} of its own" if dropped else ""
+        return f"main {verb} {counted(len(self.plan.snapshots), 'snapshot')} of {self.plan.branch!r}{loss}"
+
+
+def fast_forward(
+    session: TableSession, name: str, *, force: bool, dry_run: bool
+) -> FastForwardReport:
+    """Bring main to where a branch is. `force` drops what main committed since they parted.
+
+    Raises CommitConflictError where that would be needed, or where both changed the schema.
+    """
+    session.options.require_writable()
+    if session.paths.branch_name:
+        raise InvalidInputError("only the table itself is fast-forwarded", branch=name)
+    branch = on_branch(session, name)
+    plan = _plan(session, branch, name, force=force)
+    if not dry_run:
+        _carry_out(session, branch, plan)
+    return FastForwardReport(plan=plan, dry_run=dry_run)
+
+
+def _plan(
+    session: TableSession, branch: TableSession, name: str, *, force: bool
+) -> FastForwardPlan:
+    own, theirs = session.snapshots.stable_listing(), branch.snapshots.stable_listing()
+    new_name = renamed_to(theirs[-1]) if theirs else None
+    if new_name is not None:
+        raise CommitConflictError(
+            f"branch {name!r} is being renamed to {new_name!r}; nothing was taken over, name it so",
+            branch=name,
+        )
+    common = _common(own, theirs, name)
+    lost = [one for one in own if common is None or one.id > common.id]
+    dropped = None
+    if lost and (not force or common is None):
+        raise CommitConflictError(
+            f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
+            "be lost; look at them, and pass force=True to drop them",
+            branch=name,
+            snapshot_ids=[one.id for one in lost[:20]],
+        )
+    if force and common is not None:
+        rolled_back = plan_rollback(session, common)
+        # A rollback that died is finished, too: its seal has the id of a snapshot that is to come.
+        dropped = rolled_back if lost or rolled_back.seals else None
+    on_branch(session, name)  # a listing of one that is being deleted is not whole
+    after = 0 if common is None else common.id
+    mine = {tag.name for tag in session.tags.stable_listing()}
+    began = theirs[0].id if theirs else 0
+    return FastForwardPlan(
+        branch=name,
+        common_id=after,
+        schemas=_new_schemas(session, branch, name),
+        snapshots=tuple(one for one in theirs if one.id > after),
+        tags=tuple(
+            tag
+            for tag in branch.tags.stable_listing()
+            if tag.snapshot.id > began and tag.name not in mine
+        ),
+        dropped=dropped,
+    )
+
+
+def _common(own: Sequence[Snapshot], theirs: Sequence[Snapshot], name: str) -> Snapshot | None:
+    """Return the newest snapshot that both have; None if main has none at all."""
+    by_id = {one.id: one for one in theirs}
+    for one in reversed(own):
+        if same_state(by_id.get(one.id), one):
+            return one
+    if own:
+        raise InvalidInputError(
+            f"the table and branch {name!r} have no snapshot in common; nothing can be taken over",
+            branch=name,
+        )
+    return None
+
+
+def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tuple[TableSchema, ...]:
+    own = {schema.id: schema for schema in session.schemas.all()}
+    theirs = branch.schemas.all()
+    for schema in theirs:
+        if schema.id in own and own[schema.id] != schema:
+            raise CommitConflictError(
+                f"the table and branch {name!r} have both changed their schema, each in its way",
+                branch=name,
+                schema_id=schema.id,
+            )
+    return tuple(schema for schema in theirs if schema.id not in own)
+
+
+def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
+    schemas = [(schema, branch.schemas.copied(schema.id)) for schema in plan.schemas]
+    identifiers = identifiers_up_to(branch, plan.snapshots[-1]) if plan.snapshots else None
+    with _held(session, branch, plan):
+        if plan.dropped is not None:
+            rollback(session, plan.dropped.target, dry_run=False)
+        for schema, data in schemas:
+            if not session.schemas.publish(schema, data):
+                raise _overtaken(plan, f"schema {schema.id}")
+        base = session.snapshots.find(plan.common_id)
+        take_identifiers_over(session, identifiers, is_done=False)
+        for snapshot in plan.snapshots:
+            if publish(session, snapshot, base) is CommitOutcome.LOST:
+                raise _overtaken(plan, f"snapshot {snapshot.id}")
+            if session.components.listeners:
+                report(session, committed_files(session, snapshot))
+            base = snapshot
+        take_identifiers_over(session, identifiers, is_done=True)
+    for tag in plan.tags:
+        _take_tag_over(session, branch, tag)
+
+
+def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> None:
+    """Make a branch's tag on main; none where it went meanwhile, with its files.
+
+    A lock tag of main keeps the files until the tag is there: the branch's may be the last to name them, and be deleted.
+    """
+    with locked(session, tag.snapshot, FORWARDING):
+        there = branch.tags.find(tag.name)
+        is_there = there is not None and there.content == tag.content
+        if not is_there and is_expiring(session, tag.snapshot):
+            log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
+            return
+        made = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+    _notify_tagged(session, made)
+
+
+@contextmanager
+def _held(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> Iterator[None]:
+    """Keep the snapshots of a branch by tags of main until they are main's; what becomes of the branch does not matter.
+
+    The tags stay for their hour where what is done meanwhile may take effect later, or by a kill. Raises
+    NotFoundError, and main is as it was, where the branch is deleted or an expiry has got hold of a snapshot.
+    """
+    names: list[str] = []
+    try:
+        for snapshot in plan.snapshots:
+            tag = Tag(
+                name=f"{FORWARDING}{session.ids.new_id()[-12:]}",
+                snapshot=snapshot,
+                created=session.clock.local_time(),
+                retained_millis=AN_HOUR,
+            )
+            session.tags.create(tag)
+            names.append(tag.name)
+        for snapshot in plan.snapshots:
+            # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+            if is_expiring(branch, snapshot) and not _is_tagged(branch, snapshot):
+                raise NotFoundError(
+                    f"snapshot {snapshot.id} of branch {plan.branch!r} has expired meanwhile, so that nothing "
+                    "was taken over; look at the plan again",
+                    kind=ErrorKind.EXPIRED,
+                    snapshot_id=snapshot.id,
+                )
+        on_branch(session, plan.branch)
+        yield
+    except (CommitUnknownError, StorageError, OSError):
+        raise
+    except BaseException:
+        session.delete_quietly(map(session.paths.tag_file, names))
+        raise
+    session.delete_quietly(map(session.paths.tag_file, names))
+
+
+def _is_tagged(branch: TableSession, snapshot: Snapshot) -> bool:
+    return any(same_state(tag.snapshot, snapshot) for tag in branch.tags.list())
+
+
+def _notify_tagged(session: TableSession, tag: Tag) -> None:
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+
+
+def _overtaken(plan: FastForwardPlan, what: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"somebody else made {what} while the table was fast-forwarded; what both have in common "
+        "has changed, look at the plan again",
+        branch=plan.branch,
+    )
+
+
+# -- A branch is given another name ----------------------------------------------------------------
+#
+# Stopped by one commit, copied, made under the new name, and deleted.
+#
+# The stop is an empty snapshot that names the new name. It lands or loses like any commit: what
+# landed before it is copied, and on it nobody commits. Until the branch is there by its new
+# name, all of it can be read by the old one.
+
+_RENAME = "lsm.rename"
+"""Property of a stop: an id of the rename, so that no two write the same file."""
+_CARRIED = ("tag/", "consumer/", "schema/")
+"""What may change in a branch on which nobody commits, and is acknowledged."""
+
+
+def rename(session: TableSession, name: str, new_name: str) -> Branch:
+    """Give a branch another name. A kill may leave both, the old one without commits; renaming again finishes.
+
+    Raises CommitConflictError, with nothing changed, where the branch was tagged or expired while it was copied. A
+    commit beside it is there under the new name, or fails with an error that names it.
+    """
+    session.options.require_writable()
+    checked_branch_name(new_name)
+    require_not_fallen_back_on(session, name)
+    store = branches(session)
+    if not store.exists(name):
+        raise missing(name)
+    if name == new_name:
+        return Branch(name=name)
+    old = on_branch(session, name)
+    stop: Snapshot | None
+    copied: Mapping[str, bytes] | None = None
+    if store.exists(new_name):
+        stop = _stop_of_copy(session, old, new_name)
+    else:
+        stop, copied = _copied(session, old, new_name)
+    if stop is None:
+        raise _exists(new_name)
+    _delete_old(session, old, new_name, stop, copied)
+    notify_gone(session, name)
+    notify_made(session, new_name)
+    return Branch(name=new_name)
+
+
+def _exists(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"branch {name!r} exists", branch=name)
+
+
+def _copied(
+    session: TableSession, old: TableSession, new_name: str
+) -> tuple[Snapshot, Mapping[str, bytes]]:
+    """Make the branch under its new name; return the stop, and what it was made of, by paths below its directory."""
+    store, name = branches(session), old.paths.branch_name
+
+    def require_free(content: bytes | None) -> None:
+        if content is not None and store.schema_in(new_name, content) is not None:
+            raise _exists(new_name)
+
+    claim = claim_on(session, new_name, f"renaming {name}")
+    claim.take(require_free)
+    stop: Snapshot | None = None
+    try:
+        stop = _stopped(old, new_name)
+        files = _contents(store, old, stop)
+        directory = store.paths(new_name).of_branch()
+        paths = {f"{directory}/{path}": content for path, content in files.items()}
+        if not (claim.empty() and claim.fill(paths)):
+            raise _exists(new_name)
+        schema = old.schemas.copied(0)
+        if _contents(store, old, stop) != files:
+            raise CommitConflictError(
+                f"branch {name!r} changed while it was renamed; nothing was changed, try again",
+                branch=name,
+            )
+        if not claim.give(schema):
+            raise _exists(new_name)
+    except CommitUnknownError:
+        raise  # the branch may be there by its new name: renaming again finishes
+    except LsmError:
+        claim.give_up()
+        if stop is not None:
+            _reopen(old, stop)
+        raise
+    return stop, files
+
+
+def _rename_id(stop: Snapshot | None) -> str | None:
+    return None if stop is None else (stop.properties or {}).get(_RENAME)
+
+
+def _stopped(old: TableSession, new_name: str) -> Snapshot:
+    """Commit the stop, or take over that of a rename that died; return it."""
+    marks = {RENAMED_TO: new_name, _RENAME: old.ids.new_id()}
+    newest = old.snapshots.latest()
+    while newest is not None and renamed_to(newest) is not None:
+        taken = _rewritten(old, newest, {**(newest.properties or {}), **marks})
+        if taken is not None:
+            return taken
+        newest = old.snapshots.latest()
+    forced = {core_options.COMMIT_FORCE_CREATE_SNAPSHOT.key: "true"}
+    stop = propose(
+        old.with_options(old.options.with_texts(forced)),
+        Proposal(
+            identity=CommitIdentity(commit_user=old.ids.new_id(), properties=marks),
+            planned_on=newest,
+            kind=CommitKind.COMPACT,
+        ),
+    )
+    assert stop is not None, "an empty snapshot was asked for"
+    return stop
+
+
+def _reopen(old: TableSession, stop: Snapshot) -> None:
+    """Make a stop an empty snapshot like others, unless another rename has taken it over."""
+    marks = (RENAMED_TO, _RENAME)
+    properties = {key: text for key, text in (stop.properties or {}).items() if key not in marks}
+    with suppress(LsmError):  # then renaming again, under any name, goes on from it
+        _rewritten(old, stop, properties)
+
+
+def _rewritten(old: TableSession, stop: Snapshot, properties: Mapping[str, str]) -> Snapshot | None:
+    """Give a stop other properties; None if another rename has done so since."""
+    path = old.paths.snapshot_file(stop.id)
+    old.snapshots.forget_newest()
+    content = old.file_io.read(path)
+    snapshot = decode_snapshot(content, file_name=path)
+    if not same_state(snapshot, stop) or _rename_id(snapshot) != _rename_id(stop):
+        return None
+    other = replace(snapshot, properties=properties or None)
+    is_rewritten = replaced(old.file_io, path, encode_snapshot(other), expected=content)
+    return other if is_rewritten else None
+
+
+def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str, bytes]:
+    """Return the files of a branch without schema-0 and the stop, by path below its directory, the hints last.
+
+    Raises StorageError for a short answer.
+    """
+    paths, directory = old.paths, old.paths.of_branch()
+    hints = {paths.snapshot_hint(LATEST), paths.snapshot_hint(EARLIEST)}
+    besides = {paths.schema_file(0), paths.snapshot_file(stop.id), *hints}
+    files = {}
+    for status in store.files(paths.branch_name):
+        if status.name.startswith(".") or status.path in besides:
+            continue
+        content = old.file_io.read(status.path)
+        if len(content) != status.size:
+            raise StorageError(
+                "the storage gave part of a file; nothing was changed, try again", path=status.path
+            )
+        document = unclaimed(old.file_io, paths, status.path, content)
+        if document is not None:
+            files[status.path.removeprefix(directory + "/")] = document
+    if stop.id > 1:
+        earliest = old.snapshots.earliest_hint()
+        if earliest is not None:
+            files[f"snapshot/{EARLIEST}"] = encode_hint(earliest)
+        files[f"snapshot/{LATEST}"] = encode_hint(stop.id - 1)
+    return files
+
+
+def _stop_of_copy(session: TableSession, old: TableSession, new_name: str) -> Snapshot | None:
+    """Return the stop of a rename that died once it had made the branch under its new name; None: another made that.
+
+    Nothing may be in the old one that the new one has not.
+    """
+    stop = old.snapshots.latest()
+    if stop is None or renamed_to(stop) != new_name:
+        return None
+    new = on_branch(session, new_name)
+    newest = old.snapshots.find(stop.id - 1)
+    is_copy = (
+        (newest is None or same_state(new.snapshots.find(newest.id), newest))
+        and set(old.tags.names()) <= set(new.tags.names())
+        and set(old.consumers.names()) <= set(new.consumers.names())
+        and set(old.schemas.ids()) <= set(new.schemas.ids())
+    )
+    return stop if is_copy else None
+
+
+def _delete_old(
+    session: TableSession,
+    old: TableSession,
+    new_name: str,
+    stop: Snapshot,
+    copied: Mapping[str, bytes] | None,
+) -> None:
+    """Delete the branch by its old name; what was added or moved there since it was copied moves along.
+
+    `copied` None: nothing was. Another may have renamed it, too, or have deleted it and made one of the same name: then
+    the stop is not in the branch that is held.
+    """
+    name = old.paths.branch_name
+    before, after = old.paths.of_branch(), branches(session).paths(new_name).of_branch()
+    claim = claim_on(session, name, f"renaming to {new_name}")
+    schema = claim.hold()
+    is_same = _rename_id(old.snapshots.find_now(stop.id)) == _rename_id(stop)
+    if schema is not None and not is_same:
+        claim.let_go(schema)
+    if schema is None or not is_same or not claim.take_held(schema):
+        if schema is None and copied is None:
+            return  # another has finished what a dead one began
+        raise CommitConflictError(
+            f"branch {name!r} was renamed or deleted by another at the same time, and is there as {new_name!r}, "
+            "too; delete that if it is not wanted",
+            branch=new_name,
+        )
+
+    def carry(path: str, content: bytes) -> None:
+        relative = path.removeprefix(before + "/")
+        if copied is None or not relative.startswith(_CARRIED):
+            return
+        copy = copied.get(relative)
+        if copy is None:
+            published(session.file_io, f"{after}/{relative}", content)
+        elif copy != content:
+            replaced(session.file_io, f"{after}/{relative}", content, expected=copy)
+
+    if claim.empty(carry):
+        claim.release()

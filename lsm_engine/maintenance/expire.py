@@ -1,0 +1,588 @@
+"""Expire: move the hint → read every root → plan → delete data, then metadata, snapshots last.
+
+The snapshot file goes last because it is the to-do list: after a crash the same plan is found again.
+Consumers and tags whose time is over go first, so that they hold nothing back; changelogs that have
+outlived their snapshots go last, by a retention of their own."""
+
+import fnmatch
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
+
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    ErrorKind,
+    ExpiredError,
+    InvalidInputError,
+    InvalidOptionError,
+    NotFoundError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted, format_bytes, parse_age
+from lsm_engine.commit.commit import propose
+from lsm_engine.format.binary_row import decode_row
+from lsm_engine.format.manifest import BucketScope, ManifestEntry
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.maintenance import trash
+from lsm_engine.maintenance.rollback import refuse_unfinished, refuse_while_rolled_back
+from lsm_engine.metadata.consumers import Consumer
+from lsm_engine.metadata.snapshots import SnapshotStore
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind, EntryKind
+from lsm_engine.options.table_options import TableOptions
+from lsm_engine.planning.expire import (
+    ExpirePlan,
+    MetadataNames,
+    candidate_buckets,
+    dead_candidates,
+    plan_changelog_expiry,
+    plan_expiry,
+    snapshots_to_replay,
+)
+from lsm_engine.planning.proposal import CommitIdentity, Proposal, overwriting
+from lsm_engine.planning.retention import (
+    ExpiryChoice,
+    PartitionAge,
+    PartitionClock,
+    Retention,
+    choose_expired,
+    choose_expired_changelogs,
+    expired_partitions,
+    kept_of_passed,
+)
+from lsm_engine.planning.snapshot_chain import believed
+from lsm_engine.storage.paths import EARLIEST
+from lsm_engine.table import tags as tags_table
+from lsm_engine.table.references import Roots, carry_out, keep_identifiers, planned_paths
+from lsm_engine.table.session import TableSession
+
+# -- Consumers -------------------------------------------------------------------------------------
+#
+# Named readers of changes. What they still need does not expire.
+
+
+def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Consumer | None:
+    """Put a consumer at a snapshot, made if it is new; None: forget it. Returns it as it is now.
+
+    Raises ExpiredError, with nothing changed, for a snapshot that no longer can be read from.
+    """
+    if next_snapshot_id is None:
+        if not session.consumers.delete(name):
+            raise NotFoundError(f"no consumer {name!r}", kind=ErrorKind.NO_SUCH_FILE, consumer=name)
+        return None
+    if next_snapshot_id < 1:
+        raise InvalidInputError("snapshots are numbered from 1", next_snapshot_id=next_snapshot_id)
+    before, now = session.consumers.reset(name, next_snapshot_id)
+    # Written before it is looked, as an expiry does the reverse (decisions/0004).
+    first = first_readable(session)
+    if first is not None and next_snapshot_id < first:
+        session.consumers.take_back(now, before)  # not what others have done to it since
+        raise ExpiredError(
+            f"snapshot {next_snapshot_id} has expired; the oldest whose changes can be read is {first}",
+            snapshot_id=next_snapshot_id,
+            earliest_id=first,
+        )
+    return session.consumers.find(name)
+
+
+def first_readable(session: TableSession) -> int | None:
+    """Return the oldest id whose changes can be read, from a snapshot or a changelog."""
+    marked = session.snapshots.earliest_hint()
+    ids = [_first_changelog(session), marked or session.snapshots.earliest_id()]
+    known = [number for number in ids if number is not None]
+    return min(known, default=None)
+
+
+def _first_changelog(session: TableSession) -> int | None:
+    """Return the oldest changelog that no expiry has passed, as it may be deleting those below EARLIEST."""
+    ids = session.changelogs.ids()
+    marked = session.changelogs.earliest_hint() or 0
+    return min([number for number in ids if number >= marked] or ids, default=None)
+
+
+def refuse_put_back(
+    session: TableSession, known: Sequence[Consumer], last_id: int, *, is_passed: bool
+) -> None:
+    """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `known` were read.
+
+    An expiry asks before EARLIEST moves, and once it has passed them (`is_passed`): whoever put the consumer there
+    may have looked at EARLIEST before that.
+    """
+    before = {(consumer.name, consumer.next_snapshot_id) for consumer in known}
+    for consumer in session.consumers.list():
+        position = consumer.next_snapshot_id
+        if position <= last_id and (consumer.name, position) not in before:
+            remedy = (
+                "repair the earliest snapshot, so that it can be read again, or move the consumer on"
+                if is_passed
+                else "expire again"
+            )
+            raise CommitConflictError(
+                f"consumer {consumer.name!r} was put at snapshot {position}, which was about to expire; no "
+                f"snapshot was deleted, {remedy}",
+                consumer=consumer.name,
+                table=session.name,
+            )
+
+
+def clear(session: TableSession, including: str = "*", excluding: str = "") -> tuple[str, ...]:
+    """Forget the consumers whose names match a pattern such as "etl-*"; return them."""
+    expired = [
+        one.name
+        for one in session.consumers.list()
+        if fnmatch.fnmatchcase(one.name, including)
+        and not (excluding and fnmatch.fnmatchcase(one.name, excluding))
+    ]
+    for name in expired:
+        session.consumers.delete(name)
+    return tuple(expired)
+
+
+def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[Consumer, ...]:
+    """Return the consumers that have not moved for `consumer.expiration-time`, by storage's clock."""
+    lifetime = session.options[core_options.CONSUMER_EXPIRATION_TIME]
+    consumers = session.consumers.list() if lifetime is not None else []
+    if lifetime is None or not consumers:
+        return ()
+    now = session.storage_time(deletes=not dry_run)
+    return tuple(one for one in consumers if now - one.modified_millis > lifetime)
+
+
+# -- Changelogs that outlive their snapshots: when they do, and when they go in their turn ---------
+
+
+def changelogs_outlive(options: TableOptions) -> bool:
+    """Whether the table keeps changelogs longer, or more of them, than snapshots."""
+    return any(
+        (of_own := options[of_changelogs]) is not None and of_own > options[of_snapshots]
+        for of_changelogs, of_snapshots in (
+            (core_options.CHANGELOG_NUM_RETAINED_MIN, core_options.SNAPSHOT_NUM_RETAINED_MIN),
+            (core_options.CHANGELOG_NUM_RETAINED_MAX, core_options.SNAPSHOT_NUM_RETAINED_MAX),
+            (core_options.CHANGELOG_TIME_RETAINED, core_options.SNAPSHOT_TIME_RETAINED),
+        )
+    )
+
+
+def changelog_retention(options: TableOptions, of_snapshots: Retention) -> Retention:
+    """Return how long changelogs live: by their own options, else as snapshots, never shorter."""
+
+    def longer(own: int | None, other: int) -> int:
+        return other if own is None else max(own, other)
+
+    largest = longer(options[core_options.CHANGELOG_NUM_RETAINED_MAX], of_snapshots.retained_max)
+    smallest = longer(options[core_options.CHANGELOG_NUM_RETAINED_MIN], of_snapshots.retained_min)
+    return Retention(
+        retained_min=min(smallest, largest),
+        retained_max=largest,
+        time_retained_millis=longer(
+            options[core_options.CHANGELOG_TIME_RETAINED], of_snapshots.time_retained_millis
+        ),
+        expire_limit=of_snapshots.expire_limit,
+    )
+
+
+def expire_changelogs(
+    session: TableSession,
+    of_snapshots: Retention,
+    *,
+    snapshots: Sequence[Snapshot],
+    consumers: Sequence[Consumer],
+    dry_run: bool,
+) -> ExpirePlan | None:
+    """Take the changelogs that retention does not keep; None where there are none.
+
+    `snapshots`: those kept, oldest first; `consumers` the named readers. Nothing
+    goes if any root is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
+    """
+    there = session.changelogs.all()
+    if not there:
+        return None
+    choice = choose_expired_changelogs(
+        there,
+        snapshots,
+        changelog_retention(session.options, of_snapshots),
+        now_millis=session.clock.now_millis(),
+        consumer_next_ids=[consumer.next_snapshot_id for consumer in consumers],
+    )
+    plan = _plan(session, choice.expired, there, snapshots, choice.reason)
+    if plan.expired_changelogs and not dry_run:
+        # Moved before anything is deleted, so that a half-deleted changelog is known for one.
+        session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
+        refuse_put_back(session, consumers, plan.expired_changelogs[-1].id, is_passed=True)
+        carry_out(session, plan, kind="expire-changelogs")
+    return plan
+
+
+def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
+    """Take every changelog that has outlived its snapshot; None where there are none."""
+    there = session.changelogs.all()
+    if not there:
+        return None
+    plan = _plan(session, there, there, session.snapshots.stable_listing(), reason)
+    session.changelogs.hint_earliest(there[-1].id + 1)
+    carry_out(session, plan, kind="expire-changelogs")
+    return plan
+
+
+def _plan(
+    session: TableSession,
+    expired: Sequence[Snapshot],
+    there: Sequence[Snapshot],
+    snapshots: Sequence[Snapshot],
+    reason: str,
+) -> ExpirePlan:
+    roots = Roots(session)
+    fed = [one for one in expired if roots.fed_by_deltas(one)]
+    data = list(roots.delta_entries(fed, keeps=False))
+    buckets = {(entry.partition, entry.bucket) for entry in data}
+    names = MetadataNames.union(roots.expiring_names(one) for one in expired)
+    kept = roots.kept_roots(
+        snapshots, buckets, changelogs=[one for one in there if one not in expired]
+    )
+    return plan_changelog_expiry(
+        expired,
+        [entry for entry in data if entry.kind is EntryKind.ADD],
+        roots.changelog_entries(expired, keeps=False),
+        names=names,
+        retained=kept,
+        reason=reason,
+    )
+
+
+# -- Expire ----------------------------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+_LOOKED_FOR = 1000  # of the files that a dead expiry would have deleted first
+
+
+@record
+class ExpiryReport:
+    """What an expiry did, or with `dry_run` would do.
+
+    `plan` is of snapshots, `changelogs` of changelogs that had outlived theirs; `tags` and
+    `consumers` are names of those whose time was over.
+    """
+
+    plan: ExpirePlan
+    dry_run: bool
+    changelogs: ExpirePlan | None = None
+    tags: tuple[str, ...] = ()
+    consumers: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        feed = self.changelogs is not None and not self.changelogs.is_empty
+        return self.plan.is_empty and not (feed or self.tags or self.consumers)
+
+    @property
+    def snapshot_ids(self) -> tuple[int, ...]:
+        """Snapshots that go, oldest first."""
+        return tuple(snapshot.id for snapshot in self.plan.expired)
+
+    def __str__(self) -> str:
+        verb = "would expire" if self.dry_run else "expired"
+        files = len(self.plan.data_files) + len(self.plan.changelog_files)
+        freed = format_bytes(self.plan.freed_bytes)
+        kept = "".join(
+            f"; {name} keeps {counted(count, 'file')}" for name, count in self.plan.kept_by
+        )
+        more = self._others()
+        return (
+            f"{verb} {counted(len(self.plan.expired), 'snapshot')} and {counted(files, 'data file')} ({freed})"
+            f"{more}; {self.plan.reason}{kept}"
+        )
+
+    def _others(self) -> str:
+        feed = () if self.changelogs is None else self.changelogs.expired_changelogs
+        counts = (("changelog", feed), ("tag", self.tags), ("consumer", self.consumers))
+        return "".join(f", {counted(len(some), what)}" for what, some in counts if some)
+
+
+def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
+    """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
+    session.options.require_writable()
+    return _Expiry(session, retention, dry_run=dry_run).run()
+
+
+class _Expiry:
+    """One expiry. `_seen` is the table as roots are read of it: as it was, once EARLIEST has moved as it is."""
+
+    def __init__(self, session: TableSession, retention: Retention, *, dry_run: bool) -> None:
+        self._session = session
+        self._seen = session.gathered()
+        self._retention = retention
+        self._dry_run = dry_run
+
+    def run(self) -> ExpiryReport:
+        """Take away what goes: consumers, tags, snapshots, changelogs, old trash."""
+        session, retention, dry_run = self._session, self._retention, self._dry_run
+        there, over = self._consumers()
+        tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
+        choice = self._choose([one.next_snapshot_id for one in there])
+        if choice.expired and not dry_run:
+            needing = not (self._reads_changelogs_only or changelogs_outlive(session.options))
+            last_id = choice.expired[-1].id if needing else 0
+            self._announce(
+                choice, lambda: refuse_put_back(self._seen, there, last_id, is_passed=False)
+            )
+            refuse_put_back(self._seen, there, last_id, is_passed=True)
+            there = self._seen.consumers.list()
+        plan = self._plan(choice)
+        log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
+        if not dry_run and not plan.is_empty:
+            carry_out(self._seen, plan)
+            names = tuple(file.file_name for file in plan.data_files)
+            expired = tuple(snapshot.id for snapshot in plan.expired)
+            session.notify(lambda listener: listener.expired(session.name, expired, names))
+        changelogs = expire_changelogs(
+            self._seen, retention, snapshots=choice.retained, consumers=there, dry_run=dry_run
+        )
+        if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
+            trash.empty(session, everything=False, dry_run=False)
+        return ExpiryReport(
+            plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
+        )
+
+    def _consumers(self) -> tuple[list[Consumer], tuple[str, ...]]:
+        """Return the consumers that stay, and the names of those whose time was over, which are deleted by then.
+
+        One that has moved since it was read is not over any more.
+        """
+        over = consumers_over(self._seen, dry_run=self._dry_run)
+        gone = {
+            consumer.name
+            for consumer in over
+            if self._dry_run or self._seen.consumers.delete_as_read(consumer)
+        }
+        kept = [one for one in self._seen.consumers.list() if one not in over]
+        for consumer in over:
+            moved = None if consumer.name in gone else self._seen.consumers.find_now(consumer.name)
+            if moved is not None and moved not in kept:
+                kept.append(moved)
+        return kept, tuple(consumer.name for consumer in over if consumer.name in gone)
+
+    @property
+    def _reads_changelogs_only(self) -> bool:
+        return self._session.options[core_options.CONSUMER_CHANGELOG_ONLY]
+
+    def _choose(self, positions: Sequence[int]) -> ExpiryChoice:
+        """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
+
+        Where retention keeps some of that and none of its files is deleted yet, EARLIEST may be damaged
+        instead: nothing expires then, until retention lets go of all that is below EARLIEST.
+        `positions`: the next snapshots of consumers.
+        """
+        there = self._seen.snapshots.stable_listing()
+        refuse_unfinished(there)
+        marked = believed(self._seen.snapshots.earliest_hint(), there[-1].id if there else 0)
+        now = self._session.clock.now_millis()
+        needed = () if self._reads_changelogs_only else positions
+        passed = tuple(one for one in there if one.id < marked)
+        choice = choose_expired(
+            there[len(passed) :], self._retention, now_millis=now, consumer_next_ids=needed
+        )
+        finished = replace(choice, expired=(*passed, *choice.expired))
+        kept = kept_of_passed(
+            there, passed, self._retention, now_millis=now, consumer_next_ids=needed
+        )
+        if kept is None:
+            return finished
+        only = replace(choice, expired=passed, retained=tuple(there[len(passed) :]))
+        # Files go in this order.
+        first = islice(planned_paths(self._seen, self._plan(only)), _LOOKED_FOR)
+        if not all(map(self._seen.file_io.exists, first)):
+            return finished
+        reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
+        log.warning(
+            "table=%s %s: an expiry died, or EARLIEST is damaged", self._session.name, reason
+        )
+        return replace(only, expired=(), reason=f"{reason}; see lsm verify")
+
+    def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
+        """Let other writers know of an expiry; the plan is then made of the table as it is once they do.
+
+        EARLIEST moves before the roots are read that count. They are read once before that, too: a root
+        that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
+        where it is: another expiry that found it there may be deleting what it has passed. The next
+        expiry takes the snapshots that are left. `require` raises where the choice does not hold any more.
+        """
+        self._plan(choice)
+        require()
+        refuse_while_rolled_back(self._seen, choice.retained[-1])
+        # Before anybody may take the last snapshot for expired that has the identifier of a commit.
+        keep_identifiers(self._session, (*choice.expired, *choice.retained), len(choice.expired))
+        try:
+            self._raise_fence(choice)
+        except CommitConflictError:
+            # A rollback is under way: it mends EARLIEST at its end.
+            with suppress(CorruptFileError):
+                self._session.snapshots.mend_earliest()
+            raise
+
+    def _raise_fence(self, choice: ExpiryChoice) -> None:
+        """Move EARLIEST to what is kept, then look whether a rollback is in the way.
+
+        Who tags one of the others from now on sees it and gives up, and who did before is a root that
+        the plan sees (decisions/0004); a writer that lands on one of their ids sees it, too
+        (decisions/0034).
+        """
+        session, before = self._session, self._seen
+        hint = session.paths.snapshot_hint(EARLIEST)
+        known = [session.paths.snapshot_file(one.id) for one in (*choice.expired, *choice.retained)]
+
+        def moved() -> SnapshotStore:
+            self._seen = session.gathered([*known, hint])
+            return self._seen.snapshots
+
+        before.snapshots.advance_earliest(choice.retained[0].id, choice.retained[-1].id, moved)
+        if self._seen is before:
+            moved()
+        if session.options[core_options.COMMIT_FSYNC]:
+            session.file_io.sync([hint])  # no power cut may bring ids back that were passed
+        refuse_while_rolled_back(self._seen, choice.retained[-1])
+
+    def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
+        seen, roots = self._seen, Roots(self._seen)
+        roots.expect(chain(choice.expired, choice.retained))
+        again = seen.file_io.facts.is_far  # a request for each costs more than what they drive out
+        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=again)
+        candidates = dead_candidates(replayed)
+        outlived = choice.expired if changelogs_outlive(seen.options) else ()
+        feeds = [*seen.changelogs.all(), *outlived]
+        kept = roots.kept_roots(choice.retained, candidate_buckets(candidates), changelogs=feeds)
+        names = MetadataNames.union(
+            roots.expiring_names(one) for one in roots.together(choice.expired)
+        )
+        return plan_expiry(
+            choice,
+            candidates,
+            changelogs=roots.changelog_entries(choice.expired, keeps=False),
+            names=names,
+            retained=kept,
+            outlived=outlived,
+        )
+
+
+# -- Partition expiry ------------------------------------------------------------------------------
+#
+# Old partitions are dropped by a commit. Their files go with the snapshots.
+
+
+@record
+class PartitionExpiryReport:
+    """Partitions, by path and oldest first, that went in `snapshot`, or would in a `dry_run`."""
+
+    partitions: tuple[str, ...]
+    dry_run: bool
+    snapshot: Snapshot | None = None
+
+    def __str__(self) -> str:
+        if not self.partitions:
+            return "no partition is old enough"
+        verb = "would drop" if self.dry_run else "dropped"
+        return f"{verb} {counted(len(self.partitions), 'partition')}"
+
+
+def expire_partitions(
+    session: TableSession, identity: CommitIdentity, *, dry_run: bool, older_than: str | None = None
+) -> PartitionExpiryReport:
+    """Drop the partitions older than `partition.expiration-time`, or than an age such as "30 d".
+
+    Partitions whose values spell no time are kept. Raises InvalidOptionError where no age is known.
+    """
+    session.options.require_writable()
+    if not session.schema.partition_keys:
+        raise InvalidInputError(
+            "the table has no partitions; nothing can expire", table=session.name
+        )
+    age = _age(session, older_than)
+    base = session.snapshots.latest()
+    planned = _over(session, base, age)
+    paths = tuple(session.context().partition_path(one.partition) for one in planned)
+    if dry_run or not planned:
+        return PartitionExpiryReport(partitions=paths, dry_run=dry_run)
+    planned_partitions = {one.partition for one in planned}
+
+    def dropped(on: Snapshot | None) -> Sequence[ManifestEntry]:
+        # Computed anew on the base that it lands on: rows that came meanwhile may keep a partition.
+        still = {one.partition for one in _over(session, on, age)} & planned_partitions
+        return (
+            () if on is None else session.live_entries(on, BucketScope(partitions=frozenset(still)))
+        )
+
+    choose = overwriting(dropped)
+    made = propose(session, Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=choose))
+    return PartitionExpiryReport(partitions=paths, dry_run=False, snapshot=made)
+
+
+def _age(session: TableSession, older_than: str | None) -> int:
+    if older_than is not None:
+        return parse_age(older_than)
+    age = session.options[core_options.PARTITION_EXPIRATION_TIME]
+    if age is None:
+        raise InvalidOptionError(
+            "the table has no 'partition.expiration-time'; set it, or pass older_than",
+            key=core_options.PARTITION_EXPIRATION_TIME.key,
+        )
+    return age
+
+
+def _over(session: TableSession, snapshot: Snapshot | None, age: int) -> tuple[PartitionAge, ...]:
+    if snapshot is None:
+        return ()
+    live = session.live_entries(snapshot)
+    options = session.options
+    if options[core_options.PARTITION_EXPIRATION_STRATEGY] == "update-time":
+        ages, now = _by_update(live), _utc(session.clock.now_millis())
+    else:
+        ages, now = _by_values(session, live), _local_now(session)
+    return expired_partitions(
+        ages,
+        before=now - timedelta(milliseconds=age),
+        max_count=options[core_options.PARTITION_EXPIRATION_MAX_NUM],
+    )
+
+
+def _by_update(live: Sequence[ManifestEntry]) -> list[PartitionAge]:
+    newest: dict[bytes, int | None] = {}
+    for entry in live:
+        made = entry.file.creation_millis
+        known = newest.get(entry.partition, 0)
+        newest[entry.partition] = None if made is None or known is None else max(known, made)
+    return [
+        PartitionAge(partition=partition, time=None if millis is None else _utc(millis))
+        for partition, millis in newest.items()
+    ]
+
+
+def _by_values(session: TableSession, live: Sequence[ManifestEntry]) -> list[PartitionAge]:
+    fields = session.schema.select(session.schema.partition_keys)
+    names, types = [field.name for field in fields], [field.type for field in fields]
+    clock = PartitionClock(
+        columns=tuple(names),
+        pattern=session.options[core_options.PARTITION_TIMESTAMP_PATTERN],
+        formatter=session.options[core_options.PARTITION_TIMESTAMP_FORMATTER],
+    )
+    ages = []
+    for partition in sorted({entry.partition for entry in live}):
+        values = decode_row(partition, types)
+        texts = {
+            name: None if value is None else str(value)
+            for name, value in zip(names, values, strict=True)
+        }
+        ages.append(PartitionAge(partition=partition, time=clock.time_of(texts)))
+    return ages
+
+
+def _utc(millis: int) -> datetime:
+    return datetime.fromtimestamp(millis / 1000, tz=UTC)
+
+
+def _local_now(session: TableSession) -> datetime:
+    year, month, day, hour, minute, second, nanos = session.clock.local_time()
+    return datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)

@@ -1,0 +1,473 @@
+"""Forget keys: plan, rewrite retained references, expire the rest, clear caches and catalog, search again.
+
+A kill in any step is safe: another run plans on the remaining state and finishes."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
+from lsm_engine.commit.commit import propose
+from lsm_engine.commit.metadata_writer import MetadataWriter
+from lsm_engine.format.commit_message import CommitMessage, DataIncrement
+from lsm_engine.format.index_file import IndexFileMeta
+from lsm_engine.format.manifest import Bucket
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.maintenance import expire, trash
+from lsm_engine.maintenance.forget_plan import (
+    ForgetPlan,
+    ForgetScope,
+    KeyFiles,
+    RootFindings,
+    StateChange,
+    change_state,
+    clear_outside,
+    consumers_behind,
+    lines_of,
+    plan_forget,
+    shown,
+    take_left_branches,
+)
+from lsm_engine.maintenance.forgotten_keys import ForgottenKeys, emptied_partitions, forgotten_keys
+from lsm_engine.maintenance.orphans import remove_orphans
+from lsm_engine.metadata.consumers import Consumer
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind, EntryKind
+from lsm_engine.options.table_options import TableOptions
+from lsm_engine.planning.proposal import CommitIdentity, LiveChange, Proposal, SameState
+from lsm_engine.planning.retention import Retention
+from lsm_engine.planning.tags import READ_PREFIX, is_lock
+from lsm_engine.table.references import carry_out
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.staging import require_writable
+from lsm_engine.table.tags import is_there, kept, locked, plan_removal
+
+# -- Write the roots anew that are kept ------------------------------------------------------------
+#
+# The newest state of a branch by two commits, a tag in its place.
+#
+# The first commit replaces the data files. Its own delta still names the least and greatest key
+# of the files that went, so the second one writes the manifests anew, as additions alone. What
+# lies below is then expired by the caller.
+
+FORGETTING = "forgetting-"
+"""Prefix of the names of tags that keep rewritten files until the tags of a branch name them."""
+_RACES = 10
+
+
+def rewrite_head(
+    session: TableSession, keys: ForgottenKeys, files: KeyFiles
+) -> tuple[Snapshot | None, KeyFiles]:
+    """Commit the newest state of a branch without the keys; return the snapshot, and what was written.
+
+    Raises CommitConflictError where others commit faster than the files can be written.
+    """
+    for tries_left in reversed(range(_RACES)):
+        own = files.afresh()
+        base = session.snapshots.latest()
+        if base is None:
+            return None, own
+        change = change_state(session, base, keys, own)
+        try:
+            if not change.is_empty:
+                _replace_files(session, base, change)
+            anew = LiveChange(rewrites_manifests=True, drops_statistics=True)
+            committed = propose(session, _proposal(session, anew, base=None))
+        except CommitConflictError:
+            if not tries_left:
+                raise
+            continue
+        return committed, own
+    raise AssertionError("the last race returns or raises")
+
+
+def _replace_files(session: TableSession, base: Snapshot, change: StateChange) -> None:
+    require_writable(session, base)
+    proposal = _proposal(session, LiveChange(drops_statistics=True), base=base)
+    propose(session, replace(proposal, messages=tuple(_messages(change)), planned_on=base))
+
+
+def _proposal(session: TableSession, change: LiveChange, *, base: Snapshot | None) -> Proposal:
+    """Return a commit that changes cost alone. `base`: the only snapshot that it may land on."""
+    identity = CommitIdentity(commit_user=session.ids.new_id())
+    return Proposal(
+        identity=identity,
+        kind=CommitKind.COMPACT,
+        choose=lambda _: change,
+        requires=None if base is None else SameState(on=base),
+    )
+
+
+def _messages(change: StateChange) -> list[CommitMessage]:
+    """Return the change bucket by bucket, as a commit takes it."""
+    increments: dict[Bucket, DataIncrement] = {}
+    totals: dict[Bucket, int] = {}
+
+    def increment_of(bucket: Bucket) -> DataIncrement:
+        return increments.get(bucket, DataIncrement())
+
+    for entry in change.deleted:
+        bucket = (entry.partition, entry.bucket)
+        totals[bucket] = entry.total_buckets
+        deleted = (*increment_of(bucket).deleted_files, entry.file)
+        increments[bucket] = replace(increment_of(bucket), deleted_files=deleted)
+    for entry in change.new:
+        bucket = (entry.partition, entry.bucket)
+        new = (*increment_of(bucket).new_files, entry.file)
+        increments[bucket] = replace(increment_of(bucket), new_files=new)
+    for index in change.index:
+        bucket = (index.partition, index.bucket)
+        increment = increment_of(bucket)
+        files: tuple[IndexFileMeta, ...] = (index.index_file,)
+        if index.kind is EntryKind.ADD:
+            increment = replace(increment, new_index_files=(*increment.new_index_files, *files))
+        else:
+            increment = replace(
+                increment, deleted_index_files=(*increment.deleted_index_files, *files)
+            )
+        increments[bucket] = increment
+    return [
+        CommitMessage(
+            partition=bucket[0], bucket=bucket[1], total_buckets=totals.get(bucket, -1), data=data
+        )
+        for bucket, data in increments.items()
+    ]
+
+
+def rewrite_tag(
+    session: TableSession,
+    tag: Tag,
+    keys: ForgottenKeys,
+    files: KeyFiles,
+    quiet: TableSession,
+    locks: ExitStack,
+) -> bool:
+    """Let a tag name its own state without the keys, in one atomic step; then free what it named alone.
+
+    False, and the tag is as it is, where others have changed or deleted it since it was read. A lock tag names the new state before: `locks` deletes it once no other tag is going to name the same files.
+    What it names is then looked for, and safe from power cuts. `quiet`: the session that deletes for good,
+    whatever the table's trash. A kill leaves the old tag or the new one, the lock tag for an hour, and files that
+    nothing names.
+    """
+    then = session.as_of(tag.snapshot)
+    change = change_state(session, tag.snapshot, keys, files)
+    state, metadata = _rewritten_state(then, tag.snapshot, change)
+    locks.enter_context(locked(session, state, FORGETTING))
+    index = (entry.index_file for entry in change.index if entry.kind is EntryKind.ADD)
+    staged = [session.data_path(entry) for entry in change.new]
+    staged += [session.paths.index_file(file.file_name) for file in index]
+    session.file_io.sync([*staged, *metadata])
+    moved = session.tags.replace(tag, replace(tag, snapshot=state, id=session.ids.new_id()))
+    if moved is None:
+        return False
+    plan = plan_removal(quiet, [tag], besides=(), reason=f"keys were forgotten in tag {tag.name!r}")
+    carry_out(quiet, replace(plan, tags=()), kind="forget")
+    session.notify(lambda listener: listener.tagged(session.name, moved))
+    return True
+
+
+def _rewritten_state(
+    session: TableSession, old: Snapshot, change: StateChange
+) -> tuple[Snapshot, list[str]]:
+    """Write the metadata of a changed state, all files as additions, none deleted; return its paths, too."""
+    writer = MetadataWriter(session)
+    base, base_size = writer.list(writer.manifests(change.after(session.live_entries(old))))
+    delta, delta_size = writer.list([])
+    writer.write_waiting()
+    checksums, paths = dict(writer.checksums), list(writer.paths)
+    index = old.index_manifest
+    if index is not None:
+        deleted = {
+            item.index_file.file_name for item in change.index if item.kind is EntryKind.DELETE
+        }
+        retained = [
+            item for item in session.index_entries(old) if item.index_file.file_name not in deleted
+        ]
+        new = [item for item in change.index if item.kind is EntryKind.ADD]
+        index = f"index-manifest-{session.ids.new_id()}-0"
+        codec = session.options[core_options.MANIFEST_COMPRESSION]
+        written = session.manifests.write_index(index, [*retained, *new], codec=codec)
+        checksums[index] = written.checksum
+        paths.append(session.paths.manifest(index))
+    total = old.total_record_count
+    state = replace(
+        old,
+        base_manifest_list=base,
+        base_manifest_list_size=base_size,
+        delta_manifest_list=delta,
+        delta_manifest_list_size=delta_size,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        changelog_record_count=None,
+        index_manifest=index,
+        total_record_count=None if total is None else total - change.row_count,
+        delta_record_count=0,
+        statistics=None,
+        manifest_lists=None,
+        checksums=checksums,
+    )
+    return state, paths
+
+
+# -- Forget keys -----------------------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+_NO_LIMIT = 1 << 40
+_KEPT_LONGER = (
+    core_options.MAINTENANCE_TRASH_RETAINED,
+    core_options.CHANGELOG_NUM_RETAINED_MIN,
+    core_options.CHANGELOG_NUM_RETAINED_MAX,
+    core_options.CHANGELOG_TIME_RETAINED,
+)
+
+
+@record
+class ForgetReport:
+    """What forgetting did, or with `dry_run` would do; `proof` is the search after it."""
+
+    plan: ForgetPlan
+    dry_run: bool
+    proof: ForgetPlan | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether a search at the end found none of the keys, and could read every file."""
+        search = self.plan if self.proof is None else self.proof
+        return search.is_empty and not search.unreadable
+
+    def facts(self) -> dict[str, Any]:
+        """Return the report as JSON holds it."""
+        return {
+            "dry_run": self.dry_run,
+            "clean": self.is_clean,
+            "plan": self.plan.facts(),
+            "proof": None if self.proof is None else self.proof.facts(),
+        }
+
+    def __str__(self) -> str:
+        if self.proof is None:
+            return str(self.plan)
+        if self.is_clean:
+            count = f"{counted(self.plan.key_count, 'key')} of {self.plan.table}"
+            searched = counted(self.proof.file_count, "file")
+            return f"forgotten: {count}; a search of {searched} found none of them"
+        return f"not all is forgotten, or a key came back:\n{self.proof}"
+
+
+def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: bool) -> ForgetReport:
+    """Plan how keys go from all that a table has, and with `dry_run` False let them go.
+
+    Raises InvalidInputError, with nothing changed, where the plan has refusals.
+    """
+    session.options.require_writable()
+    if session.paths.branch_name:
+        raise UnsupportedError(
+            "keys are forgotten in a table with all its branches; go on from the table",
+            branch=session.paths.branch_name,
+        )
+    forgotten = forgotten_keys(session.schema, keys)
+    if not forgotten.count:
+        raise InvalidInputError(
+            "there is no key to forget; give at least one", kind=ErrorKind.INVALID_KEY
+        )
+    plan, traced = plan_forget(session, forgotten, scope)
+    if dry_run:
+        return ForgetReport(plan=plan, dry_run=True)
+    if plan.refusals:
+        raise InvalidInputError(
+            f"nothing was forgotten: {'; '.join(plan.refusals)}",
+            kind=ErrorKind.INVALID_OPTION,
+            table=session.name,
+        )
+    if not plan.is_empty:
+        _carry_out(session, forgotten, scope, plan, traced)
+    proof, _ = plan_forget(session, forgotten, scope)
+    return ForgetReport(plan=plan, dry_run=False, proof=proof)
+
+
+def _carry_out(
+    session: TableSession,
+    keys: ForgottenKeys,
+    scope: ForgetScope,
+    plan: ForgetPlan,
+    traced: frozenset[str],
+) -> None:
+    if plan.traces or plan.rewrites:
+        findings = RootFindings(keys, KeyFiles(keys), traced)
+        if trash.trash_of(session).list():
+            trash.empty(session, everything=True, dry_run=False)
+        take_left_branches(session, traced)
+        for line in lines_of(session):
+            _forget_in_line(line, keys, scope, findings)
+        remove_orphans(
+            _for_good(session),
+            dry_run=False,
+            older_than=scope.unreferenced_older_than,
+            force=True,
+        )
+        _remove_empty_partitions(session, keys)
+    clear_outside(session, keys.stored(emptied_partitions(session, keys)))
+
+
+def _forget_in_line(
+    line: TableSession, keys: ForgottenKeys, scope: ForgetScope, findings: RootFindings
+) -> None:
+    """Write the newest state and the tags of a branch anew where they hold a key; the rest goes."""
+    quiet = _for_good(line)
+    holds = findings.touch(line)
+    latest = line.snapshots.latest()
+    files = KeyFiles(keys)
+    _refuse_locked(line, findings)
+    with ExitStack() as locks:
+        if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
+            latest, files = rewrite_head(line, keys, files)
+            holds = True
+            if latest is not None:
+                _keep(line, latest, locks)
+                files = files.named_by(line.live_entries(latest))
+
+        def rewrite_tags() -> None:
+            for _ in range(_RACES):
+                holding = _holding(line, findings)
+                if not holding:
+                    break
+                for tag in holding:
+                    rewrite_tag(
+                        line, tag, keys, files, quiet, locks
+                    )  # or another has: looked at again
+            _refuse_locked(line, findings)
+
+        rewrite_tags()
+        if latest is None or not holds:
+            return
+        _expire_below(line, quiet, latest, scope)
+        # What others have tagged before EARLIEST moved; from now on nobody tags what is below it.
+        rewrite_tags()
+    expire.take_all(quiet, reason="keys were forgotten")
+
+
+def _holding(line: TableSession, findings: RootFindings) -> list[Tag]:
+    """Return the tags that hold a key, but lock tags."""
+    return [
+        tag
+        for tag in line.tags.stable_listing()
+        if not _is_locked(tag) and findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None
+    ]
+
+
+def _is_locked(tag: Tag) -> bool:
+    """Whether an operation holds files by a tag, and is about to name them: a tag of a read is rewritten."""
+    return is_lock(tag.name) and not tag.name.startswith(READ_PREFIX)
+
+
+def _refuse_locked(line: TableSession, findings: RootFindings) -> None:
+    """Raise CommitConflictError where others hold a key by a lock tag: written anew it would hold nothing for them."""
+    for tag in line.tags.stable_listing():
+        if _is_locked(tag) and findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
+            raise CommitConflictError(
+                f"tag {tag.name!r} holds a key for an operation that makes or moves a tag; run it again once that has "
+                "ended, or an hour after it was killed",
+                kind=ErrorKind.ROWS_CHANGED,
+                tag=tag.name,
+                branch=shown(line),
+            )
+
+
+def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:
+    """Keep the rewritten state by a lock tag: tags are going to name files of it."""
+    try:
+        locks.enter_context(kept(line, head, FORGETTING))
+    except NotFoundError as cause:
+        raise CommitConflictError(
+            "others have committed and expired the rewritten state meanwhile; run it again",
+            kind=ErrorKind.ROWS_CHANGED,
+            branch=shown(line),
+        ) from cause
+
+
+def _move_on(line: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
+    """Let a consumer pass what goes; one that is forgotten meanwhile is not made again."""
+    line.consumers.move(
+        consumer.name,
+        lambda stored: (
+            next_snapshot_id if stored is not None and stored < next_snapshot_id else None
+        ),
+    )
+
+
+def _expire_below(
+    line: TableSession, quiet: TableSession, head: Snapshot, scope: ForgetScope
+) -> None:
+    """Take every snapshot below one, once no consumer needs its changes."""
+    if not is_there(line, head):
+        raise _rolled_back(line, head)
+    behind = [] if scope.move_consumers else consumers_behind(line, until=head.id)
+    if behind:
+        raise CommitConflictError(
+            "others have committed meanwhile, and consumers have not read that yet; let them, and "
+            "run it again",
+            kind=ErrorKind.ROWS_CHANGED,
+            consumers=behind,
+            branch=shown(line),
+        )
+    for consumer in line.consumers.list():
+        _move_on(line, consumer, head.id)
+    count = (line.snapshots.latest_id() or 0) - head.id + 1
+    if count < 1:
+        raise _rolled_back(line, head)
+    retention = Retention(
+        retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=_NO_LIMIT
+    )
+    expire.expire(quiet, retention, dry_run=False)
+
+
+def _rolled_back(line: TableSession, snapshot: Snapshot) -> CommitConflictError:
+    return CommitConflictError(
+        "the table was rolled back meanwhile, and older snapshots may hold the keys again; run it again, which "
+        "plans anew",
+        snapshot_id=snapshot.id,
+        branch=shown(line),
+    )
+
+
+def _for_good(session: TableSession) -> TableSession:
+    """Return the table without what keeps files longer: its trash, and changelogs that outlive snapshots."""
+    dropped = {option.key for option in _KEPT_LONGER}
+    texts = {key: text for key, text in session.options.texts.items() if key not in dropped}
+    texts[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES.key] = "true"
+    return session.with_options(TableOptions(texts=texts))
+
+
+def _remove_empty_partitions(session: TableSession, keys: ForgottenKeys) -> None:
+    """Remove the directories of the keys' partitions that hold nothing any more: their names are keys."""
+    if not session.schema.partition_keys:
+        return
+    context = session.context()
+    for partition in keys.partitions:
+        path = session.paths.at(context.partition_path(partition))
+        for directory in (*_directories(session, path), *_upwards(path)):
+            session.file_io.remove_empty_directory(directory)
+
+
+def _directories(session: TableSession, path: str) -> Iterator[str]:
+    for status in session.file_io.list(path):
+        if status.is_directory:
+            yield from _directories(session, status.path)
+            yield status.path
+
+
+def _upwards(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]

@@ -1,0 +1,264 @@
+"""Orphan files: list everything → read every root → delete what is old and nothing names.
+
+Listing comes first: a file that a commit adds meanwhile is then named by its snapshot, or not listed.
+"""
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted, format_bytes, parse_age
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.unfinished_upload import UnfinishedUpload
+from lsm_engine.metadata.trash import TrashStore
+from lsm_engine.options.modes import EntryKind
+from lsm_engine.planning.expire import ExpirePlan, KeptRoot, MetadataNames, OrphanPlan, plan_orphans
+from lsm_engine.storage.bulk import together
+from lsm_engine.storage.file_io import FileStatus
+from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
+from lsm_engine.table.components import Removal
+from lsm_engine.table.references import Roots, branches, keep_in_trash
+from lsm_engine.table.session import TableSession
+
+log = logging.getLogger(__name__)
+
+
+@record
+class OrphanReport:
+    """What was removed, or with `dry_run` would be.
+
+    `uploads_unknown`: why the store could not be asked for unfinished uploads; None if it was.
+    """
+
+    plan: OrphanPlan
+    dry_run: bool
+    uploads_unknown: str | None = None
+
+    def __str__(self) -> str:
+        plan = self.plan
+        verb = "found" if not plan.orphans else "would remove" if self.dry_run else "removed"
+        text = (
+            f"{verb} {counted(len(plan.orphans), 'orphan file')} ({format_bytes(plan.freed_bytes)}); of "
+            f"{counted(plan.listed_count, 'file')} {plan.reachable_count} {_are(plan.reachable_count)} named by a root and "
+            f"{plan.young_count} {_are(plan.young_count)} too young to judge"
+        )
+        if plan.uploads:
+            text += f"; {'would abort' if self.dry_run else 'aborted'} {counted(len(plan.uploads), 'unfinished upload')}"
+        if self.uploads_unknown is not None:
+            text += f"; unfinished uploads are not known: {self.uploads_unknown}"
+        return text
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def remove_orphans(
+    session: TableSession, *, dry_run: bool, older_than: str | timedelta, force: bool
+) -> OrphanReport:
+    """Remove files that no root names and that are older than an age; fail closed.
+
+    Raises what reading a root raises, before anything is deleted. `force` allows ages below a day,
+    for tables that nobody is writing to.
+    """
+    session.options.require_writable()
+    age = parse_age(older_than)
+    file_io = session.file_io
+    acts: tuple[Callable[[], Any], ...] = (
+        lambda: session.storage_time(deletes=not dry_run),
+        lambda: _ghosts(session.gathered()),
+        lambda: _uploads(session),
+        lambda: _flat_listing(session),
+    )
+    now, ghosts, (uploads, unknown), flat = together(file_io, *acts)
+    if flat is not None:  # without the file that asked for the time
+        flat = [one for one in flat if one.modified_millis < now or not _is_temporary(one)]
+    plan = plan_orphans(
+        list(_listed(session, ghosts, flat)),
+        reachable_paths(session.gathered()),
+        store_now_millis=now,
+        older_than_millis=age,
+        force=force,
+        uploads=uploads,
+    )
+    log.info(
+        "orphan plan table=%s files=%d uploads=%d",
+        session.name, len(plan.orphans), len(plan.uploads),
+    )  # fmt: skip
+    if not dry_run and plan.uploads:
+        file_io.abort_uploads(plan.uploads)
+    if not dry_run and plan.orphans:
+        _carry_out(session, plan, ghosts)
+    return OrphanReport(plan=plan, dry_run=dry_run, uploads_unknown=unknown)
+
+
+def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | None]:
+    """Return uploads of this table, or why they are not known: files are removed all the same."""
+    try:
+        return session.file_io.unfinished_uploads(session.paths.at("").rstrip("/")), None
+    except LsmError as error:
+        return (), error.message
+
+
+def _ghosts(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
+    return {
+        branch.paths.snapshot_file(one.id): (branch, one)
+        for branch in branches(session)
+        for one in branch.snapshots.stable_listing_with_ghosts()[1]
+    }
+
+
+def _carry_out(
+    session: TableSession, plan: OrphanPlan, ghosts: Mapping[str, tuple[TableSession, Snapshot]]
+) -> None:
+    """Delete files. Ghosts go by what they hold, at once: the id of one may be used again."""
+    reason = "no snapshot, tag, changelog or branch names these, and they are old"
+    for branch, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
+        branch.snapshots.delete_state(ghost)
+    orphans = [path for path, _ in plan.orphans if path not in ghosts]
+    if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
+        session.file_io.delete_many(orphans)
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind="remove-orphans",
+        reason=reason,
+        at_millis=session.clock.now_millis(),
+        files=tuple(path.rpartition("/")[2] for path in orphans),
+        freed_bytes=plan.freed_bytes,
+    )
+    session.notify(lambda listener: listener.removed(session.name, removal))
+
+
+def _flat_listing(session: TableSession) -> list[FileStatus] | None:
+    """Return every file of the table; None where directories are listed one by one."""
+    if session.file_io.facts.has_directories:
+        return None
+    return list(session.file_io.list_files(session.paths.at("").rstrip("/")))
+
+
+def _listed(
+    session: TableSession, ghosts: Container[str], flat: list[FileStatus] | None
+) -> Iterator[FileStatus]:
+    """Yield the files that may be orphans. Where only metadata lives, those are temporary files.
+
+    And `ghosts`: snapshot files that never counted.
+    """
+    file_io, paths = session.file_io, session.paths
+    if flat is not None:
+        yield from (one for one in flat if _may_be_orphan(session, one, ghosts))
+        return
+    for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
+        yield from (status for status in file_io.list(directory) if not status.is_directory)
+    of_people = [
+        directory
+        for branch in branches(session)
+        for directory in (
+            branch.paths.snapshot_directory,
+            branch.paths.schema_directory,
+            branch.paths.tag_directory,
+            branch.paths.changelog_directory,
+            branch.paths.consumer_directory,
+        )
+    ]
+    for directory in (*of_people, paths.trash_directory, paths.at("")):
+        yield from (
+            status
+            for status in file_io.list(directory)
+            if _is_temporary(status) or status.path in ghosts
+        )
+    yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
+
+
+def _may_be_orphan(session: TableSession, status: FileStatus, ghosts: Container[str]) -> bool:
+    """Whether a file of a flat listing is where orphans may be, as walking directories finds them."""
+    if status.path in ghosts or _is_temporary(status):
+        return True
+    paths = session.paths
+    directory, _, _ = status.path.rpartition("/")
+    if directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
+        return True
+    *partition, bucket = directory.removeprefix(paths.at("")).strip("/").split("/")
+    return (
+        bucket.startswith(BUCKET_PREFIX)
+        and len(partition) == len(session.schema.partition_keys)
+        and all("=" in part for part in partition)
+    )
+
+
+def _is_temporary(status: FileStatus) -> bool:
+    return not status.is_directory and status.name.startswith(".") and status.name.endswith(".tmp")
+
+
+def _bucket_files(session: TableSession, directory: str, depth: int) -> Iterator[FileStatus]:
+    """Yield the files of all buckets: `depth` directories of partition values, then one bucket."""
+    for status in session.file_io.list(directory):
+        if not status.is_directory:
+            continue
+        if depth > 0:
+            if "=" in status.name:
+                yield from _bucket_files(session, status.path, depth - 1)
+        elif status.name.startswith(BUCKET_PREFIX):
+            yield from (file for file in session.file_io.list(status.path) if not file.is_directory)
+
+
+def reachable_paths(session: TableSession, *, besides: str | None = None) -> set[str]:
+    """Return every path that a snapshot, tag, changelog, branch or trash record names.
+
+    `besides`: a trash record that is no root.
+    """
+    reachable: set[str] = set()
+    for branch in branches(session):
+        reachable |= history_paths(branch)
+        reachable |= root_paths(branch, Roots(branch).kept_tags())
+    for one in TrashStore(session.file_io, session.paths).list():
+        if one.name != besides:
+            reachable |= root_paths(session, Roots(session).record_roots(one))
+            reachable.update(one.paths)
+    return reachable
+
+
+def history_paths(branch: TableSession) -> set[str]:
+    """Return every path that a snapshot or changelog of one branch names."""
+    snapshots = branch.snapshots.stable_listing()
+    found = root_paths(
+        branch,
+        chain(
+            Roots(branch).kept_snapshots(snapshots),
+            Roots(branch).kept_changelogs(branch.changelogs.all()),
+        ),
+    )
+    for entry in Roots(branch).changelog_entries(snapshots):
+        found.update(entry_paths(branch, entry))
+    return found
+
+
+def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
+    """Return every path that some roots name."""
+    paths: set[str] = set()
+    for root in found:
+        paths.update(metadata_paths(session.paths, root.names))
+        for entry in chain(root.entries, root.changelog):
+            if entry.kind is EntryKind.ADD:
+                paths.update(entry_paths(session, entry))
+    return paths
+
+
+def metadata_paths(paths: TablePaths, names: MetadataNames) -> Iterator[str]:
+    """Yield where metadata files lie."""
+    yield from map(paths.manifest, names.manifest_lists | names.manifests | names.index_manifests)
+    yield from map(paths.index_file, names.index_files)
+    yield from map(paths.statistics_file, names.statistics)
+
+
+def entry_paths(session: TableSession, entry: ManifestEntry) -> Iterator[str]:
+    """Yield where a data file and its sidecars lie."""
+    context = session.context()
+    for name in (entry.file.file_name, *entry.file.extra_files):
+        yield context.data_file(entry.partition, entry.bucket, name)

@@ -1,0 +1,601 @@
+"""Rollback: take back every snapshot and tag after one; their ids will be used again.
+
+It is decided by one commit, the seal: a snapshot on the newest one with the state of the target. From
+then on the table is at the target for every reader, and the rest is cleaning, which nothing turns back:
+snapshot files go oldest first, the seal last. A rollback that died over it is finished by doing it
+again. Data files are left to the removal of orphans: whoever still reads a snapshot that goes is not
+disturbed. Who commits before the seal is rolled back, too; who commits after it stays
+(docs/commit-protocol.md, decision 25)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from dataclasses import replace as changed
+
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    ExpiredError,
+    InvalidInputError,
+    NotFoundError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
+from lsm_engine.catalog.provenance import RESTORED
+from lsm_engine.commit.commit import WRITER_VERSION, propose
+from lsm_engine.commit.publish import Retries, publish
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.maintenance.orphans import entry_paths, metadata_paths
+from lsm_engine.metadata.consumers import Consumer
+from lsm_engine.metadata.trash import ROLLED_BACK
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.expire import ExpirePlan, MetadataNames
+from lsm_engine.planning.ownership import same_state
+from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, LiveChange, Proposal
+from lsm_engine.planning.rollback import leads_to, seal_of, takes_first, unsealed
+from lsm_engine.planning.snapshot_chain import follows, linked_run, rollback_target
+from lsm_engine.table import tags
+from lsm_engine.table.references import Roots, keep_in_trash, notify_removed, roll_identifiers_back
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.tags import (
+    is_rolled_back,
+    is_there,
+    kept,
+    rolled_back,
+    was_rolled_back,
+    without_changelog,
+)
+from lsm_engine.table.time_travel import snapshot_to_read, version_named
+
+# -- What a rollback takes back, and who else is in its way: other rollbacks, and expiries ---------
+
+ROLLING_BACK = "rolling-back-"
+"""Prefix of the names of tags that mark a rollback under way."""
+FORWARDING = "forwarding-"
+"""Prefix of the names of main's tags that keep a branch's snapshots while main takes them over; no rollback takes them."""
+
+
+@record
+class RollbackPlan:
+    """What goes when a table returns to `target`: snapshots oldest first, tags and changelogs after
+    it. `consumers` stand beyond it and go back; `restores`: the target is only a tag's by now.
+
+    `seals` decided it already, or are left of a rollback that died; oldest first. `has_begun`: some
+    snapshots are deleted, so that new ones, and tags of them, may be above the target.
+    """
+
+    target: Snapshot
+    snapshots: tuple[Snapshot, ...]
+    tags: tuple[Tag, ...]
+    changelogs: tuple[Snapshot, ...]
+    consumers: tuple[Consumer, ...]
+    restores: bool
+    seals: tuple[Snapshot, ...] = ()
+    is_sealed: bool = False
+    has_begun: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table is there already."""
+        rest = self.tags or self.changelogs or self.restores or self.seals
+        return not (self.snapshots or rest)
+
+
+def snapshot_to_return_to(
+    session: TableSession,
+    *,
+    snapshot_id: int | str | None = None,
+    tag: str | None = None,
+    as_of_millis: int | None = None,
+    watermark: int | None = None,
+) -> Snapshot:
+    """Return the snapshot that an id, a tag, a time or a watermark names: exactly one of them.
+
+    Times and watermarks name the newest snapshot at or before them; a text in place of an id is a tag's
+    name. Raises NotFoundError.
+    """
+    if sum(what is not None for what in (snapshot_id, tag, as_of_millis, watermark)) != 1:
+        raise InvalidInputError("name one of a snapshot, a tag, a time and a watermark")
+    if watermark is None:
+        named = version_named(snapshot_id if tag is None else tag)
+        found = snapshot_to_read(session, as_of_millis=as_of_millis, **named)
+        assert found is not None
+        return found
+    for snapshot in session.snapshots.newest_first():
+        if snapshot.watermark is not None and snapshot.watermark <= watermark:
+            return snapshot
+    raise NotFoundError(
+        "no snapshot has a watermark at or before that one",
+        kind=ErrorKind.NO_SUCH_SNAPSHOT,
+        watermark=watermark,
+    )
+
+
+def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
+    """Find what goes.
+
+    Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
+    while an expiry is between the two.
+    """
+    there, ghosts = session.snapshots.stable_listing_with_ghosts()
+    found = unsealed(there)
+    if found.seal is not None and not leads_to(found.seal, target):
+        raise under_way(rollback_target(found.seal))
+    present = is_there(session, target)
+    marked = session.snapshots.earliest_hint()
+    known = session.tags.stable_listing()
+    held = found.seal is not None or any(same_state(tag.snapshot, target) for tag in known)
+    if not held and (not present or (marked is not None and target.id < marked)):
+        raise ExpiredError(
+            f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
+            snapshot_id=target.id,
+        )
+    older = [number for number in session.snapshots.listed_ids() if number <= target.id]
+    if not present and older and marked is not None and min(older) < marked:
+        raise CommitConflictError(
+            f"snapshots before {marked} are just expiring, or an expiry of them died; nothing was "
+            "changed, expire once more, remove orphan files, and try again",
+            snapshot_id=target.id,
+        )
+    if not present and older:
+        raise InvalidInputError(
+            "the tag is of another history than the snapshots that are there; use "
+            "rollback_to_as_latest, which makes its state the newest",
+            snapshot_id=target.id,
+        )
+    session.live_entries(target)  # a state that cannot be read is none to return to
+    left = tuple(one for one in (*ghosts, *there) if leads_to(one, target))
+    taken = tuple(one for one in found.line if one.id > target.id)
+    is_sealed, has_begun = found.seal is not None, False
+    if found.seal is not None:
+        taken = found.rolled_back
+        has_begun = not any(takes_first(found.seal, one) for one in taken)
+    elif present and left and not any(takes_first(left[-1], one) for one in taken):
+        taken, is_sealed, has_begun = (), True, True  # it died over its seal
+    plan = RollbackPlan(
+        target=target,
+        snapshots=taken,
+        tags=(),
+        changelogs=(),
+        consumers=(),
+        restores=not present,
+        seals=left if is_sealed else (),
+        is_sealed=is_sealed,
+        has_begun=has_begun,
+    )
+    return plan if has_begun else _with_what_names(session, plan, known)
+
+
+def _with_what_names(
+    session: TableSession, plan: RollbackPlan, known: Sequence[Tag]
+) -> RollbackPlan:
+    """Return a plan with the tags, changelogs and consumers above the target, too."""
+    upto = plan.target.id
+    beyond = (one for one in session.consumers.list() if one.next_snapshot_id > upto + 1)
+    return replace(
+        plan,
+        tags=_above(known, plan),
+        changelogs=tuple(one for one in session.changelogs.all() if one.id > upto),
+        consumers=tuple(beyond),
+    )
+
+
+def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+    """Return a plan with the tags that are there once its seal is: who makes one after that sees the seal.
+
+    Until the first snapshot goes nobody commits above the target, so that all of them are of what goes.
+    """
+    return (
+        plan if plan.has_begun else replace(plan, tags=_above(session.tags.stable_listing(), plan))
+    )
+
+
+def _above(known: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
+    return tuple(
+        tag
+        for tag in known
+        if tag.snapshot.id > plan.target.id and not tag.name.startswith((ROLLING_BACK, FORWARDING))
+    )
+
+
+def signs(session: TableSession) -> list[Tag]:
+    """Return the tags of rollbacks under way."""
+    return [one for one in session.tags.stable_listing() if one.name.startswith(ROLLING_BACK)]
+
+
+def signs_of(session: TableSession, target: Snapshot) -> list[Tag]:
+    """Return those that return to a target."""
+    return [sign for sign in signs(session) if same_state(sign.snapshot, target)]
+
+
+def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
+    """Raise CommitConflictError if somebody rolls the table back, or has done so behind `newest`.
+
+    Called by an expiry after it moved EARLIEST. Who rolls back makes a tag first and looks
+    then: one of the two sees the other, or they would leave no snapshot between them. Who died over
+    it leaves the tag for an hour.
+    """
+    for sign in signs(session):
+        raise CommitConflictError(
+            f"the table is being rolled back to snapshot {sign.snapshot.id}; nothing was deleted, "
+            f"try again later. If that rollback died, roll back to {sign.snapshot.id} again, or "
+            f"delete its tag {sign.name!r}, which expires in an hour",
+            tag=sign.name,
+        )
+    to = session.snapshots.rollback_under_way()
+    if to is not None:
+        raise under_way(to)
+    if not is_there(session, newest):
+        raise CommitConflictError(
+            f"snapshot {newest.id} was rolled back meanwhile; nothing was deleted, try again",
+            snapshot_id=newest.id,
+        )
+
+
+def refuse_unfinished(there: Sequence[Snapshot]) -> None:
+    """Raise CommitConflictError if a rollback is under way on a table of these snapshots, or died."""
+    seal = unsealed(there).seal
+    if seal is not None:
+        raise under_way(rollback_target(seal))
+
+
+def under_way(target_id: int | None) -> CommitConflictError:
+    """Return the error of who finds the seal of another's rollback."""
+    return CommitConflictError(
+        f"the table is being rolled back to snapshot {target_id}; try again later. If that rollback "
+        f"died, roll back to {target_id} again, which finishes it",
+        snapshot_id=target_id,
+    )
+
+
+# -- Rollback: take back every snapshot and tag after one; their ids will be used again ------------
+
+
+@record
+class RollbackReport:
+    """What a rollback took back, or with `dry_run` would."""
+
+    plan: RollbackPlan
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would roll back" if self.dry_run else "rolled back"
+        plan = self.plan
+        return (
+            f"{verb} to snapshot {plan.target.id}: {counted(len(plan.snapshots), 'snapshot')} and "
+            f"{counted(len(plan.tags), 'tag')} go"
+        )
+
+
+def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> RollbackReport:
+    """Return to a snapshot, also one that only a tag still keeps; finish what a dead one has begun.
+
+    Raises CommitConflictError while another rollback, or an expiry of the target, is under way.
+    """
+    session.options.require_writable()
+    plan = plan_rollback(session, target)
+    if not dry_run and plan.is_empty:
+        _take_down(session, signs_of(session, target))  # of one who died when all was done
+    elif not dry_run:
+        plan = _carry_out(session, plan)
+    return RollbackReport(plan=plan, dry_run=dry_run)
+
+
+def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+    """Roll back what the plan names, under a tag that every expiry sees; return the plan as it came out."""
+    if plan.is_sealed:
+        _restore(session, plan)
+    # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
+    goes_on = any(same_state(one.snapshot, plan.target) for one in signs(session))
+    kept = [one for one in session.tags.list() if same_state(one.snapshot, plan.target)]
+    sign = tags.of(
+        session,
+        f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
+        plan.target,
+        tags.AN_HOUR,
+        holder=kept[0] if kept and (plan.restores or goes_on) else None,
+    )
+    try:
+        plan = _sealed(session, plan)
+        others = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
+        _take_down(session, others)  # of those who died, and stop one who did not
+        _restore(session, plan, sign)
+        if plan.is_sealed:
+            plan = with_tags_of_now(session, plan)
+        _clean(session, plan, sign)
+    except CommitConflictError:
+        _take_down(session, [sign])
+        raise  # after any other error the sign stays, too
+    return plan
+
+
+def _sealed(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+    """Commit the seal on the newest snapshot, which may be another than that of the plan."""
+    retries, target = Retries(session), plan.target
+    own_plugs: list[Snapshot] = []
+    try:
+        while plan.snapshots and not plan.is_sealed:
+            again = plan if _is_linked(plan) else plan_rollback(session, target)
+            if again.snapshots == plan.snapshots:
+                seals = _publish_seal(session, plan, own_plugs)
+                if seals:
+                    return changed(plan, seals=seals, is_sealed=True)
+                retries.wait()
+                again = plan_rollback(session, target)
+            plan = again
+            if plan.is_sealed:
+                raise under_way(target.id)
+    except CommitConflictError:
+        _unplug(session, own_plugs)
+        raise
+    _unplug(session, own_plugs)
+    return plan
+
+
+def _unplug(session: TableSession, own_plugs: Sequence[Snapshot]) -> None:
+    """Take back what was put above the target, as another rollback has ended: nobody could commit there.
+
+    One that goes on may rely on it, and deletes it: then there are greater ids, of the seal if no others.
+    """
+    retries = Retries(session)
+    for plug in own_plugs:
+        while same_state(session.snapshots.find_now(plug.id), plug):
+            if session.snapshots.listed_ids()[-1:] == [plug.id]:
+                session.snapshots.delete_unchanged(plug)
+            elif retries.is_late:
+                break  # the other has died over its seal: who finishes it deletes this, too
+            else:
+                retries.sleep()
+
+
+def _is_linked(plan: RollbackPlan) -> bool:
+    """Whether snapshots were made on each other; if not some are lost, or read across a rollback."""
+    above = plan.snapshots if plan.restores else (plan.target, *plan.snapshots)
+    return len(linked_run(above)) == len(above)
+
+
+def _publish_seal(
+    session: TableSession, plan: RollbackPlan, own_plugs: list[Snapshot]
+) -> tuple[Snapshot, ...]:
+    """Return the seal that landed, and before it the file below a target to come; empty: it lost.
+
+    That file is added to `own_plugs` where no other rollback has made it.
+    """
+    target, first, newest = plan.target, plan.snapshots[0], plan.snapshots[-1]
+    seal = seal_of(
+        target,
+        newest,
+        first,
+        commit_user=session.ids.new_id(),
+        uuid=session.ids.new_id(),
+        now_millis=session.clock.now_millis(),
+        writer_version=WRITER_VERSION,
+    )
+    plug = changed(seal, id=target.id + 1)
+    plugs = () if first.id == plug.id else _plugged(session, plug, own_plugs)
+    if plugs is None or publish(session, seal, newest) is CommitOutcome.LOST:
+        return ()
+    _require_not_passed(session, seal, target)
+    return (*plugs, seal)
+
+
+def _plugged(
+    session: TableSession, plug: Snapshot, own_plugs: list[Snapshot]
+) -> tuple[Snapshot] | None:
+    """Create a file above a target that is not there yet; return it, or None if a ghost has the id.
+
+    A writer that made it on the target, before that expired, revokes it. Were the target back before it
+    did, others could build on it.
+    """
+    if session.snapshots.publish_only(plug):
+        own_plugs.append(plug)
+    found = session.snapshots.find(plug.id)
+    return (found,) if found is not None and rollback_target(found) == plug.id - 1 else None
+
+
+def _require_not_passed(session: TableSession, seal: Snapshot, target: Snapshot) -> None:
+    """Take the seal back if the sign's hour passed before it landed, and with it the target."""
+    marked = session.snapshots.earliest_hint()
+    if marked is None or marked <= target.id or signs_of(session, target):
+        return
+    session.snapshots.delete_state(seal)
+    raise CommitConflictError(
+        f"snapshot {target.id} expired while the table was rolled back to it; nothing was changed",
+        snapshot_id=target.id,
+    )
+
+
+def _take_down(session: TableSession, signs: Sequence[Tag]) -> None:
+    for sign in signs:
+        session.tags.delete(sign)
+        _notify_untagged(session, sign.name)
+
+
+def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None) -> None:
+    """Bring a target back that only a tag kept, and EARLIEST where an expiry that gave up moved it."""
+    if sign is not None:
+        _require_sign(session, sign)
+    target, snapshots = plan.target, session.snapshots
+    back = without_changelog(session, target)
+    if plan.restores and not (snapshots.publish_only(back) or is_there(session, target)):
+        raise CommitConflictError(
+            f"a file that never counted has the name of snapshot {target.id}; remove orphan files, "
+            "and roll back again",
+            snapshot_id=target.id,
+        )
+    marked = snapshots.earliest_hint()
+    if plan.restores or (marked is not None and marked > target.id):
+        if sign is not None:
+            _require_sign(session, sign)
+        snapshots.lower_earliest(target.id)
+
+
+def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
+    """Let a consumer read a snapshot next unless somebody has forgotten it, or put it before that, meanwhile."""
+    session.consumers.move(
+        consumer.name,
+        lambda there: next_snapshot_id if there is not None and there > next_snapshot_id else None,
+    )
+
+
+def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
+    """Delete what the seal takes: first what names ids above the target, which writers then use again."""
+    roll_identifiers_back(session, plan.target)
+    taken = _taken(plan)
+    if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
+        keep_in_trash(session, taken, paths=_only_theirs(session, plan))
+    for tag in plan.tags:
+        _take_above(session, tag, plan.target)
+    for changelog in reversed(plan.changelogs):
+        session.changelogs.delete(changelog.id)
+    for consumer in plan.consumers:
+        _move_back(session, consumer, plan.target.id + 1)
+    delete_sealed(session, plan, sign)
+    # What is committed after the seal stays, whenever this is recorded.
+    sealed_millis = max((seal.time_millis for seal in plan.seals), default=None)
+    session.notify(
+        lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
+    )
+    notify_removed(session, taken, "rollback")
+
+
+def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
+    """Delete the snapshots of a plan, oldest first: an id is free only once the one below is deleted.
+
+    The seal goes last, and before it what an expiry and another rollback look for.
+    """
+    snapshots = session.snapshots
+    for seal in plan.seals[-1:]:
+        # No file that has the id of one that goes may be trusted for it, nor be missed.
+        _require_sign(session, sign)
+        snapshots.hint_latest(seal.id, may_skip=False)
+        _force(session)
+        if not session.tags.exists(sign.name):
+            # Another has finished: without the seal nobody reads a table whose LATEST names it.
+            snapshots.forget_latest()
+    for one in (*plan.seals[:-1], *plan.snapshots):
+        _require_sign(session, sign)
+        snapshots.delete_state(one)
+        _force(session)
+    for seal in plan.seals[-1:]:
+        _require_not_built_on(session, seal)
+    snapshots.hint_latest(plan.target.id, may_skip=False)
+    _force(session)
+    snapshots.announce(plan.target)
+    _take_down(session, [sign])
+    for seal in plan.seals[-1:]:
+        snapshots.delete_state(seal)
+        _force(session)
+    snapshots.mend_earliest()
+
+
+def _force(session: TableSession) -> None:
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
+    if durable:  # one by one: after a power cut the order must hold
+        session.file_io.sync_directory(session.paths.snapshot_directory)
+
+
+def _require_sign(session: TableSession, sign: Tag) -> None:
+    """Stop if the sign is deleted: two that clean could delete what has an id for a second time."""
+    if not session.tags.exists(sign.name):
+        raise CommitConflictError(
+            f"the tag {sign.name!r} of this rollback was deleted, by hand, after an hour, or by another "
+            f"rollback to snapshot {sign.snapshot.id} that finishes it; if none does, roll back again",
+            tag=sign.name,
+        )
+
+
+def _require_not_built_on(session: TableSession, seal: Snapshot) -> None:
+    """Keep a seal that another client has committed on: the line goes on from it."""
+    newer = session.snapshots.find(seal.id + 1)
+    if newer is not None and follows(newer, seal):
+        session.snapshots.hint_earliest(seal.id)
+        raise CommitConflictError(
+            f"another client committed snapshot {newer.id} while the table was rolled back; it has "
+            f"the state of the target and that commit, and begins at snapshot {seal.id}",
+            snapshot_id=newer.id,
+        )
+
+
+def _take_above(session: TableSession, tag: Tag, target: Snapshot) -> None:
+    """Delete a tag of a snapshot above the target; one that others have moved below it meanwhile stays."""
+    above: Tag | None = tag
+    while above is not None and above.snapshot.id > target.id:
+        if session.tags.delete(above):
+            _notify_untagged(session, tag.name)
+        above = session.tags.find(tag.name)
+
+
+def _notify_untagged(session: TableSession, name: str) -> None:
+    session.notify(lambda listener: listener.untagged(session.name, name))
+
+
+def _taken(plan: RollbackPlan) -> ExpirePlan:
+    return ExpirePlan(
+        expired=plan.snapshots,
+        reason=f"{ROLLED_BACK} {plan.target.id}; the removal of orphans frees the files",
+        tags=plan.tags,
+        expired_changelogs=plan.changelogs,
+    )
+
+
+def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
+    """Return the files that only what goes still names, for the trash to keep."""
+    roots = Roots(session)
+    states = {one.delta_manifest_list: one for one in plan.snapshots}
+    states |= {tag.snapshot.delta_manifest_list: tag.snapshot for tag in plan.tags}
+    paths: dict[str, None] = {}
+    names = MetadataNames()
+    for one in states.values():
+        names |= roots.tag_names(one)
+        for entry in (*session.live_entries(one), *roots.changelog_entries([one])):
+            paths |= dict.fromkeys(entry_paths(session, entry))
+    return [*paths, *metadata_paths(session.paths, names)]
+
+
+# -- Make a former state the newest one, in a commit of its own ------------------------------------
+#
+# History stays, writers may go on.
+
+RESTORING = "restoring-"
+"""Prefix of the names of tags that keep the state that is restored, until that is committed."""
+
+
+def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -> Snapshot | None:
+    """Publish an OVERWRITE snapshot with the files of `target`; None if they are the newest already.
+
+    A commit that lands first is undone by it like those before: the answer is the target's state.
+    But a replay of a numbered restore undoes nothing: it returns the snapshot that it made.
+    Raises NotFoundError (expired) where an expiry, or who deletes its last tag, has got hold of the target.
+    """
+    session.options.require_writable()
+    # Expiry, or who deletes the tag, would delete files that the new snapshot is going to name.
+    is_kept = was_rolled_back(session, target)
+    with kept(session, target, RESTORING):
+        return _restored(session, target, identity, is_kept=is_kept)
+
+
+def _restored(
+    session: TableSession, target: Snapshot, identity: CommitIdentity, *, is_kept: bool
+) -> Snapshot | None:
+    target_entries = {entry.identity: entry for entry in session.live_entries(target)}
+
+    def difference(base: Snapshot | None) -> LiveChange | None:
+        if base is None:
+            return None
+        # A rollback that takes the target deletes the own tag, too. One that comes after this look takes the base.
+        if not is_kept and is_rolled_back(session, target):
+            raise rolled_back(target)
+        there = {entry.identity: entry for entry in session.live_entries(base)}
+        removed = tuple(entry for key, entry in there.items() if key not in target_entries)
+        back = tuple(entry for key, entry in target_entries.items() if key not in there)
+        same_index = base.index_manifest == target.index_manifest
+        if not removed and not back and same_index:
+            return None
+        return LiveChange(deleted=removed, back=back, state=target, rewrites_manifests=True)
+
+    properties = {**(identity.properties or {}), RESTORED: str(target.id)}
+    identity = replace(identity, properties=properties)
+    proposal = Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=difference)
+    return propose(session, proposal)

@@ -1,0 +1,317 @@
+"""The trash: give back what maintenance took, or let it go for good."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CorruptFileError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.maintenance.orphans import reachable_paths, root_paths
+from lsm_engine.metadata.trash import TrashRecord, TrashStore
+from lsm_engine.options import core_options
+from lsm_engine.planning.ownership import same_state
+from lsm_engine.table.components import Removal
+from lsm_engine.table.references import Roots
+from lsm_engine.table.session import TableSession
+
+GIVEN_BACK = "lsm.given-back"
+"""Property of a snapshot that came back from the trash: an id, another one each time."""
+
+
+@record
+class TrashReport:
+    """Records that were emptied, and the files that went; or would, in a `dry_run`."""
+
+    records: tuple[str, ...]
+    paths: tuple[str, ...]
+    dry_run: bool
+
+    def __str__(self) -> str:
+        if not self.records:
+            return "no record of the trash is past its time"
+        verb = "would delete" if self.dry_run else "deleted"
+        return f"{verb} {counted(len(self.paths), 'file')} of {counted(len(self.records), 'record')} of the trash"
+
+
+def trash_of(session: TableSession) -> TrashStore:
+    """Return the table's trash."""
+    return TrashStore(session.file_io, session.paths)
+
+
+def undo(session: TableSession, name: str | None) -> TrashRecord:
+    """Give back what one record holds (None: the newest): its snapshots, changelogs and tags.
+
+    Nothing is changed unless all of it can come back. The record is claimed first, and deleted last if it is still so:
+    of several who undo or empty it one succeeds. A kill leaves some of it back and the record
+    there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
+    the table has new snapshots so that those of the record no longer fit.
+    """
+    one = _record(session, name)
+    branch = session
+    if one.branch != session.paths.branch_name:
+        raise InvalidInputError(
+            f"that was taken from branch {one.branch or 'main'!r}; undo it there", record=one.name
+        )
+    store = trash_of(session)
+    missing = [path for path in one.paths if not session.file_io.exists(path)]
+    if missing:
+        if store.find(one.name) is None:
+            raise _taken_over(one)
+        raise CorruptFileError(
+            "files of the trash are missing: no undo", file=missing[0], count=len(missing)
+        )
+    order = _fitting(branch, one)
+    for tag in one.tags:
+        there = branch.tags.find(tag.name)
+        if there is not None and there != tag:
+            raise AlreadyExistsError(
+                f"tag {tag.name!r} was made anew since; rename it first", tag=tag.name
+            )
+    if not one.was_rolled_back:
+        # Also those that are there: the expiry that takes them may go on.
+        order = one.snapshots[::-1]
+    claimed = store.claim(one, session.ids.new_id())
+    if claimed is None:
+        raise _taken_over(one)
+    giving = _GivingBack(branch, store, claimed)
+    try:
+        giving.all(order)
+    except (AlreadyExistsError, CommitConflictError):
+        giving.take_back()
+        raise
+    for tag in one.tags:
+        _notify_tagged(session, one, tag.name)
+    return one
+
+
+def _taken_over(one: TrashRecord) -> CommitConflictError:
+    return CommitConflictError(
+        f"others give record {one.name!r} back, or empty it; nothing was given back, look at the trash again",
+        record=one.name,
+    )
+
+
+class _GivingBack:
+    """What one undo has made again, each with its id: maintenance that took it, if it goes on, deletes nothing of it.
+
+    Nothing is made once another has taken the record over, and what was made goes then.
+    """
+
+    def __init__(self, branch: TableSession, store: TrashStore, claimed: TrashRecord) -> None:
+        self._branch = branch
+        self._store = store
+        self._claimed = claimed
+        self._snapshots: list[Snapshot] = []
+        self._changelogs: list[Snapshot] = []
+        self._tags: list[Tag] = []
+
+    def all(self, order: Sequence[Snapshot]) -> None:
+        """Make again what the record holds, its snapshots in an order, and delete it."""
+        branch, record = self._branch, self._claimed
+        for snapshot in order:
+            self.snapshot(snapshot)
+        if order:
+            branch.snapshots.announce(max(order, key=lambda snapshot: snapshot.id))
+            # Of what an expiry takes meanwhile there would be a gap, which a listing leaves out.
+            branch.snapshots.hint_earliest(branch.snapshots.stable_listing()[0].id)
+        for changelog in record.changelogs:
+            self.changelog(changelog)
+        if record.changelogs:
+            self._mend_earliest_changelog()
+        if not record.was_rolled_back:
+            self._stay()
+        for tag in record.tags:
+            self.tag(tag)
+        # Whoever empties the trash deletes the record first, and then looks what is named.
+        if not self._store.delete_as_read(record):
+            raise _taken_over(record)
+
+    def _mend_earliest_changelog(self) -> None:
+        """Let EARLIEST of the changelogs name the first of those that lead up to the newest without a gap."""
+        ids = self._branch.changelogs.ids()[::-1]
+        first = ids[0]
+        for number in ids:
+            if number < first - 1:
+                break
+            first = number
+        self._branch.changelogs.hint_earliest(first)
+
+    def _stay(self) -> None:
+        """Write what is back once more, with another id, now that EARLIEST is back: an expiry may go on that saw a part.
+
+        It takes nothing of it then, or has taken some of it before. Raises CommitConflictError in that case.
+        """
+        branch, undo_id = self._branch, self._branch.ids.new_id()
+        for made, store in (
+            (self._snapshots, branch.snapshots),
+            (self._changelogs, branch.changelogs),
+        ):
+            for place, back in enumerate(made):
+                again = _marked(back, undo_id)
+                if not store.replace_unchanged(back, again):
+                    raise CommitConflictError(
+                        f"an expiry has taken snapshot {back.id} again; nothing was given back, look at the trash again",
+                        snapshot_id=back.id,
+                        record=self._claimed.name,
+                    )
+                made[place] = again
+        branch.snapshots.forget_newest()
+
+    def require(self) -> None:
+        """Raise CommitConflictError where the record is another's by now."""
+        there = self._store.find(self._claimed.name)
+        if there is None or there.undo_id != self._claimed.undo_id:
+            raise _taken_over(self._claimed)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """Create a snapshot file again, or replace that of the same commit."""
+        back = self._marked(snapshot)
+        self._snapshots.append(back)
+        if not self._branch.snapshots.give_back(back, self.require):
+            raise CommitConflictError(
+                f"another file has the name of snapshot {snapshot.id}; remove orphan files, which takes "
+                "what never counted, and undo again",
+                snapshot_id=snapshot.id,
+            )
+
+    def changelog(self, changelog: Snapshot) -> None:
+        """Create a changelog file again, or replace that of the same commit."""
+        back = self._marked(changelog)
+        self._changelogs.append(back)
+        self._branch.changelogs.give_back(back, self.require)
+
+    def tag(self, tag: Tag) -> None:
+        """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
+        back = replace(tag, id=self._branch.ids.new_id(), content=None)
+        there = self._branch.tags.find(tag.name)
+        self.require()
+        stored = None
+        if there is not None and there == tag:
+            stored = self._branch.tags.replace(there, back)
+        self._tags.append(stored or self._branch.tags.create(back, numeric=True))
+
+    def take_back(self) -> None:
+        """Delete what this undo has made, and no other has replaced."""
+        for tag in self._tags:
+            self._branch.tags.delete(tag)
+        for changelog in self._changelogs:
+            self._branch.changelogs.delete_unchanged(changelog)
+        for snapshot in self._snapshots[::-1]:
+            self._branch.snapshots.delete_unchanged(snapshot)
+        if self._snapshots and (ids := self._branch.snapshots.ids()):
+            self._branch.snapshots.hint_earliest(ids[0])
+
+    def _marked(self, snapshot: Snapshot) -> Snapshot:
+        return _marked(snapshot, self._claimed.undo_id or "")
+
+
+def _marked(snapshot: Snapshot, undo_id: str) -> Snapshot:
+    return replace(snapshot, properties={**(snapshot.properties or {}), GIVEN_BACK: undo_id})
+
+
+def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:
+    tag = next(tag for tag in one.tags if tag.name == name)
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+
+
+def _record(session: TableSession, name: str | None) -> TrashRecord:
+    store = trash_of(session)
+    if name is None:
+        records = store.list()
+        if records:
+            return records[-1]
+        raise NotFoundError(
+            "the trash is empty; with 'maintenance.trash-retained' it is filled",
+            kind=ErrorKind.NO_SUCH_FILE,
+        )
+    found = store.find(name)
+    if found is None:
+        raise NotFoundError(
+            f"no record {name!r} in the trash", kind=ErrorKind.NO_SUCH_FILE, record=name
+        )
+    return found
+
+
+def _fitting(branch: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
+    """Return the record's snapshots that are not back yet, in the order in which they come back.
+
+    They have to join those that are there without a gap: below the oldest, newest first, or above the
+    newest, oldest first.
+    """
+    there = {snapshot.id: snapshot for snapshot in branch.snapshots.stable_listing()}
+    absent = [snapshot for snapshot in one.snapshots if snapshot.id not in there]
+    wrong = [
+        snapshot.id
+        for snapshot in one.snapshots
+        if snapshot.id in there and not same_state(there[snapshot.id], snapshot)
+    ]
+    if not absent and not wrong:
+        return ()
+    below = bool(there) and bool(absent) and absent[-1].id + 1 == min(there)
+    above = bool(absent) and absent[0].id == max(there, default=0) + 1
+    if wrong or not (below or above):
+        raise InvalidInputError(
+            "the table has new snapshots, and these no longer join the ones that are there; "
+            "tag what you need with rollback_to_as_latest instead",
+            snapshot_ids=[snapshot.id for snapshot in one.snapshots][:20],
+        )
+    return absent[::-1] if below else absent
+
+
+def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashReport:
+    """Delete the files of records older than `maintenance.trash-retained`, or of `everything`.
+
+    Files that some root names by now are kept. Nothing is deleted unless every root could be read.
+    """
+    store = trash_of(session)
+    retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]
+    now = session.clock.now_millis()
+    over = [
+        one
+        for one in store.list()
+        if everything or retained is None or now - one.created_millis > retained
+    ]
+    emptied: list[str] = []
+    for one in over:
+        reachable = reachable_paths(session, besides=one.name)
+        held = root_paths(session, Roots(session).record_roots(one))
+        paths = [
+            path for path in dict.fromkeys([*one.paths, *sorted(held)]) if path not in reachable
+        ]
+        emptied += paths
+        if dry_run:
+            continue
+        # Who gives it back meanwhile has another record by now, or names its files before this looks again.
+        if not store.delete_as_read(one):
+            continue
+        reachable = reachable_paths(session)
+        paths = [path for path in paths if path not in reachable]
+        for path in paths:
+            session.manifests.forget(path.rpartition("/")[2])
+        session.file_io.delete_many(paths)
+        _notify_emptied(session, one, paths)
+    return TrashReport(
+        records=tuple(one.name for one in over), paths=tuple(emptied), dry_run=dry_run
+    )
+
+
+def _notify_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str]) -> None:
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind="empty-trash",
+        reason=f"{one.reason}; its time in the trash is over",
+        at_millis=session.clock.now_millis(),
+        files=tuple(path.rpartition("/")[2] for path in paths),
+    )
+    session.notify(lambda listener: listener.removed(session.name, removal))

@@ -1,0 +1,277 @@
+"""Consumers: how far named readers of changes have got. Expiry keeps what they still need."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field as attribute
+from itertools import count
+
+from lsm_engine.base.errors import CommitUnknownError, ErrorKind, NotFoundError, StorageError
+from lsm_engine.base.record import record
+from lsm_engine.format.commit_message import LastCommit, RecordedIdentifiers
+from lsm_engine.format.documents import (
+    decode_consumer,
+    decode_recorded,
+    encode_consumer,
+    encode_recorded,
+)
+from lsm_engine.format.json_object import READ_MAX
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
+from lsm_engine.metadata.snapshots import SnapshotStore
+from lsm_engine.planning.names import checked_name
+from lsm_engine.planning.ownership import (
+    IdentifiersOfLine,
+    counted_line,
+    ends_line,
+    has_property,
+    identifiers_of,
+    last_commit,
+)
+from lsm_engine.planning.snapshot_chain import follows, named_base
+from lsm_engine.storage.clock import IdSource
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.paths import CONSUMER_PREFIX, TablePaths
+
+# -- Consumer: a named reader of changes, and how far it has got -----------------------------------
+
+
+@record
+class Consumer:
+    """A named reader. `next_snapshot_id` is what it reads next: expiry keeps that and what follows.
+
+    `modified_millis`: when it last moved, by the storage's own clock. `content`: the bytes of the file that it
+    was read from, None of a consumer that is not stored; they do not count in comparisons.
+    """
+
+    name: str
+    next_snapshot_id: int
+    modified_millis: int = 0
+    content: bytes | None = attribute(default=None, compare=False, repr=False)
+
+
+# -- Consumers -------------------------------------------------------------------------------------
+
+
+class ConsumerStore:
+    """The positions of the named readers of one table or branch (ConsumerManager)."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths, ids: IdSource) -> None:
+        self._file_io = file_io
+        self._paths = paths
+        self._ids = ids
+
+    def list(self) -> list[Consumer]:
+        """Return every consumer by name. One that cannot be read is an error, not a gap."""
+        consumers = [self.find(name) for name in self.names()]
+        return [consumer for consumer in consumers if consumer is not None]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of consumers, in order; nothing of them is read."""
+        return sorted(
+            status.name.removeprefix(CONSUMER_PREFIX)
+            for status in stable_listing(self._file_io, self._paths.consumer_directory)
+            if status.name.startswith(CONSUMER_PREFIX) and not status.is_directory
+        )
+
+    def find(self, name: str) -> Consumer | None:
+        """Return a consumer, or None if there is none of this name; raises CorruptFileError."""
+        path = self._paths.consumer_file(name)
+        try:
+            content = self._content(path)
+            modified = self._file_io.status(path).modified_millis
+        except NotFoundError:
+            return None
+        return None if content is None else self._decoded(name, content, modified)
+
+    def find_now(self, name: str) -> Consumer | None:
+        """Return what `find` does, past what was gathered."""
+        self._file_io.forget_gathered([self._paths.consumer_file(name)])
+        return self.find(name)
+
+    def reset(self, name: str, next_snapshot_id: int) -> tuple[Consumer | None, Consumer]:
+        """Make a consumer, or move it, forwards or back; return it as it was, None if it is new, and as it is."""
+        before, after = self.move(name, lambda _: next_snapshot_id)
+        if after is None:
+            raise AssertionError("a reset moves always")
+        return before, after
+
+    def advance(self, name: str, next_snapshot_id: int) -> None:
+        """Move a consumer forwards, made if it is new; a position it has passed already changes nothing.
+
+        Call it once what lies before `next_snapshot_id` has been dealt with for good.
+        """
+        self.move(name, lambda there: next_snapshot_id if (there or 0) < next_snapshot_id else None)
+
+    def move(
+        self, name: str, position: Callable[[int | None], int | None]
+    ) -> tuple[Consumer | None, Consumer | None]:
+        """Let a consumer read another snapshot next, whoever else moves it meanwhile.
+
+        `position` returns it of where the consumer is, which is None where there is no such consumer; or None: it stays. It
+        is asked again after each move of others. Returns the consumer as it was and, if it moved, as it is. Raises
+        StorageError where others keep moving it.
+        """
+        path = self._paths.consumer_file(checked_name("consumer", name, numeric=True))
+        for _ in range(_TRIES):
+            before = self._stored(name, path)
+            next_snapshot_id = position(None if before is None else before.next_snapshot_id)
+            if next_snapshot_id is None:
+                return before, None
+            data = encode_consumer(next_snapshot_id, name=name, consumer_id=self._ids.new_id())
+            if before is None or before.content is None:
+                is_moved = published(self._file_io, path, data)
+            else:
+                is_moved = replaced(self._file_io, path, data, expected=before.content)
+            if is_moved:
+                return before, self._decoded(name, data)
+        raise StorageError("others keep moving the consumer; try again", path=path)
+
+    def take_back(self, consumer: Consumer, before: Consumer | None) -> bool:
+        """Undo a move, whose answer `consumer` is; False, and no change, where others have moved it since."""
+        if before is None:
+            return self.delete_as_read(consumer)
+        path = self._paths.consumer_file(consumer.name)
+        data = encode_consumer(
+            before.next_snapshot_id, name=before.name, consumer_id=self._ids.new_id()
+        )
+        return consumer.content is not None and replaced(
+            self._file_io, path, data, expected=consumer.content
+        )
+
+    def delete_as_read(self, consumer: Consumer) -> bool:
+        """Forget a consumer; False, and no change, if it has moved since it was read, or is forgotten."""
+        path = self._paths.consumer_file(consumer.name)
+        return consumer.content is not None and deleted(
+            self._file_io, path, expected=consumer.content
+        )
+
+    def delete(self, name: str) -> bool:
+        """Forget a consumer, wherever it is; False if there was none. Expiry no longer waits for it."""
+        path = self._paths.consumer_file(name)
+        for _ in range(_TRIES):
+            content = self._content(path)
+            if content is None:
+                return False
+            if deleted(self._file_io, path, expected=content):
+                return True
+        raise StorageError("others keep moving the consumer; try again", path=path)
+
+    def _stored(self, name: str, path: str) -> Consumer | None:
+        content = self._content(path)
+        return None if content is None else self._decoded(name, content)
+
+    def _content(self, path: str) -> bytes | None:
+        """Return what the file of a consumer holds; None: there is none, or only a claim on the branch."""
+        try:
+            data = self._file_io.read(path, length=READ_MAX)
+        except NotFoundError:
+            return None
+        return unclaimed(self._file_io, self._paths, path, data)
+
+    def _decoded(self, name: str, content: bytes, modified_millis: int = 0) -> Consumer:
+        return Consumer(
+            name=name,
+            next_snapshot_id=decode_consumer(
+                content, name=name, file_name=self._paths.consumer_file(name)
+            ),
+            modified_millis=modified_millis,
+            content=content,
+        )
+
+
+# --- commit identifiers -----------------------------------------------------------------------
+
+_TRIES = 100  # changes of the file that others win before this one is given up
+_READ_MAX = 64  # snapshots that are asked for at once
+
+
+class CommitIdentifierStore:
+    """The commit identifiers of one table or branch."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths, snapshots: SnapshotStore) -> None:
+        self._file_io = file_io
+        self._paths = paths
+        self._snapshots = snapshots
+
+    def up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
+        """Return the last commits up to a snapshot that counts; None: the table has none yet."""
+        line = list(self._line_down(base))
+        if any(named_base(one) is None for one in line[:-1]):
+            line = list(counted_line(line, self._snapshots.earliest_hint()))
+        recorded = None
+        if line and not has_property(line[-1]) and not ends_line(line[-1]):
+            recorded = self.read()
+        file_name = self._paths.snapshot_file(line[-1].id) if line else ""
+        return identifiers_of(line, recorded, file_name)
+
+    def last_commit(
+        self, key: str, line: IdentifiersOfLine, base: Snapshot | None
+    ) -> LastCommit | None:
+        """Return the last commit of a user up to a snapshot; LookupError where that is unknown.
+
+        The file is read after the snapshot: who left a user out of a snapshot had written it there before.
+        """
+        recorded = self.read() if line.asks_file else None
+        return last_commit(key, line, recorded, 0 if base is None else base.id)
+
+    def _line_down(self, base: Snapshot | None) -> Iterator[Snapshot]:
+        """Yield a snapshot and those below it, until one has the property or there is none."""
+        newer = base
+        if base is not None:
+            yield base
+        for size in count(1):
+            if newer is None or has_property(newer) or ends_line(newer):
+                return
+            asked = min(1 << size >> 1, _READ_MAX)
+            ids = range(newer.id - 1, max(newer.id - 1 - asked, 0), -1)
+            for older in self._snapshots.find_many(ids):
+                if older is None or not follows(newer, older):
+                    return
+                yield older
+                newer = older
+                if has_property(newer) or ends_line(newer):
+                    return
+
+    def read(self) -> RecordedIdentifiers | None:
+        """Return what the file holds, None if there is none; raises CorruptFileError."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[RecordedIdentifiers | None, bytes]:
+        path = self._paths.commit_identifier_file
+        try:
+            data = self._file_io.read(path, length=READ_MAX)
+        except NotFoundError:
+            return None, b""
+        document = unclaimed(self._file_io, self._paths, path, data)
+        if document is None:
+            return None, b""
+        return decode_recorded(document, file_name=path), document
+
+    def change(
+        self, changed: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
+    ) -> None:
+        """Change what the file holds, whoever else does so meanwhile.
+
+        `changed` is asked again after each change of others, with what there is then; where it returns that, or None,
+        nothing is written. Raises StorageError.
+        """
+        path = self._paths.commit_identifier_file
+        for _ in range(_TRIES):
+            recorded, data = self._read()
+            content = changed(recorded)
+            if content is None or content == recorded:
+                return
+            text = encode_recorded(content)
+            try:
+                if recorded is None:
+                    is_written = self._file_io.publish(path, text)
+                else:
+                    is_written = self._file_io.replace_if_unchanged(path, text, expected=data)
+            except CommitUnknownError:
+                continue  # the answer was lost: what is there by now decides
+            if is_written:
+                return
+        raise StorageError(
+            "others keep changing the file of commit identifiers; try again",
+            kind=ErrorKind.STORAGE,
+            path=path,
+        )

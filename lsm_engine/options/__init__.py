@@ -1,0 +1,1 @@
+"""Table options: what each is called, how it is read, and which are supported."""

@@ -1,0 +1,282 @@
+"""The options of one table: as text, read typed, and refused by name where unsupported."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import field
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeVar
+
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.options import core_options
+from lsm_engine.options.foreign import Verdict, other_option
+from lsm_engine.options.modes import ExternalAccess, FileFormat
+from lsm_engine.options.option import FieldOption, Option
+
+T = TypeVar("T")
+_CHANGELOG_FILES: tuple[tuple[Option[Any], str, str], ...] = (
+    (
+        core_options.CHANGELOG_FILE_FORMAT,
+        core_options.FILE_FORMAT.key,
+        core_options.FILE_FORMAT_PER_LEVEL.key,
+    ),
+    (
+        core_options.CHANGELOG_FILE_COMPRESSION,
+        core_options.FILE_COMPRESSION.key,
+        core_options.FILE_COMPRESSION_PER_LEVEL.key,
+    ),
+    (core_options.CHANGELOG_FILE_STATS_MODE, core_options.STATS_MODE.key, ""),
+)
+"""An option of changelog files, the one of all files that it stands for, and that one per level."""
+_OF_CHANGELOG_FILES = "changelog-file.*"
+_UNSUPPORTED = "*"
+
+
+@record
+class TableOptions:
+    """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed.
+
+    A text is parsed when it is first read; the value is kept as long as the object.
+    """
+
+    texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    _values: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __getitem__(self, option: Option[T]) -> T:
+        try:
+            value: T = self._values[option.key]
+        except KeyError:
+            value = self._values.setdefault(option.key, self._parsed(option))
+        except AttributeError:
+            key: object = option
+            if isinstance(key, Option):
+                raise
+            instead = f"texts.get({key!r})" if isinstance(key, str) else "dict(options.texts)"
+            raise TypeError(f"options by their names are in `texts`: {instead}") from None
+        return value
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        raise TypeError(f"an option is set by table.alter(lsm.SetOption({key!r}, {value!r}))")
+
+    @property
+    def hides_level_0(self) -> bool:
+        """Whether reads of a table with a key leave level 0 out: first-row, or deletion vectors."""
+        has_vectors = self[core_options.DELETION_VECTORS_ENABLED]
+        return self[core_options.MERGE_ENGINE].policy.keeps_first_row or (
+            has_vectors and not self[core_options.DELETION_VECTORS_MERGE_ON_READ]
+        )
+
+    def _parsed(self, option: Option[T]) -> T:
+        for key in (option.key, *option.aliases):
+            if key in self.texts:
+                return self.value_of(option, key)
+        return option.default
+
+    def value_of(self, option: Option[T], key: str) -> T:
+        """Return what the text of `key` means, which is the option's own key or an alias of it."""
+        try:
+            value: T = self._values[key]
+        except KeyError:
+            # Of threads that come first at once each parses; all get one of the values.
+            value = self._values.setdefault(key, option.parsed(self.texts[key]))
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (dict(self.texts),)
+
+    def of_field(self, column: str, suffix: str) -> str | None:
+        """Return `fields.<column>.<suffix>`, or None."""
+        return self.texts.get(f"fields.{column}.{suffix}")
+
+    def with_texts(self, changes: Mapping[str, str]) -> "TableOptions":
+        """Return a copy with `changes` on top."""
+        return TableOptions(texts=MappingProxyType({**self.texts, **changes}))
+
+    @property
+    def unsupported(self) -> "tuple[UnsupportedOption, ...]":
+        """Every option that this version does not support, harmless ones included."""
+        unsupported: tuple[UnsupportedOption, ...] | None = self._values.get(_UNSUPPORTED)
+        if unsupported is None:
+            unsupported = self._values.setdefault(_UNSUPPORTED, tuple(_unsupported_among(self)))
+        return unsupported
+
+    def require_readable(self) -> None:
+        """Raise UnsupportedError, naming the options, for values that stand in the way of reading."""
+        self._refuse({Verdict.REFUSES_READING})
+
+    def require_writable(self) -> None:
+        """Raise UnsupportedError, naming the options, for values that stand in the way of writing.
+
+        Unknown options do: what writers owe them is not known.
+        """
+        self._refuse({Verdict.REFUSES_READING, Verdict.REFUSES_WRITING, Verdict.UNKNOWN})
+
+    def _refuse(self, verdicts: set[Verdict]) -> None:
+        refusing = [refused for refused in self.unsupported if refused.verdict in verdicts]
+        if not refusing:
+            return
+        first = refusing[0]
+        option = core_options.find(first.key)
+        if isinstance(option, Option):
+            option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
+        others_text = "".join(f"; also {refused}" for refused in refusing[1:])
+        raise UnsupportedError(
+            f"option {first.key!r} = {first.text!r} is not supported by this version "
+            f"({first.reason}); nothing was read or written{others_text}",
+            option=first.key,
+            value=first.text,
+        )
+
+    # Derived defaults (semantics section 1).
+
+    @property
+    def stop_trigger(self) -> int:
+        """Runs at which writers wait: never below the compaction trigger."""
+        trigger = self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER]
+        stop = self[core_options.NUM_SORTED_RUN_STOP_TRIGGER]
+        return max(trigger, trigger + 3 if stop is None else stop)
+
+    @property
+    def level_count(self) -> int:
+        """Levels of a tree, level 0 included."""
+        return (
+            self[core_options.NUM_LEVELS]
+            or self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER] + 1
+        )
+
+    @property
+    def spill_threshold(self) -> int:
+        """Runs that one merge pass reads at most."""
+        return self[core_options.SORT_SPILL_THRESHOLD] or self.stop_trigger + 1
+
+    @property
+    def lookup_compact_max_interval(self) -> int:
+        """Every how many-th pick takes level 0 by force where `lookup-compact` is gentle."""
+        trigger = self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER]
+        return max(trigger, self[core_options.LOOKUP_COMPACT_MAX_INTERVAL] or 2 * trigger)
+
+    @property
+    def commit_retries(self) -> int | None:
+        """Lost races that a commit survives; None: as many as `commit.timeout` leaves time for."""
+        retries = core_options.COMMIT_MAX_RETRIES
+        return self[retries] if retries.key in self.texts else None
+
+    def file_format(self, level: int) -> FileFormat:
+        """Format of new data files of a level."""
+        own = self[core_options.FILE_FORMAT_PER_LEVEL]
+        return dict(own).get(level, self[core_options.FILE_FORMAT])
+
+    def file_compression(self, level: int) -> str:
+        """Compression of new data files of a level."""
+        own = self[core_options.FILE_COMPRESSION_PER_LEVEL]
+        return dict(own).get(level, self[core_options.FILE_COMPRESSION])
+
+    def of_changelog_files(self) -> "TableOptions":
+        """Return the options that changelog files are written by: `changelog-file.*` come first."""
+        if not any(own.key in self.texts for own, _, _ in _CHANGELOG_FILES):
+            return self
+        texts = dict(self.texts)
+        for own, shared, per_level in _CHANGELOG_FILES:
+            if own.key in texts:
+                texts[shared] = texts[own.key]
+                texts.pop(per_level, None)
+        options = TableOptions(texts=MappingProxyType(texts))
+        derived: TableOptions = self._values.setdefault(_OF_CHANGELOG_FILES, options)
+        return derived
+
+    def target_file_size(self, *, has_primary_key: bool) -> int:
+        """Bytes at which a data file rolls."""
+        return self[core_options.TARGET_FILE_SIZE] or (128 << 20 if has_primary_key else 256 << 20)
+
+
+def _restored(texts: dict[str, str]) -> TableOptions:
+    return TableOptions(texts=MappingProxyType(texts))
+
+
+def given_options(texts: Mapping[str, object]) -> TableOptions:
+    """Return options that a user hands in: every key must be known, parse, and be supported.
+
+    Raises InvalidOptionError for unknown keys (with the nearest known one) and for values that do
+    not parse, UnsupportedError for known options that this version does not support.
+    """
+    stored_texts = {key: _as_text(value) for key, value in texts.items()}
+    for key in stored_texts:
+        if core_options.find(key) is None:
+            nearest_name = difflib.get_close_matches(key, core_options.BY_KEY, n=1)
+            hint = (
+                f"; did you mean {nearest_name[0]!r}?" if nearest_name else "; see docs/options.md"
+            )
+            raise InvalidOptionError(
+                f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
+            )
+    options = TableOptions(texts=MappingProxyType(stored_texts))
+    options.require_writable()
+    return options
+
+
+def foreign_options(texts: Mapping[str, str]) -> TableOptions:
+    """Return options found on a table, kept verbatim, unknown keys included."""
+    return TableOptions(texts=MappingProxyType(dict(texts)))
+
+
+@record
+class UnsupportedOption:
+    """An option of a table that this version does not support, and what access it prevents."""
+
+    key: str
+    text: str
+    verdict: Verdict
+    reason: str
+
+    def __str__(self) -> str:
+        return f"option {self.key!r} = {self.text!r} {self.verdict.value}: {self.reason}"
+
+
+def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
+    """Return every option of a table that this version does not support, harmless ones included."""
+    return list(options.unsupported)
+
+
+def _unsupported_among(options: TableOptions) -> list[UnsupportedOption]:
+    unsupported = []
+    # The table's own options first: a merge engine means more than what it does to one column.
+    for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
+        match core_options.find(key):
+            case Option() as option:
+                if not _parses(options, option, key):
+                    unsupported.append(
+                        _unsupported(key, text, option.guards, "the value is unknown")
+                    )
+                elif not option.is_supported(options.value_of(option, key)):
+                    unsupported.append(_unsupported(key, text, option.guards, option.doc))
+            case FieldOption(supported=False, guards=guards, doc=doc):
+                unsupported.append(_unsupported(key, text, guards, doc))
+            case FieldOption():
+                pass
+            case None:
+                unknown = other_option(key)
+                verdict = unknown.verdict_of(text)
+                unsupported.append(
+                    UnsupportedOption(key=key, text=text, verdict=verdict, reason=unknown.reason)
+                )
+    return unsupported
+
+
+def _parses(options: TableOptions, option: Option[Any], key: str) -> bool:
+    try:
+        options.value_of(option, key)
+    except InvalidOptionError:
+        return False
+    return True
+
+
+def _unsupported(key: str, text: str, guards: ExternalAccess, reason: str) -> UnsupportedOption:
+    reads = guards is ExternalAccess.READ
+    verdict = Verdict.REFUSES_READING if reads else Verdict.REFUSES_WRITING
+    return UnsupportedOption(key=key, text=text, verdict=verdict, reason=reason)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

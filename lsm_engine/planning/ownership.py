@@ -1,0 +1,355 @@
+"""Is it mine? Replays of a commit, and publishes whose answer was lost."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+from itertools import pairwise
+
+from lsm_engine.base.record import record
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, FIRST_SNAPSHOT_ID
+from lsm_engine.format.commit_message import (
+    AT_LEAST,
+    FORGOTTEN_LENGTH,
+    UNCERTAIN,
+    CommitIdentifiers,
+    LastCommit,
+    RecordedIdentifiers,
+    initial_of,
+    key_of,
+)
+from lsm_engine.format.documents import COMMIT_IDENTIFIERS, decode_identifiers
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.planning.proposal import CommitStep
+from lsm_engine.planning.snapshot_chain import (
+    believed,
+    is_of_another_client,
+    named_base,
+    rollback_target,
+)
+
+
+def already_committed(step: CommitStep, snapshots: Iterable[Snapshot]) -> Snapshot | None:
+    """Return the snapshot that proves that `step` was committed before, or None.
+
+    `snapshots` come newest first, of any user; reading stops at the first proof or disproof. The
+    same uuid is a proof. So is, for numbered commits, the same (user, identifier, kind), or, where
+    that is not there, the oldest greater identifier of the same user: identifiers of a user only grow,
+    hence a step that is not followed by a smaller one has been here, even if its own snapshot has
+    expired. BATCH commits share one identifier and are known by uuid alone.
+    """
+    numbered = step.commit_identifier != BATCH_COMMIT_IDENTIFIER
+    later: Snapshot | None = None
+    for snapshot in snapshots:
+        if snapshot.uuid is not None and snapshot.uuid == step.uuid:
+            return snapshot
+        theirs = snapshot.commit_identifier
+        if (
+            not numbered
+            or snapshot.commit_user != step.commit_user
+            or theirs == BATCH_COMMIT_IDENTIFIER
+        ):
+            continue
+        if theirs == step.commit_identifier and snapshot.commit_kind is step.kind:
+            return snapshot
+        if theirs < step.commit_identifier:
+            break
+        if theirs > step.commit_identifier:
+            later = snapshot
+    return later
+
+
+class PublishOutcome(Enum):
+    """What is known about a publish whose answer was lost."""
+
+    LANDED = "landed"
+    """The snapshot is ours and visible."""
+    LOST = "lost"
+    """Somebody else has the id: nothing of ours is visible, plan again."""
+    ABSENT = "absent"
+    """Nobody has the id yet: publish the same bytes under the same id again."""
+    UNKNOWN = "unknown"
+    """The id has come and gone: whose it was is unknown, so nothing may be deleted."""
+
+
+def resolve_publish(
+    attempted: Snapshot, *, stored: Snapshot | None, latest_id: int | None
+) -> PublishOutcome:
+    """Return how an attempt to publish `attempted` ended.
+
+    `found` is the snapshot that now has the id, read after the attempt; `latest_id` the newest id
+    there is, read after `found`.
+    """
+    if stored is not None:
+        assert stored.id == attempted.id, (stored.id, attempted.id)
+        return PublishOutcome.LANDED if same_state(stored, attempted) else PublishOutcome.LOST
+    if latest_id is not None and latest_id >= attempted.id:
+        return PublishOutcome.UNKNOWN
+    return PublishOutcome.ABSENT
+
+
+def same_state(first: Snapshot | None, second: Snapshot | None) -> bool:
+    """Whether two snapshots are the same commit: an id alone may be used again after a rollback."""
+    if first is None or second is None:
+        return first is second
+    return (first.id, first.delta_manifest_list, first.uuid) == (
+        second.id,
+        second.delta_manifest_list,
+        second.uuid,
+    )
+
+
+# --- commit identifiers -----------------------------------------------------------------------
+
+USERS_CARRIED = 50
+"""Users that a snapshot carries at most: about 2 KB."""
+
+
+@record
+class Limits:
+    """How much is kept: `users` by number, and those that committed in the last `seconds`."""
+
+    users: int
+    seconds: int
+
+
+@record
+class IdentifiersOfLine:
+    """The last commits up to a snapshot, and where they come from.
+
+    `oldest_id`: the oldest snapshot there was, if nothing above it carries the property: what lies below is known
+    from the file alone.
+    """
+
+    identifiers: CommitIdentifiers
+    oldest_id: int | None = None
+
+    @property
+    def asks_file(self) -> bool:
+        """Whether users that are not among them may be in the file."""
+        return self.identifiers.has_more or self.oldest_id is not None
+
+
+def has_property(snapshot: Snapshot) -> bool:
+    """Whether a snapshot carries commit identifiers, so that nothing below it has to be read."""
+    return COMMIT_IDENTIFIERS in (snapshot.properties or {})
+
+
+def ends_line(snapshot: Snapshot) -> bool:
+    """Whether nothing below a snapshot belongs to its history: it is the first, or the seal of a rollback."""
+    return snapshot.id <= FIRST_SNAPSHOT_ID or rollback_target(snapshot) is not None
+
+
+def counted_line(line: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
+    """Return the part of a line, newest first, that is certain to count.
+
+    Below a snapshot that names no base may lie a file that never counted, as long as EARLIEST (read after the
+    files) has passed it.
+    """
+    for place, (newer, older) in enumerate(pairwise(line), 1):
+        if named_base(newer) is None and older.id < believed(earliest, line[0].id):
+            return line[:place]
+    return line
+
+
+def identifiers_of(
+    line: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
+) -> IdentifiersOfLine:
+    """Return the last commits up to the first of a line of snapshots, newest first, without a gap.
+
+    The line ends with the first that has the property, or with the oldest there is. `recorded` is what the
+    file holds, None without one; it is used only where nothing on the line has the property.
+    """
+    if not line:
+        return IdentifiersOfLine(identifiers=CommitIdentifiers())
+    oldest, oldest_id = line[-1], None
+    if has_property(oldest):
+        identifiers = decode_identifiers(
+            (oldest.properties or {})[COMMIT_IDENTIFIERS], file_name=file_name
+        )
+        line = line[:-1]
+    elif oldest.id <= FIRST_SNAPSHOT_ID or recorded is None:
+        # No file: no numbered commit of this engine has expired without leaving the property behind.
+        identifiers = CommitIdentifiers()
+    else:
+        oldest_id = oldest.id
+        identifiers = _expired(recorded, oldest_id)
+    if any(map(is_of_another_client, line)):
+        identifiers = replace(identifiers, is_recorded=True)
+    for snapshot in reversed(line):
+        if snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER:
+            key = key_of(snapshot.commit_user)
+            identifiers = identifiers.with_commit(key, last_commit_of(snapshot))
+    return IdentifiersOfLine(identifiers=identifiers, oldest_id=oldest_id)
+
+
+def last_commit_of(snapshot: Snapshot) -> LastCommit:
+    """Return a numbered commit as what is kept of it."""
+    return LastCommit(
+        identifier=snapshot.commit_identifier,
+        kinds=initial_of(snapshot.commit_kind),
+        snapshot_id=snapshot.id,
+        seconds=snapshot.time_millis // 1000,
+    )
+
+
+def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers:
+    """Return what the file has of snapshots below the oldest one.
+
+    What it has of newer ones is on the line, or was rolled back.
+    """
+    has_gap = recorded.snapshot_id < oldest_id - 1 and not recorded.is_recorded
+    mark = AT_LEAST if has_gap else ""
+    users = {
+        key: replace(last, kinds=last.kinds.rstrip(AT_LEAST) + mark)
+        for key, last in recorded.users.items()
+        if last.snapshot_id < oldest_id
+    }
+    for key, (identifier, base_id) in recorded.pending.items():
+        last = users.get(key)
+        may_have_landed = base_id + 1 < oldest_id
+        if may_have_landed and (last is None or last.identifier < identifier):
+            seconds = 0 if last is None else last.seconds
+            users[key] = LastCommit(
+                identifier=identifier, kinds=UNCERTAIN + mark, snapshot_id=base_id, seconds=seconds
+            )
+    return CommitIdentifiers(
+        users=dict(sorted(users.items(), key=lambda item: item[1].snapshot_id)),
+        has_more=True,
+        has_file=True,
+        is_recorded=recorded.is_recorded,
+        is_incomplete=has_gap,
+    )
+
+
+def last_commit(
+    key: str, line: IdentifiersOfLine, recorded: RecordedIdentifiers | None, base_id: int
+) -> LastCommit | None:
+    """Return the last commit of a user, None for one who has none; raises LookupError where that is unknown.
+
+    `recorded` is needed if `line.asks_file`. What it has of snapshots above `base_id` was rolled back, or somebody is
+    ahead of the base, and wins the race for the next snapshot.
+    """
+    identifiers = line.identifiers
+    if key in identifiers.users:
+        return identifiers.users[key]
+    if line.asks_file:
+        if recorded is None:
+            raise LookupError(key)  # somebody has deleted the file
+        last = recorded.users.get(key)
+        newest_id = base_id if line.oldest_id is None else line.oldest_id - 1
+        if last is not None and last.snapshot_id <= newest_id:
+            return last
+        if last is None and key[:FORGOTTEN_LENGTH] in recorded.forgotten:
+            raise LookupError(key)
+    if identifiers.is_incomplete:
+        raise LookupError(key)
+    return None
+
+
+def is_replay(step: CommitStep, last: LastCommit | None) -> bool:
+    """Whether a step was committed before, by the last commit of its user; LookupError where that is unknown.
+
+    Identifiers of a user only grow, so that a smaller one was committed, or left out for good. Of one that is
+    equal the kind decides, as one write may make two snapshots.
+    """
+    if last is None:
+        return False
+    if last.identifier > step.commit_identifier:
+        return True
+    is_same = last.identifier == step.commit_identifier
+    if is_same and initial_of(step.kind) in last.kinds:
+        return True
+    if AT_LEAST in last.kinds or (is_same and UNCERTAIN in last.kinds):
+        raise LookupError(step.commit_user)
+    return False
+
+
+@record
+class CarriedUsers:
+    """What the next snapshot carries of its base's users, the committing one left out, and whether others went."""
+
+    users: dict[str, LastCommit]
+    has_evicted: bool
+
+
+def carried_users(
+    identifiers: CommitIdentifiers, key: str, limits: Limits, now_seconds: int
+) -> CarriedUsers:
+    """Choose the users that the next snapshot carries besides `key`, who commits.
+
+    Those go that have not committed for too long, and the least recent half where there are too many: the file
+    is then written once for many commits.
+    """
+    others = {other: last for other, last in identifiers.users.items() if other != key}
+    oldest = now_seconds - limits.seconds
+    users = {other: last for other, last in others.items() if last.seconds >= oldest}
+    if len(users) + 1 > min(limits.users, USERS_CARRIED):
+        count = limits.users - 1 if limits.users < USERS_CARRIED else USERS_CARRIED // 2
+        users = dict(list(users.items())[len(users) - count :])
+    return CarriedUsers(users=users, has_evicted=len(users) < len(others))
+
+
+def recorded_before(
+    key: str,
+    line: IdentifiersOfLine,
+    recorded: RecordedIdentifiers | None,
+    base_id: int,
+    *,
+    limits: Limits,
+    now_seconds: int,
+) -> RecordedIdentifiers:
+    """Return what the file has to hold before `key` commits on a base: all that is known up to it.
+
+    A file that is ahead of the base keeps what it has of newer snapshots: they may be there by now.
+    """
+    identifiers, former = line.identifiers, recorded or RecordedIdentifiers(snapshot_id=0)
+    users = {
+        key: last for key, last in former.users.items() if not _is_off_line(last, line, base_id)
+    }
+    for user, last in identifiers.users.items():
+        if user not in users or users[user].snapshot_id <= base_id:
+            users[user] = last
+    recent = sorted(users.items(), key=lambda item: (item[1].seconds, item[1].snapshot_id))
+    others = [(user, last) for user, last in recent if user != key]
+    oldest = now_seconds - limits.seconds
+    kept = dict(others[max(len(others) - limits.users + 1, 0) :])
+    users = {user: last for user, last in users.items() if user == key or user in kept}
+    users = {user: last for user, last in users.items() if user == key or last.seconds >= oldest}
+    lost = {user[:FORGOTTEN_LENGTH] for user, _ in others if user not in users}
+    return RecordedIdentifiers(
+        snapshot_id=max(former.snapshot_id, base_id),
+        users=users,
+        pending={
+            user: tried
+            for user, tried in former.pending.items()
+            if user not in users or users[user].identifier < tried[0]
+        },
+        forgotten=former.forgotten.union(lost).difference(
+            user[:FORGOTTEN_LENGTH] for user in users
+        ),
+        is_recorded=former.is_recorded or identifiers.is_recorded,
+    )
+
+
+def _is_off_line(last: LastCommit, line: IdentifiersOfLine, base_id: int) -> bool:
+    """Whether the file has a commit that is among the snapshots that are there, and not on their line."""
+    return line.oldest_id is not None and line.oldest_id <= last.snapshot_id <= base_id
+
+
+def rolled_back(
+    recorded: RecordedIdentifiers, line: IdentifiersOfLine, target_id: int
+) -> RecordedIdentifiers:
+    """Return what the file holds without what a rollback to a snapshot takes back.
+
+    What a user had before its last commit, if that is taken back, is on the line of the target, or it is not known.
+    """
+    users = {key: last for key, last in recorded.users.items() if last.snapshot_id <= target_id}
+    lost = {key[:FORGOTTEN_LENGTH] for key in recorded.users if key not in users}
+    return replace(
+        recorded,
+        snapshot_id=target_id,
+        users=users,
+        pending={},
+        forgotten=recorded.forgotten | lost if line.asks_file else recorded.forgotten,
+        is_recorded=line.identifiers.is_recorded,
+    )

@@ -1,0 +1,103 @@
+"""The seal of a rollback: the snapshot by which it is decided, and what readers take from it.
+
+A seal stands on the newest snapshot and holds the state of an older one, the target, with the target's
+own manifest lists. While it is there, the table is at the target: what lies between is about to be
+deleted, and nobody builds on it (docs/commit-protocol.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lsm_engine.base.record import record
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.format.documents import COMMIT_IDENTIFIERS, carried
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.snapshot_chain import (
+    ROLLBACK_TARGET,
+    follows,
+    rollback_target,
+    with_base,
+)
+from lsm_engine.planning.tags import without_changelog
+
+FIRST = "lsm.rollback-first"
+"""Property of a seal: the delta manifest list of the snapshot that goes first, the one above the target."""
+
+
+def seal_of(
+    target: Snapshot,
+    newest: Snapshot,
+    first: Snapshot | None,
+    *,
+    commit_user: str,
+    uuid: str,
+    now_millis: int,
+    writer_version: str,
+) -> Snapshot:
+    """Return the seal of a rollback to `target`, made on `newest`.
+
+    `first`: the snapshot above the target, None where that has expired, and only a tag keeps the target.
+    """
+    marks = {
+        ROLLBACK_TARGET: str(target.id),
+        FIRST: "" if first is None else first.delta_manifest_list,
+    }
+    identifiers = carried(target)
+    if identifiers is not None:
+        marks[COMMIT_IDENTIFIERS] = identifiers
+    return replace(
+        without_changelog(target),
+        id=newest.id + 1,
+        commit_user=commit_user,
+        commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        commit_kind=CommitKind.OVERWRITE,
+        time_millis=max(now_millis, newest.time_millis),
+        properties=with_base(marks, newest),
+        uuid=uuid,
+        writer_version=writer_version,
+    )
+
+
+def leads_to(seal: Snapshot, snapshot: Snapshot | None) -> bool:
+    """Whether `found` is the target of a seal: the same state under the same id."""
+    return (
+        snapshot is not None
+        and rollback_target(seal) == snapshot.id
+        and seal.delta_manifest_list == snapshot.delta_manifest_list
+    )
+
+
+def takes_first(seal: Snapshot, snapshot: Snapshot) -> bool:
+    """Whether `found` is what goes first, and not what a writer has made on the target since."""
+    return (seal.properties or {}).get(FIRST) == snapshot.delta_manifest_list
+
+
+@record
+class Sealed:
+    """The snapshots of a listing: `line` are those that stay, `taken` those that a seal takes.
+
+    All come oldest first. `taken` is without `seal`, which is None where nobody rolls back.
+    """
+
+    line: tuple[Snapshot, ...]
+    rolled_back: tuple[Snapshot, ...] = ()
+    seal: Snapshot | None = None
+
+
+def unsealed(snapshots: Sequence[Snapshot]) -> Sealed:
+    """Divide snapshots, oldest first, by the seal at their top, if there is one."""
+    newest = snapshots[-1] if snapshots else None
+    to = None if newest is None else rollback_target(newest)
+    if newest is None or to is None:
+        return Sealed(line=tuple(snapshots))
+    index = len(snapshots) - 1
+    while (
+        index > 0
+        and snapshots[index - 1].id > to
+        and follows(snapshots[index], snapshots[index - 1])
+    ):
+        index -= 1
+    return Sealed(
+        line=tuple(snapshots[:index]), rolled_back=tuple(snapshots[index:-1]), seal=newest
+    )

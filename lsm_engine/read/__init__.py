@@ -1,0 +1,1 @@
+"""Batch reads: pruning, splits, the merge of sorted runs, reading ahead."""

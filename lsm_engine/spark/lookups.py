@@ -1,0 +1,648 @@
+"""Lookups on Spark: rows sent to the tasks of their keys, located, or joined."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql import types as sql_sql
+from pyspark.sql import types as sql_types
+
+from lsm_engine.api.table import Table
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest_columns import rows_of
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.kernels.arrow_views import Bools, Longs
+from lsm_engine.kernels.buckets import bucket_of, group_rows
+from lsm_engine.lookup.key_search import KeySearch, SearchWay
+from lsm_engine.lookup.keys import keys_of
+from lsm_engine.lookup.locate import (
+    INSERT,
+    MOVE,
+    UPDATE,
+    located_schema,
+    looks_everywhere,
+    newest_decides,
+    rows_deleted_by_vectors,
+    search_files,
+)
+from lsm_engine.lookup.lookup import FOUND, TableQuery
+from lsm_engine.lookup.view import bucket_totals
+from lsm_engine.options import core_options
+from lsm_engine.planning.keys import TASK_COUNT_MAX, balanced, file_shares, moves_records
+from lsm_engine.spark.jobs import Batches, by_task, map_arrow, prepare_worker
+from lsm_engine.spark.session import check_shared, task_goal
+from lsm_engine.spark.statement import quoted
+from lsm_engine.spark.types import arrow_schema_of, fitter, spark_schema
+from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.table.bucket_keys import bucket_hashes, partition_numbers
+from lsm_engine.table.components import Components
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.time_travel import snapshot_to_read
+from lsm_engine.types.table_schema import TableSchema
+
+# -- Rows with keys, on their way to the tasks that know where those keys are: parcels by task -----
+#
+# A table's rows never travel; of the DataFrame's each goes to the tasks whose data files may
+# hold its key, as one Arrow message per task and batch.
+
+PARCEL_DDL = "task int, rows binary"
+_PARCEL = pa.schema([pa.field("task", pa.int32()), pa.field("rows", pa.binary())])
+_CHUNK_BYTES = 64 << 20
+_ANY_BUCKET = -1
+Group = tuple[bytes, int]
+
+
+@record
+class PinnedTable:
+    """One snapshot of a table (None: it is empty), as tasks open it. Pickles."""
+
+    name: str
+    file_io: FileIO
+    schema: TableSchema
+    branch_name: str
+    snapshot: Snapshot | None
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=SystemIds)
+
+    @staticmethod
+    def of(session: TableSession, snapshot: Snapshot | None) -> "PinnedTable":
+        """Return a snapshot of the table that a session is about."""
+        return PinnedTable(
+            name=session.name,
+            file_io=session.file_io,
+            schema=session.schema,
+            branch_name=session.paths.branch_name,
+            snapshot=snapshot,
+            clock=session.clock,
+            ids=session.ids,
+        )
+
+    def session(self) -> TableSession:
+        """Open the table in this process."""
+        components = Components(file_io=self.file_io, clock=self.clock, ids=self.ids)
+        return TableSession(self.name, components, self.schema, branch=self.branch_name)
+
+
+@record
+class Homes:
+    """Which tasks know a key. `totals`: how many buckets the keys of a partition are hashed into, 0
+    where its keys may be in any bucket; such a partition is one group, of bucket -1.
+
+    With `everywhere` a key may be in any partition, and partitions are taken for one, b"".
+    """
+
+    schema: TableSchema
+    totals: Mapping[bytes, int]
+    tasks: Mapping[Group, tuple[int, ...]]
+    everywhere: bool = False
+
+    def of(self, keys: pa.RecordBatch) -> Iterator[tuple[tuple[int, ...], Longs]]:
+        """Yield tasks, and the numbers of the keys that go to each of them."""
+        schema = self.schema
+        if self.everywhere:
+            stored, ids = [b""], np.zeros(keys.num_rows, np.int32)
+        else:
+            stored, ids = partition_numbers(schema.select(schema.partition_keys), keys)
+        hashes: npt.NDArray[np.int32] | None = None
+        groups = group_rows(ids, len(stored))
+        for number, start, stop in groups.stretches():
+            rows = groups.order[start:stop]
+            total = self.totals.get(stored[number], 0)
+            if total == 0:
+                yield self._tasks(stored[number], _ANY_BUCKET), rows
+                continue
+            if hashes is None:
+                hashes = bucket_hashes(schema.select(schema.bucket_keys), keys)
+            by_bucket = group_rows(bucket_of(hashes[rows], total), total)
+            for bucket, first, last in by_bucket.stretches():
+                yield self._tasks(stored[number], bucket), rows[by_bucket.order[first:last]]
+
+    def _tasks(self, partition: bytes, bucket: int) -> tuple[int, ...]:
+        # Buckets without files hold no key: any task may return that.
+        return self.tasks.get((partition, bucket), (max(0, bucket),))
+
+
+def homes_of(
+    schema: TableSchema,
+    totals: Mapping[bytes, int],
+    groups: Sequence[Group],
+    tasks: Sequence[int],
+    *,
+    everywhere: bool = False,
+) -> Homes:
+    """Return homes, from the bucket of each share of work and the task that has it."""
+    if everywhere:
+        known = set(totals.values())
+        totals = {b"": known.pop() if len(known) == 1 else 0}
+    found: dict[Group, set[int]] = {}
+    for (partition, bucket), task in zip(groups, tasks, strict=True):
+        home = b"" if everywhere else partition
+        number = bucket if totals.get(home, 0) else _ANY_BUCKET
+        found.setdefault((home, number), set()).add(task)
+    return Homes(
+        schema=schema,
+        totals=totals,
+        tasks={group: tuple(sorted(of)) for group, of in found.items()},
+        everywhere=everywhere,
+    )
+
+
+def parcels(
+    rows: pa.RecordBatch, homes: Iterator[tuple[tuple[int, ...], Longs]], task_count: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the parcels of one batch of rows."""
+    for tasks, numbers in homes:
+        part = rows if len(numbers) == rows.num_rows else rows.take(pa.array(numbers))
+        data = part.serialize().to_pybytes()
+        for task in tasks:
+            yield pa.RecordBatch.from_pylist(
+                [{"task": task % task_count, "rows": data}], schema=_PARCEL
+            )
+
+
+def chunks(batches: Batches, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows that a task was handed, many at a time, and the task's number."""
+    held: list[pa.RecordBatch] = []
+    task, byte_count = 0, 0
+    for batch in batches:
+        for number, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            if held and (number != task or byte_count > _CHUNK_BYTES):
+                yield task, _joined(held)
+                held, byte_count = [], 0
+            task = number
+            held.append(pa.ipc.read_record_batch(data.as_buffer(), schema))
+            byte_count += held[-1].nbytes
+    if held:
+        yield task, _joined(held)
+
+
+def _joined(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(held) == 1:
+        return held[0]
+    return pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+
+
+# -- Locate on Spark -------------------------------------------------------------------------------
+#
+# Which rows of a DataFrame replace a record of a table, and where that one is.
+#
+# stage one   any task        cut keys by bucket, pack them for the tasks that have its files
+# shuffle     Spark           keys only
+# stage two   balanced tasks  search some files each, answer with the newest version found
+# join        Spark           the newest of all answers, left-joined to the rows by their keys
+
+_ANSWER = sql_types.StructType(
+    [
+        sql_types.StructField("_first", sql_types.BooleanType()),
+        sql_types.StructField("_second", sql_types.LongType()),
+        sql_types.StructField("_alive", sql_types.BooleanType()),
+        sql_types.StructField("_own", sql_types.BooleanType()),
+        sql_types.StructField("_partition", sql_types.StringType()),
+        sql_types.StructField("_bucket", sql_types.IntegerType()),
+        sql_types.StructField("_file_name", sql_types.StringType()),
+    ]
+)
+Find = Callable[[int, KeySearch], object]
+"""Notes in a search of some task's keys what the task knows of them."""
+_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+
+
+def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
+    """Return a DataFrame's rows with five columns more: what `Table.locate` returns for each; lazy.
+
+    `_action`, `_partition`, `_bucket`, `_file_name`, `_snapshot_id`. The DataFrame has the table's key columns, without nulls; it is
+    computed twice, so cache one that is costly. Tasks have about the same number of rows to search,
+    unless `bloom.index.bucketized.checking` is off, which gives each bucket to one task; so do tables
+    whose versions have to be merged (lookup/locate.newest_decides), through lookup files.
+    """
+    session = table.session
+    schema = session.schema
+    names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
+    _refuse_taken(frame.columns, names)
+    keys = frame.select(*map(quoted, names))
+    arrow = arrow_schema_of(keys.schema)
+    keys_of(schema, pa.RecordBatch.from_pylist([], schema=arrow), with_partitions=True)
+    check_shared(frame.sparkSession, session.file_io)
+    snapshot = table.latest_snapshot()
+    answers = _searched(session, snapshot, keys, arrow)
+    newest = answers.groupBy(*map(quoted, names)).agg(
+        sql.max_by(
+            sql.struct("_alive", "_own", "_partition", "_bucket", "_file_name"),
+            sql.struct("_first", "_second", "_partition"),
+        ).alias("_there")
+    )
+    there = newest.select(
+        *(sql.col(quoted(name)).alias(f"_there_{name}") for name in names), "_there"
+    )
+    joined = frame.join(there, _same_keys(names), "left")
+    return joined.select(*map(quoted, frame.columns), *_locations(session, snapshot))
+
+
+def _refuse_taken(columns: Sequence[str], keys: Sequence[str]) -> None:
+    """Spark compares names without case, so a second column of a name could not be selected."""
+    added = {f"_{name}" for name in located_schema().names} | {"_there"}
+    added |= {f"_there_{name}".lower() for name in keys}
+    taken = [column for column in columns if column.lower() in added]
+    taken += [name for name in keys if name.lower() in _ANSWER.names]
+    if taken:
+        raise InvalidInputError(
+            "the rows have columns of the names that locate adds; rename them",
+            kind=ErrorKind.INVALID_NAME,
+            columns=taken,
+        )
+
+
+def _answers_of(keys: DataFrame) -> sql_types.StructType:
+    return sql_types.StructType([*keys.schema.fields, *_ANSWER.fields])
+
+
+def _searched(
+    session: TableSession, snapshot: Snapshot | None, keys: DataFrame, arrow: pa.Schema
+) -> DataFrame:
+    """Return each task's answer for each key that it was handed; every key has at least one."""
+    schema, options = session.schema, session.options
+    kind = options[core_options.INDEX_TYPE]
+    everywhere = looks_everywhere(schema)
+    order = session.key_order
+    assert order is not None
+    live = [] if snapshot is None else session.live_entries(snapshot)
+    entries = [entry for entry in live if entry.bucket >= 0]
+    entries.sort(key=lambda entry: order(entry.file.min_key))  # shares of near keys
+    cuts = options[core_options.INDEX_BLOOM_BUCKETIZED_CHECKING] and not everywhere
+    cuts = cuts and newest_decides(schema)
+    most = min(TASK_COUNT_MAX, task_goal(keys.sparkSession))
+    shares = file_shares(
+        entries,
+        task_count=most,
+        task_rows_max=options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET] if cuts else None,
+    )
+    rows = sum(share.row_count for share in shares)
+    needed = -(-rows // options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET])
+    count = max(1, min(TASK_COUNT_MAX, len(shares), max(most, needed)))
+    tasks = balanced([share.row_count for share in shares], count)
+    homes = homes_of(
+        schema,
+        bucket_totals(schema, entries),
+        [(share.partition, share.bucket) for share in shares],
+        tasks,
+        everywhere=everywhere,
+    )
+    of_tasks: list[list[ManifestEntry]] = [[] for _ in range(count)]
+    for share, task in zip(shares, tasks, strict=True):
+        of_tasks[task] += share.entries
+    out = PackKeys(rows=arrow, homes=homes, task_count=count)
+    handed = by_task(map_arrow(keys, out, PARCEL_DDL), count)
+    answers = _answers_of(keys)
+    search = SearchTask(
+        table=PinnedTable.of(session, snapshot),
+        entries=tuple(_closures.dumps(of) for of in of_tasks),  # type: ignore[no-untyped-call]
+        rows=arrow,
+        result=arrow_schema_of(answers),
+        everywhere=everywhere,
+        by_blooms=kind.policy.reads_blooms,
+    )
+    return map_arrow(handed, search, answers)
+
+
+def _locations(session: TableSession, snapshot: Snapshot | None) -> list[Column]:
+    """Return the columns with each row's location."""
+    alive, own = sql.col("_there._alive"), sql.col("_there._own")
+    action = sql.when(~alive, INSERT)
+    if moves_records(session.options):
+        action = action.when(~own, MOVE)
+    number = sql.lit(None if snapshot is None else snapshot.id).cast("long")
+    return [
+        action.otherwise(UPDATE).alias("_action"),
+        sql.col("_there._partition").alias("_partition"),
+        sql.col("_there._bucket").alias("_bucket"),
+        sql.col("_there._file_name").alias("_file_name"),
+        sql.when(alive, number).alias("_snapshot_id"),
+    ]
+
+
+def _same_keys(names: Sequence[str]) -> Column:
+    same = [sql.col(quoted(name)).eqNullSafe(sql.col(quoted(f"_there_{name}"))) for name in names]
+    found = same[0]
+    for each in same[1:]:
+        found = found & each
+    return found
+
+
+@record
+class PackKeys:
+    """Stage one: the keys of one partition of the DataFrame, to the tasks that search for them."""
+
+    rows: pa.Schema
+    homes: Homes
+    task_count: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        fit = fitter(self.rows)
+        for batch in batches:
+            if batch.num_rows:
+                keys = keys_of(self.homes.schema, batch, with_partitions=True)
+                yield from parcels(fit(batch), self.homes.of(keys), self.task_count)
+
+
+@record
+class SearchTask:
+    """Stage two: keys searched in the files that one task has."""
+
+    table: PinnedTable
+    entries: tuple[bytes, ...]
+    rows: pa.Schema
+    result: pa.Schema
+    everywhere: bool
+    by_blooms: bool
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        session = self.table.session()
+        find = self._merging if not newest_decides(session.schema) else self._searching
+        with find(session) as found:
+            for task, rows in chunks(batches, self.rows):
+                keys = keys_of(session.schema, rows, with_partitions=True)
+                search = KeySearch(session.schema, keys)
+                found(task, search)
+                yield fitter(self.result)(self._answered(session, rows, search))
+
+    @contextmanager
+    def _merging(self, session: TableSession) -> Iterator[Find]:
+        """Merge the versions of keys: the task's whole buckets through lookup files."""
+        if self.table.snapshot is None:
+            yield lambda _, __: None
+            return
+        with TableQuery(session, snapshot=self.table.snapshot) as query:
+            yield lambda _, search: query.tag(
+                search, everywhere=self.everywhere, with_positions=False
+            )
+
+    @contextmanager
+    def _searching(self, session: TableSession) -> Iterator[Find]:
+        """Search the key columns of the task's own files."""
+        snapshot = self.table.snapshot
+        way = SearchWay(
+            by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
+            by_blooms=self.by_blooms,
+            deleted=None if snapshot is None else rows_deleted_by_vectors(session, snapshot),
+            numbers=True,
+        )
+        mine: tuple[int, pa.Table | None] = (-1, None)
+
+        def find(task: int, search: KeySearch) -> None:
+            nonlocal mine
+            if mine[0] != task:
+                entries = _closures.loads(self.entries[task])  # type: ignore[no-untyped-call]
+                mine = task, rows_of(entries) if entries else None
+            search_files(session, search, mine[1], way, everywhere=self.everywhere)
+
+        yield find
+
+    def _answered(
+        self, session: TableSession, rows: pa.RecordBatch, search: KeySearch
+    ) -> pa.RecordBatch:
+        context = session.context()
+        alive, places = search.is_there, search.places
+        own_paths = np.array([context.partition_path(one) for one in search.partitions], object)
+        paths = np.array([context.partition_path(one.partition) for one in places] + [""], object)
+        names = np.array([one.file_name for one in places] + [None], object)
+        buckets = np.array([one.bucket for one in places] + [-1], np.int32)
+        at = np.where(alive, search.place, -1)
+        mine = own_paths[search.partition_of]
+        there = np.where(alive, paths[at], mine)
+        bucket = np.where(alive, buckets[at], search.own_buckets)
+        own = (there == mine).astype(np.bool_)
+        first = alive if self.everywhere else np.ones(len(alive), np.bool_)
+        second = own.astype(np.int64) if self.everywhere else search.sequence
+        columns = [
+            *rows.columns,
+            pa.array(first),
+            pa.array(second),
+            pa.array(alive),
+            pa.array(own),
+            pa.array(there, pa.string()),
+            pa.array(bucket, pa.int32(), mask=bucket < 0),
+            pa.array(names[at], pa.string()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=self.result.names)
+
+
+# -- Lookup join: rows of a DataFrame beside the newest rows of a table with the same keys ---------
+#
+# stage one   any task      find each row's bucket, pack rows by the task that has it
+# shuffle     Spark         the DataFrame's rows only; of the table nothing travels
+# stage two   one a bucket  look the keys up in local lookup files, put rows side by side
+
+
+def lookup_join(
+    frame: DataFrame,
+    table: Table,
+    on: Sequence[str] | Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+    how: str = "left",
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+) -> DataFrame:
+    """Return a DataFrame's rows with the table's newest row of the same key beside each; lazy.
+
+    `on`: the DataFrame's columns that hold the primary key, in its order, or a dictionary from key
+    column to the DataFrame's; None: they have the same names. `columns`: the table's columns to add,
+    by default all that are not of the key. `how`: "left" keeps rows whose key is not there, or null,
+    with nulls; "inner" drops them. The snapshot is the newest one now, or that of an id or a tag. The table is not shuffled: each
+    bucket's keys go to one task, which looks them up in local files. Raises InvalidInputError for
+    columns of another type, and for names that both sides have; as `scan` does for an id or a tag that is not there.
+    """
+    if how not in ("left", "inner"):
+        raise InvalidInputError("a lookup join is 'left' or 'inner'", given=how)
+    schema = table.schema
+    keys = _key_columns(schema, frame.columns, on)
+    added = [name for name in schema.names if name not in schema.primary_keys]
+    names = tuple(added if columns is None else columns)
+    schema.select(names)
+    both = sorted(set(names) & set(frame.columns))
+    if both:
+        raise InvalidInputError(
+            "the DataFrame and the table both have these columns; rename them, or name others in "
+            "columns=",
+            columns=both,
+        )
+    snapshot = snapshot_to_read(table.session, snapshot_id=snapshot_id, tag=tag)
+    return joined_at(frame, table, keys, names, snapshot, keeps_all=how == "left")
+
+
+def joined_at(
+    frame: DataFrame,
+    table: Table,
+    keys: Mapping[str, str],
+    names: Sequence[str],
+    snapshot: Snapshot | None,
+    *,
+    keeps_all: bool = True,
+) -> DataFrame:
+    """Return a DataFrame's rows beside the rows of one state; see `lookup_join`.
+
+    `keys`: the DataFrame's column of each key column. `names`: the columns to add, whose names the
+    DataFrame has not; the key's may be among them, and are null where a row is not there.
+    """
+    schema, fields = table.schema, table.schema.select_read(names)
+    arrow = arrow_schema_of(frame.schema)
+    keys_of(schema, _renamed(arrow.empty_table().to_batches() or [_empty(arrow)], keys))
+    looked_up = [
+        sql_sql.StructField(each.name, each.dataType, nullable=True)
+        for each in spark_schema(fields).fields
+    ]
+    result = sql_sql.StructType([*frame.schema.fields, *looked_up])
+    check_shared(frame.sparkSession, table.session.file_io)
+    most = min(TASK_COUNT_MAX, task_goal(frame.sparkSession))
+    homes, count = _homes(table.session, snapshot, most)
+    out = PackTask(keys=keys, rows=arrow, homes=homes, task_count=count)
+    handed = by_task(map_arrow(frame, out, PARCEL_DDL), count)
+    task = JoinTask(
+        table=PinnedTable.of(table.session, snapshot),
+        keys=keys,
+        rows=arrow,
+        names=tuple(names),
+        result=arrow_schema_of(result),
+        keeps_all=keeps_all,
+    )
+    return map_arrow(handed, task, result)
+
+
+def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple[Homes, int]:
+    """Return which task has which bucket, and how many tasks there are."""
+    schema = session.schema
+    if snapshot is None:
+        return homes_of(schema, {}, [], []), 1
+    if not set(schema.partition_keys) <= set(schema.primary_keys):
+        # A key may be in any bucket: cut the keys, and let each task look in all of them.
+        tasks = {(b"", number): (number,) for number in range(most)}
+        return Homes(schema=schema, totals={b"": most}, tasks=tasks, everywhere=True), most
+    entries = [entry for entry in session.live_entries(snapshot) if entry.bucket >= 0]
+    totals = bucket_totals(schema, entries)
+    shares = file_shares(entries, task_count=most, task_rows_max=None)
+    costs: Counter[Group] = Counter()
+    for share in shares:
+        whole = totals.get(share.partition, 0) == 0  # a key may be in any bucket of the partition
+        costs[share.partition, -1 if whole else share.bucket] += share.row_count
+    count = max(1, min(most, len(costs)))
+    tasks_of = balanced([*costs.values()], count)
+    return homes_of(schema, totals, [*costs], tasks_of), count
+
+
+def _key_columns(
+    schema: TableSchema, given: Sequence[str], on: Sequence[str] | Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the DataFrame's column of each key column."""
+    if isinstance(on, Mapping):
+        keys = dict(on)
+    else:
+        keys = dict(zip(schema.primary_keys, on or schema.primary_keys, strict=False))
+        if on is not None and len(on) != len(schema.primary_keys):
+            keys = {}
+    if set(keys) != set(schema.primary_keys):
+        raise InvalidInputError(
+            f"a lookup join is on the whole primary key, {', '.join(schema.primary_keys)}",
+            given=on,
+        )
+    missing = [name for name in keys.values() if name not in given]
+    if missing:
+        raise InvalidInputError("the DataFrame lacks key columns", columns=missing)
+    return keys
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _renamed(batches: Sequence[pa.RecordBatch], keys: Mapping[str, str]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return pa.table({key: table.column(name) for key, name in keys.items()})
+
+
+def _valid(rows: pa.RecordBatch, keys: Mapping[str, str]) -> Bools:
+    """Return which rows have no null in their key."""
+    valid = np.ones(rows.num_rows, np.bool_)
+    for name in keys.values():
+        valid &= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+@record
+class PackTask:
+    """Stage one: rows to the tasks that know their keys; rows with a null in the key to any."""
+
+    keys: Mapping[str, str]
+    rows: pa.Schema
+    homes: Homes
+    task_count: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        schema = self.homes.schema
+        for given in batches:
+            batch = fitter(self.rows)(given)
+            valid = _valid(batch, self.keys)
+            without = np.flatnonzero(~valid)
+            if len(without):
+                yield from parcels(batch, iter([((0,), without)]), self.task_count)
+            rows = batch if valid.all() else batch.filter(pa.array(valid))
+            if rows.num_rows:
+                keys = keys_of(schema, _renamed([rows], self.keys))
+                yield from parcels(rows, self.homes.of(keys), self.task_count)
+
+
+@record
+class JoinTask:
+    """Stage two: the rows of some buckets, with what the table holds for their keys."""
+
+    table: PinnedTable
+    keys: Mapping[str, str]
+    rows: pa.Schema
+    names: tuple[str, ...]
+    result: pa.Schema
+    keeps_all: bool
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        if self.table.snapshot is None:
+            for _, rows in chunks(batches, self.rows):
+                yield from self._joined(rows, None, np.zeros(rows.num_rows, np.bool_))
+            return
+        with TableQuery(self.table.session(), snapshot=self.table.snapshot) as query:
+            for _, rows in chunks(batches, self.rows):
+                valid = _valid(rows, self.keys)
+                some = rows if valid.all() else rows.filter(pa.array(valid))
+                found = query.lookup(_renamed([some], self.keys), [*self.names])
+                yield from self._joined(rows, found, valid)
+
+    def _joined(self, rows: pa.RecordBatch, found: pa.Table | None, valid: Bools) -> Batches:
+        row = np.cumsum(valid) - 1  # where each row with a key is among those looked up
+        if found is None:
+            is_found = np.zeros(rows.num_rows, np.bool_)
+        else:
+            is_found = np.zeros(rows.num_rows, np.bool_)
+            is_found[valid] = found.column(FOUND).to_numpy()
+        keep = np.arange(rows.num_rows) if self.keeps_all else np.flatnonzero(is_found)
+        places = pa.array(row[keep], mask=~is_found[keep])
+        columns = {name: rows.column(name).take(pa.array(keep)) for name in self.rows.names}
+        for name in self.names:
+            if found is None:
+                kind = self.result.field(name).type
+                columns[name] = pa.nulls(len(keep), kind)
+            else:
+                columns[name] = found.column(name).combine_chunks().take(places)
+        if len(keep):
+            made = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            yield fitter(self.result)(made)

@@ -1,0 +1,419 @@
+"""Rows that reach Spark without a shuffle: few on the driver, and rows that are files already."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.csv as pc_csv
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lsm_engine.base.errors import (
+    ErrorKind,
+    InvalidInputError,
+    InvalidOptionError,
+    NotFoundError,
+    UnsupportedError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import parse_bytes
+from lsm_engine.format.commit_message import CommitMessage
+from lsm_engine.spark.jobs import Batches, TaskFailedError, collected_by
+from lsm_engine.spark.session import DRIVER_BYTES, is_classic, runs_elsewhere, task_goal
+from lsm_engine.spark.staging import stage_source
+from lsm_engine.spark.types import arrow_schema_of
+from lsm_engine.table.bucket_context import Staging
+from lsm_engine.table.incoming import ROW_KIND_COLUMN, Conformer, IncomingRows
+from lsm_engine.types.table_schema import TableSchema
+
+# -- Rows few enough for the driver ----------------------------------------------------------------
+#
+# It collects them once, and neither workers nor a shuffle are started for them.
+
+_DEFAULT = "32mb"
+_ESTIMATED = {
+    "Aggregate", "ArrowEvalPython", "BatchEvalPython", "Distinct", "Filter", "GlobalLimit",
+    "InMemoryRelation", "Join", "LocalLimit", "LocalRelation", "LogicalRelation", "Offset",
+    "OneRowRelation", "Project", "Range", "Repartition", "RepartitionByExpression", "Sort",
+    "SubqueryAlias", "Union", "Window",
+}  # fmt: skip
+"""Steps of a plan that Spark does not take for smaller than they are, as it does what explodes or maps."""
+_ON_ONE_MACHINE = 8
+_TOO_LARGE = "spark.driver.maxResultSize"
+
+
+def driver_bytes(spark: SparkSession) -> int:
+    """Return how many bytes the driver takes over from executors; 0 on Spark Connect, which is not asked."""
+    if not is_classic(spark):
+        return 0
+    text = spark.conf.get(DRIVER_BYTES, _DEFAULT) or _DEFAULT
+    try:
+        return parse_bytes(text)
+    except ValueError as cause:
+        raise InvalidOptionError(
+            'this setting is a size, such as "32mb", or "0"', key=DRIVER_BYTES, value=text
+        ) from cause
+
+
+def local_bytes(spark: SparkSession) -> int:
+    """Return how many bytes of files the driver reads, or compacts, itself: more where its machine is the only one.
+
+    What it does there takes no rows from the JVM, and memory that the table's options bound.
+    """
+    return driver_bytes(spark) * (1 if runs_elsewhere(spark) else _ON_ONE_MACHINE)
+
+
+def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:
+    """Return the rows of a DataFrame, evaluated once; None where they are, or may be, too many to be collected.
+
+    Raises as `jobs.collected` does.
+    """
+    most = driver_bytes(frame.sparkSession)
+    if not most or not is_plain(frame.schema):
+        return None
+    try:
+        return collected_by(partial(_few, frame, most), frame.sparkSession, label=label)
+    except TaskFailedError as error:
+        if any(_TOO_LARGE in note for note in error.__notes__):
+            return None
+        raise
+
+
+def is_plain(schema: StructType) -> bool:
+    """Whether this process can take rows as Arrow: `toArrow`, since PySpark 4.0, fails at nulls in nested columns."""
+    if not hasattr(DataFrame, "toArrow"):
+        return False
+    try:
+        return not any(pa.types.is_nested(kind) for kind in arrow_schema_of(schema).types)
+    except UnsupportedError:
+        return False
+
+
+def _few(frame: DataFrame, most: int) -> pa.Table | None:
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- no other way to its estimate
+    if int(str(plan.stats().sizeInBytes())) > most or not _is_estimated(plan):
+        return None
+    return frame.toArrow()
+
+
+def _is_estimated(plan: object) -> bool:
+    """Whether Spark's estimate of a plan's size is at least about what comes out of it."""
+    if plan.nodeName() not in _ESTIMATED:  # type: ignore[attr-defined]
+        return False
+    children = plan.children()  # type: ignore[attr-defined]
+    return all(_is_estimated(children.apply(at)) for at in range(children.size()))
+
+
+# -- Rows that are files already: tasks read Parquet and CSV in Python, past the JVM ---------------
+
+_PART_BYTES_MIN = 8 << 20
+_PART_BYTES_MAX = 128 << 20
+_BATCH_ROWS = 128 * 1024
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
+
+
+@record
+class FileRows:
+    """Rows in Parquet or CSV files: what `Table.upsert` takes from a Spark executor.
+
+    `paths`: files or directories, local or URIs such as "s3://bucket/key", that executors see under
+    the same names; of a directory every .parquet, .csv and .csv.gz file counts, except hidden ones.
+    CSV files have a header; `null_values` are the texts in them that mean null.
+    """
+
+    paths: tuple[str, ...]
+    null_values: tuple[str, ...] = ("",)
+
+
+@record
+class FilePart:
+    """What one task reads: the row groups of a Parquet file whose middle lies in a byte range, or a
+    whole CSV file.
+    """
+
+    path: str
+    format: str
+    start: int
+    stop: int
+
+
+def stage_files(
+    staging: Staging, rows: FileRows, spark: SparkSession, *, label: str
+) -> list[CommitMessage]:
+    """Write the rows of files as level-0 files of their buckets; nothing is visible yet.
+
+    Of several rows of one key the last one counts, in the order of the files as given.
+    """
+    parts = file_parts(rows.paths, task_count=task_goal(spark))
+    source = FileSource(
+        schema=staging.context.schema,
+        deletes=staging.deletes,
+        parts=tuple(parts),
+        null_values=rows.null_values,
+    )
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    return stage_source(staging, numbers, source, label=label)
+
+
+def file_parts(paths: Sequence[str], *, task_count: int) -> list[FilePart]:
+    """Return what is to be read, in order, in parts for about `task_count` tasks.
+
+    Raises NotFoundError for a path that is not there, InvalidInputError if no file is found.
+    """
+    files = [found for path in paths for found in _files(path)]
+    if not files:
+        raise InvalidInputError("no .parquet or .csv file was found", paths=list(paths))
+    size = sum(found.stop for found in files) // max(1, task_count)
+    step = min(max(size, _PART_BYTES_MIN), _PART_BYTES_MAX)
+    return [part for found in files for part in _parts(found, step)]
+
+
+def _parts(whole: FilePart, step: int) -> Iterator[FilePart]:
+    if whole.format != "parquet":
+        yield whole
+        return
+    for start in range(0, max(1, whole.stop), step):
+        stop = min(start + step, whole.stop)
+        yield FilePart(path=whole.path, format=whole.format, start=start, stop=stop)
+
+
+def _files(path: str) -> list[FilePart]:
+    """Return the file at a path, or those below it by name, each as one part."""
+    system, inner = _opened(path)
+    info = system.get_file_info(inner)
+    if info.type == pa_fs.FileType.NotFound:
+        raise NotFoundError(f"no file {path!r}", kind=ErrorKind.NO_SUCH_FILE, path=path)
+    if info.type == pa_fs.FileType.File:
+        return [_whole(path, info, required=True)]  # type: ignore[list-item]
+    below = system.get_file_info(pa_fs.FileSelector(inner, recursive=True))
+    prefix = path.rstrip("/")
+    found = [
+        _whole(prefix + info.path[len(inner.rstrip("/")) :], info, required=False)
+        for info in sorted(below, key=lambda info: info.path)
+        if info.type == pa_fs.FileType.File and not info.base_name.startswith((".", "_"))
+    ]
+    return [part for part in found if part is not None]
+
+
+def _whole(path: str, info: pa_fs.FileInfo, *, required: bool) -> FilePart | None:
+    for suffix, name in _FORMATS.items():
+        if path.lower().endswith(suffix):
+            return FilePart(path=path, format=name, start=0, stop=info.size)
+    if required:
+        raise InvalidInputError(
+            f"{path!r} is neither .parquet nor .csv", kind=ErrorKind.UNSUPPORTED_FORMAT, path=path
+        )
+    return None
+
+
+def _opened(path: str) -> tuple[pa_fs.FileSystem, str]:
+    if "://" in path:
+        system, inner = pa_fs.FileSystem.from_uri(path)
+        return system, inner
+    return pa_fs.LocalFileSystem(), path
+
+
+@record
+class FileSource:
+    """The rows of files, made to fit: the parts with the numbers that are handed over."""
+
+    schema: TableSchema
+    deletes: bool
+    parts: tuple[FilePart, ...]
+    null_values: tuple[str, ...]
+
+    def sources(self, batches: Batches) -> Iterator[tuple[int, Iterator[IncomingRows]]]:
+        """Yield each part, with its number."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield number, self._conformed(self.parts[number])
+
+    def _conformed(self, part: FilePart) -> Iterator[IncomingRows]:
+        conformer: Conformer | None = None
+        for batch in self._batches(part):
+            conformer = conformer or Conformer(batch.schema, self.schema, deletes=self.deletes)
+            if batch.num_rows:
+                yield conformer.conform(batch)
+
+    def _batches(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        try:
+            if part.format == "parquet":
+                yield from _parquet_batches(part)
+            else:
+                yield from self._csv_batches(part)
+        except pa.ArrowInvalid as cause:
+            raise InvalidInputError(
+                f"{part.path!r} does not read as {part.format}: {cause}", path=part.path
+            ) from cause
+
+    def _csv_batches(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        types = {field.name: field.type for field in self.schema.arrow}
+        types.setdefault(ROW_KIND_COLUMN, pa.string())
+        options = pc_csv.ConvertOptions(
+            column_types=types, null_values=list(self.null_values), strings_can_be_null=True
+        )
+        system, inner = _opened(part.path)
+        with system.open_input_stream(inner) as stream:  # decompresses by the path's ending
+            yield from pc_csv.open_csv(stream, convert_options=options)
+
+
+def _parquet_batches(part: FilePart) -> Iterator[pa.RecordBatch]:
+    system, inner = _opened(part.path)
+    with system.open_input_file(inner) as source, pq.ParquetFile(source) as file:
+        groups = [
+            number
+            for number in range(file.num_row_groups)
+            if part.start <= _middle(file.metadata.row_group(number)) < part.stop
+        ]
+        if groups:
+            yield from file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups)
+
+
+def _middle(group: pq.RowGroupMetaData) -> int:
+    """Return the byte at the middle of a row group: it lies in exactly one part of the file."""
+    first = group.column(0)
+    start = first.dictionary_page_offset or first.data_page_offset
+    size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+    return int(start + size // 2)
+
+
+# -- DataFrames that are Parquet files and nothing else: their rows are read past the JVM ----------
+#
+# `spark.read.parquet(path)`, a view of it, and a choice of its columns, under other names or not. Taking such rows from
+# Spark means that it decodes them, makes rows of them and Arrow batches of those: several times the work of writing them.
+
+_FILES_MAX = 10_000
+_SETTINGS = {
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+_REBASE = "spark.sql.parquet.datetimeRebaseModeInRead"
+_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_VERSION = b"org.apache.spark.version"
+
+
+@record
+class PlainFiles:
+    """Local Parquet files that hold just the rows of a DataFrame. `columns`: their names in the files.
+
+    `schema`: the DataFrame's columns, which the files have in the same types.
+    """
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    schema: pa.Schema
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream, file after file."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def table(self) -> pa.Table:
+        """Return the rows, which are few."""
+        return self.reader().read_all()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for path in self.paths:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(_BATCH_ROWS, columns=[*self.columns]):
+                    arrays = [batch.column(name) for name in self.columns]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
+    """Return the files whose rows a DataFrame is, of at most so many bytes; None where it is anything else.
+
+    None too where Spark would not read from them what PyArrow does, or this process may not see the same files.
+    """
+    spark = frame.sparkSession
+    if not most or not is_classic(spark) or runs_elsewhere(spark) or not _reads_alike(spark):
+        return None
+    relation, names = _relation(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001 -- no other way
+    if relation is None or int(relation.sizeInBytes()) > most:
+        return None
+    paths = [_local_path(uri) for uri in relation.location().inputFiles()]
+    try:
+        schema = arrow_schema_of(frame.schema)
+    except UnsupportedError:
+        return None
+    if not 0 < len(paths) <= _FILES_MAX:
+        return None
+    found = tuple(path for path in paths if path is not None)
+    if len(found) < len(paths) or not all(_holds(path, names, schema) for path in found):
+        return None
+    return PlainFiles(paths=found, columns=names, schema=schema)
+
+
+def _reads_alike(spark: SparkSession) -> bool:
+    as_usual = all(
+        str(spark.conf.get(key, value)).lower() == value for key, value in _SETTINGS.items()
+    )
+    return as_usual and spark.conf.get(_REBASE, "CORRECTED") != "LEGACY"
+
+
+def _relation(plan: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the Parquet files that a plan reads, and their names for its columns; None where it does more."""
+    nothing = (None, ())
+    chosen = None
+    if plan.nodeName() == "Project":
+        chosen = [_source(one) for one in _items(plan.projectList())]
+        plan = plan.children().apply(0)
+    if _kind(plan) != "LogicalRelation" or _kind(plan.relation()) != "HadoopFsRelation":
+        return nothing
+    relation = plan.relation()
+    options = relation.options()
+    plain = (
+        relation.fileFormat().toString() == "Parquet"
+        and relation.partitionSchema().isEmpty()
+        and _kind(relation.location()) == "InMemoryFileIndex"
+        and (options.isEmpty() or (options.size() == 1 and options.contains("path")))
+    )
+    names = {one.exprId().id(): one.name() for one in _items(plan.output())}
+    wanted = [*names] if chosen is None else chosen
+    if not plain or not all(number in names for number in wanted):
+        return nothing
+    return relation, tuple(names[number] for number in wanted)
+
+
+def _source(expression: Any) -> int | None:
+    """Return the number of the attribute that an expression hands on as it is."""
+    if _kind(expression) == "Alias":
+        expression = expression.child()
+    return int(expression.exprId().id()) if _kind(expression) == "AttributeReference" else None
+
+
+def _kind(jvm: Any) -> str:
+    return str(jvm.getClass().getSimpleName())
+
+
+def _items(seq: Any) -> Iterator[Any]:
+    return (seq.apply(at) for at in range(seq.size()))
+
+
+def _local_path(uri: str) -> str | None:
+    parts = urlsplit(uri)
+    is_local = parts.scheme == "file" and not parts.netloc and not parts.query
+    return unquote(parts.path) if is_local and not parts.fragment else None
+
+
+def _holds(path: str, names: tuple[str, ...], schema: pa.Schema) -> bool:
+    """Whether a file has the columns in just the types of `schema`, and no dates of a calendar that Spark converts."""
+    try:
+        with pq.ParquetFile(path) as file:
+            stored, metadata = file.schema_arrow, file.metadata.metadata or {}
+    except (OSError, pa.ArrowInvalid):
+        return False  # Spark says what is wrong with it
+    if any(key in metadata for key in _LEGACY) or metadata.get(_VERSION, b"").startswith(b"2."):
+        return False
+    lower = [name.lower() for name in stored.names]
+    return all(
+        lower.count(name.lower()) == 1
+        and name in stored.names
+        and not pa.types.is_nested(field.type)
+        and stored.field(name).type == field.type
+        for name, field in zip(names, schema, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""The data source format("lsm"): reads, writes and streams."""

@@ -1,0 +1,440 @@
+"""`readStream.format("lsm")`: a state to begin with, then the changes of one snapshot after another.
+
+A micro-batch ends between two buckets of a snapshot, or of the first state: what is there does not
+change, and neither does the order of its buckets, so that a place is a snapshot and a number. The rows of a
+snapshot in one bucket are in one micro-batch."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lsm_engine.api.open_table import open_table
+from lsm_engine.api.table import Table
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError, NotFoundError, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.base.units import parse_bytes
+from lsm_engine.changes.follow import emitted_state
+from lsm_engine.changes.splits import ROW_KIND, SNAPSHOT_ID
+from lsm_engine.options.modes import RowKind
+from lsm_engine.planning.incremental import ChangedKeys, ChangeSplit
+from lsm_engine.planning.scan import Split
+from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.source.options import (
+    BETWEEN_MODE,
+    CONSUMER_ID,
+    MAX_BYTES,
+    MAX_FILES,
+    MAX_SNAPSHOTS,
+    SCAN_MODE,
+    SCAN_SNAPSHOT_ID,
+    SCAN_TIMESTAMP,
+    storage_of,
+)
+from lsm_engine.spark.source.reader import (
+    RowsPartition,
+    change_partitions,
+    packed_partitions,
+    rows_of_partition,
+)
+from lsm_engine.spark.splits import SplitReader
+from lsm_engine.spark.types import arrow_schema_of
+
+# -- How much a micro-batch of a stream may read ---------------------------------------------------
+#
+# PySpark 4.1 has no words for it yet, and reads all there is.
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark 4.1 asks for neither
+    ReadAllAvailable = ReadMaxFiles = SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+
+__all__ = ["ReadLimits", "SupportsTriggerAvailableNow", "is_unlimited"]
+_UNBOUNDED = 2**31 - 1
+
+
+def is_unlimited(limit: Any) -> bool:
+    """Whether Spark asks for all there is, whatever the options: `trigger(once=True)` does."""
+    return limit is None or isinstance(limit, ReadAllAvailable)
+
+
+@record
+class ReadLimits:
+    """What a micro-batch takes at most, one bucket at least; None: as much as there is."""
+
+    files: int | None = None
+    bytes: int | None = None
+    snapshots: int | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> "ReadLimits":
+        """Return the limits that options name; raises InvalidOptionError for one below 1."""
+        found = {}
+        for name, key, parse in (
+            ("files", MAX_FILES, int),
+            ("bytes", MAX_BYTES, parse_bytes),
+            ("snapshots", MAX_SNAPSHOTS, int),
+        ):
+            text = options.get(key)
+            if text is None:
+                continue
+            try:
+                found[name] = parse(text)
+            except ValueError as cause:
+                raise InvalidOptionError("give a number", key=key, value=text) from cause
+            if found[name] < 1:
+                raise InvalidOptionError("a micro-batch has to take something", key=key, value=text)
+        return ReadLimits(**found)
+
+    @property
+    def of_spark(self) -> Any:
+        """Spark's form of them: whether there are any is all that it has to know."""
+        return (
+            ReadAllAvailable() if self == ReadLimits() else ReadMaxFiles(self.files or _UNBOUNDED)
+        )
+
+    def hold(self, files: int, byte_count: int) -> bool:
+        """Whether so many files and bytes are within the limits."""
+        return (self.files is None or files <= self.files) and (
+            self.bytes is None or byte_count <= self.bytes
+        )
+
+
+# -- `readStream.format("lsm")` --------------------------------------------------------------------
+
+_OF_STATE = ".first-state"
+"""Ends the name of the consumer that keeps the snapshot of a first state while that is read."""
+_AFTER, _FULL, _BUCKETS, _TURNS = "after", "full", "buckets", "turns"
+_UUID = "uuid"
+"""In an offset: of the snapshot that it reaches, so that another one under that id is noticed."""
+_Place = dict[str, Any]
+
+
+@record
+class Offset:
+    """How far a stream has read: all changes up to snapshot `after`, and `buckets` buckets of what is next.
+
+    Next is the state at snapshot `full`, or where that is None the changes of snapshot `after` + 1.
+    `in_turns`: its buckets are counted as `plan.incremental.in_turns` orders them.
+    """
+
+    after: int
+    full: int | None = None
+    buckets: int = 0
+    in_turns: bool = False
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> "Offset":
+        """Return the offset that a checkpoint holds."""
+        return Offset(
+            after=found[_AFTER],
+            full=found.get(_FULL),
+            buckets=found.get(_BUCKETS, 0),
+            in_turns=found.get(_TURNS, False),
+        )
+
+    def as_json(self) -> _Place:
+        """Return what a checkpoint holds; Spark compares its text."""
+        full = {} if self.full is None else {_FULL: self.full}
+        within = {_BUCKETS: self.buckets} if self.buckets else {}
+        turns = {_TURNS: True} if self.buckets and self.in_turns else {}
+        return {_AFTER: self.after, **full, **within, **turns}
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a part of what is next has been read, or all that is next is a state."""
+        return self.full is not None or self.buckets > 0
+
+    @property
+    def reaches(self) -> int:
+        """The newest snapshot that has been looked at."""
+        return self.next.after if self.is_within else self.after
+
+    @property
+    def next(self) -> "Offset":
+        """The end of the snapshot, or of the state, that this is before or in."""
+        return Offset(after=self.after + 1 if self.full is None else self.full)
+
+
+@record
+class StateReader:
+    """How the splits of a state are read as rows that came with its snapshot."""
+
+    reader: SplitReader
+    schema: pa.Schema
+    snapshot_id: int
+
+    def batches(self, split: Split) -> Batches:
+        """Yield the rows of a split, each as +I."""
+        for batch in self.reader.batches(split):
+            count = batch.num_rows
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            columns[SNAPSHOT_ID] = pa.repeat(pa.scalar(self.snapshot_id, pa.int64()), count)
+            columns[ROW_KIND] = pa.repeat(RowKind.INSERT.symbol, count)
+            chosen = [columns[name] for name in self.schema.names]
+            yield pa.RecordBatch.from_arrays(chosen, schema=self.schema)
+
+
+class StatePartition(RowsPartition):
+    """One split of the state that a stream begins with."""
+
+    def __init__(self, reader: StateReader, split: Split) -> None:
+        super().__init__(f"state bucket={split.bucket}")
+        self.reader = reader
+        self.split = split
+        self.size_bytes = split.size_bytes
+
+    def batches(self) -> Batches:
+        """Yield its rows."""
+        return self.reader.batches(self.split)
+
+
+@record
+class BucketToRead:
+    """The part of a snapshot's changes, or of the first state, that lies in one bucket."""
+
+    turn: ChangedKeys
+    files: int
+    bytes: int
+    partitions: tuple[RowsPartition, ...]
+
+
+class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a table. Its offsets are those of `Offset`, as JSON, each with the snapshot that it reaches."""
+
+    def __init__(self, path: str, options: Mapping[str, str], schema: StructType) -> None:
+        self._path = path
+        self._options = dict(options)
+        self._schema = schema
+        self._limits = ReadLimits.of(options)
+        self._last: int | None = None
+        self._may_hold_state = True
+
+    def initialOffset(self) -> _Place:
+        """Return where `scan.mode` begins, or where the consumer stands."""
+        table = self._table()
+        at = self._options.get(SCAN_SNAPSHOT_ID)
+        since = self._options.get(SCAN_TIMESTAMP)
+        follower = table.follow(
+            self._options.get(SCAN_MODE, "latest-full"),
+            snapshot_id=None if at is None else int(at),
+            timestamp_millis=None if since is None else int(since),
+            consumer_id=self._options.get(CONSUMER_ID),
+        )
+        offset = Offset(after=follower.position - 1)
+        if follower.full_snapshot is not None:
+            # Before the state, so that Spark sees that there is something to read.
+            offset = Offset(after=offset.after - 1, full=follower.full_snapshot.id)
+            self._hold_state(follower.full_snapshot.id)
+        return _named(table, offset)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """End at the snapshot that is the newest now, also where an earlier run began before it."""
+        self._last = self._newest(self._table())
+
+    def getDefaultReadLimit(self) -> Any:
+        """Return whether `maxFilesPerTrigger` and the like hold micro-batches small."""
+        return self._limits.of_spark
+
+    def latestOffset(self, start: _Place | None = None, limit: Any = None) -> _Place:
+        """Return where the next micro-batch ends: at the newest snapshot, or where a limit is reached.
+
+        Raises NotFoundError where a rollback took what was read already, or the checkpoint is of another table.
+        """
+        table = self._table()
+        newest = self._newest(table)
+        begin = Offset(after=newest)
+        if start is not None:
+            begin = self._continued(table, start, newest)
+        if self._last is not None:
+            newest = max(begin.reaches, min(newest, self._last))
+        if is_unlimited(limit) or self._limits == ReadLimits():
+            return _named(table, Offset(after=newest))
+        return _named(table, self._limited(table, begin, newest))
+
+    def reportLatestOffset(self) -> _Place:
+        """Return the newest snapshot, for the query's progress."""
+        table = self._table()
+        return _named(table, Offset(after=self._newest(table)))
+
+    def partitions(self, start: _Place, end: _Place) -> list[InputPartition]:
+        """Return what tasks read of what lies between two offsets, older snapshots first; small parts share a task."""
+        return packed_partitions(self._parts(start, end), in_order=True)
+
+    def _continued(self, table: Table, at: _Place, newest: int) -> Offset:
+        """Return the place that a checkpoint holds; NotFoundError where the table has another past."""
+        begin = Offset.of(at)
+        there = table.session.snapshots.find(begin.reaches) if at.get(_UUID) else None
+        if newest < begin.reaches or (there is not None and there.uuid != at[_UUID]):
+            raise NotFoundError(
+                "the table was rolled back to before what was read already, or made anew, or the checkpoint "
+                "is of another table; start with another checkpoint",
+                kind=ErrorKind.NO_SUCH_SNAPSHOT,
+                snapshot_id=begin.reaches,
+                latest_id=newest,
+                table=self._path,
+            )
+        return begin
+
+    def _parts(self, start: _Place, end: _Place) -> list[RowsPartition]:
+        table, begin, stop = self._table(), Offset.of(start), Offset.of(end)
+        self._continued(table, end, self._newest(table))  # planned before the query died, perhaps
+        gone = [name for name in self._columns if name not in table.schema.names]
+        if gone:
+            raise NotFoundError(
+                f"the table has no column {gone[0]!r} any more, which the query began with; start it again, "
+                "with the same checkpoint",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                column=gone[0],
+                table=self._path,
+            )
+        made: list[RowsPartition] = []
+        if begin.is_within:
+            is_last = (begin.after, begin.full) == (stop.after, stop.full)
+            found = self._next(table, begin)
+            made += _partitions_of(found[begin.buckets : stop.buckets if is_last else None])
+            if is_last:
+                return made
+            begin = begin.next
+        if begin.after < stop.after:
+            made += [partition for _, partition in self._changes(table, begin.after, stop.after)]
+        if stop.buckets:
+            made += _partitions_of(self._next(table, stop)[: stop.buckets])
+        return made
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        yield from rows_of_partition(partition)
+
+    def commit(self, end: _Place) -> None:
+        """Let the consumer move on: everything up to `end` has been dealt with.
+
+        Not within the first state: who has no checkpoint begins with that again.
+        """
+        consumer, reached = self._options.get(CONSUMER_ID), Offset.of(end)
+        if consumer is None or reached.full is not None:
+            return
+        consumers = self._table().session.consumers
+        consumers.advance(consumer, reached.after + 1)
+        if self._may_hold_state:  # whichever process began with the state
+            consumers.delete(f"{consumer}{_OF_STATE}")
+            self._may_hold_state = False
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+    def _hold_state(self, snapshot_id: int) -> None:
+        """Keep the first state's snapshot, by a consumer beside the stream's own, until the state has been read."""
+        consumer = self._options.get(CONSUMER_ID)
+        if consumer is not None:
+            self._table().session.consumers.reset(f"{consumer}{_OF_STATE}", snapshot_id)
+            self._may_hold_state = True
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self._schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
+
+    def _table(self) -> Table:
+        return open_table(self._path, storage=storage_of(self._options))
+
+    def _newest(self, table: Table) -> int:
+        return table.session.snapshots.latest_id() or 0
+
+    def _limited(self, table: Table, begin: Offset, newest: int) -> Offset:
+        """Return how far the limits reach: bucket by bucket, and one of them at least."""
+        files = byte_count = snapshots = 0
+        at = begin
+        while at.full is not None or at.after < newest:
+            if snapshots == self._limits.snapshots:
+                break
+            found = self._next(table, at)
+            for number, bucket in enumerate(found):
+                if number < at.buckets:
+                    continue
+                files, byte_count, before = files + bucket.files, byte_count + bucket.bytes, files
+                if before and not self._limits.hold(files, byte_count):
+                    return replace(at, buckets=number, in_turns=any(one.turn for one in found))
+            at = at.next
+            snapshots += 1
+        return at
+
+    def _next(self, table: Table, at: Offset) -> list[BucketToRead]:
+        """Return the buckets of the state or the snapshot that is next, in an order that stays.
+
+        Raises UnsupportedError for a place that was counted when moving keys had another order.
+        """
+        parts: list[tuple[ChangeSplit | Split, RowsPartition]] = []
+        if at.full is not None:
+            parts += self._state(table, at.full)
+        else:
+            parts += self._changes(table, at.after, at.after + 1)
+        found = [_bucket(group) for _, group in groupby(sorted(parts, key=_place), key=_place)]
+        if at.buckets and not at.in_turns and any(one.turn for one in found):
+            raise UnsupportedError(
+                f"the checkpoint ends within snapshot {at.next.after} and is of an older version, which read "
+                "keys that move between partitions in another order: start with another checkpoint",
+                snapshot_id=at.next.after,
+                table=self._path,
+            )
+        return found
+
+    def _changes(
+        self, table: Table, after: int, upto: int
+    ) -> list[tuple[ChangeSplit, RowsPartition]]:
+        changes = table.changes(
+            after,
+            upto,
+            mode=self._options.get(BETWEEN_MODE, "auto"),
+            columns=self._schema.names,
+        )
+        made = change_partitions(changes, arrow_schema_of(self._schema))
+        return [(partition.split, partition) for partition in made]
+
+    def _state(self, table: Table, snapshot_id: int) -> list[tuple[Split, RowsPartition]]:
+        schema = arrow_schema_of(self._schema)
+        snapshot = table.session.snapshots.load(snapshot_id)
+        scan = emitted_state(table.session, snapshot, tuple(self._columns))
+        columns = pa.schema([schema.field(name) for name in self._columns])
+        reader = StateReader(
+            reader=SplitReader.of(scan, columns),
+            schema=schema,
+            snapshot_id=snapshot_id,
+        )
+        return [(split, StatePartition(reader, split)) for split in scan.plan.splits]
+
+
+def _named(table: Table, offset: Offset) -> _Place:
+    """Return what a checkpoint holds, with the snapshot that it reaches; those of some clients have no name."""
+    there = table.session.snapshots.find(offset.reaches)
+    return offset.as_json() | ({_UUID: there.uuid} if there is not None and there.uuid else {})
+
+
+def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[int, bytes, int]:
+    split, _ = part
+    return _turn(split), split.partition, split.bucket
+
+
+def _turn(split: ChangeSplit | Split) -> ChangedKeys:
+    return split.keys if isinstance(split, ChangeSplit) else ChangedKeys.ALL
+
+
+def _bucket(parts: Iterable[tuple[ChangeSplit | Split, RowsPartition]]) -> BucketToRead:
+    splits, partitions = zip(*parts, strict=True)
+    return BucketToRead(
+        turn=_turn(splits[0]),
+        files=sum(len(one.files if isinstance(one, Split) else one.all_files) for one in splits),
+        bytes=sum(one.size_bytes for one in splits),
+        partitions=partitions,
+    )
+
+
+def _partitions_of(buckets: Iterable[BucketToRead]) -> list[RowsPartition]:
+    return [partition for bucket in buckets for partition in bucket.partitions]

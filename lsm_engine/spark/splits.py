@@ -1,0 +1,379 @@
+"""The rows of one split, in Spark's Arrow types: what a reading task yields."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql import types as sql_types
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.record import record
+from lsm_engine.base.units import parse_bytes
+from lsm_engine.changes.splits import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.planning.incremental import ChangeSplit
+from lsm_engine.planning.scan import Split
+from lsm_engine.read.scan import RawFile, Scan
+from lsm_engine.read.split import ReplacedRows, SplitSource
+from lsm_engine.spark.jobs import Batches, PackedItems, map_arrow, prepare_worker
+from lsm_engine.spark.rows import driver_bytes, is_plain
+from lsm_engine.spark.session import set_meanwhile
+from lsm_engine.spark.statement import quoted
+from lsm_engine.spark.types import arrow_schema_of, fitter, spark_schema
+from lsm_engine.table.bucket_context import BucketContext
+from lsm_engine.table.time_travel import raise_if_expired
+from lsm_engine.types.table_schema import TableSchema
+
+_BATCH_ROWS = 64 * 1024
+"""Rows of a batch that goes to the JVM, which holds it whole, outside its heap."""
+_VARIABLE_BYTES = 20
+
+
+@record
+class SplitReader:
+    """How the splits of one scan are read. `schema`: the columns as Spark takes them.
+
+    `untagged`: the snapshot that is read, unless by a tag, which keeps its files.
+    """
+
+    source: SplitSource
+    schema: pa.Schema
+    untagged: Snapshot | None
+
+    @staticmethod
+    def of(scan: Scan, schema: pa.Schema) -> "SplitReader":
+        """Return what the splits of a scan's plan are read with."""
+        return SplitReader(source=scan.plan.source, schema=schema, untagged=scan.untagged)
+
+    def batches(self, split: Split) -> Batches:
+        """Yield the rows of a split, merged, filtered, projected.
+
+        Raises ExpiredError where a file is missing because the snapshot has expired meanwhile.
+        """
+        try:
+            yield from self._batches(split)
+        except NotFoundError as cause:
+            if self.untagged is not None:
+                raise_if_expired(self.source.context.snapshots, self.untagged, cause)
+            raise
+
+    def _batches(self, split: Split) -> Batches:
+        fit = fitter(self.schema)
+        for batch in self.source.batches(split):
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                yield fit(batch.slice(start, _BATCH_ROWS))
+
+
+def frame_of_splits(
+    splits: Sequence[Any],
+    read: Callable[[Any], Batches],
+    schema: StructType,
+    spark: SparkSession,
+    *,
+    byte_count: int = 0,
+    in_order: bool = False,
+) -> DataFrame:
+    """Return the rows that `read`, which is pickled, yields for each split; small splits share a task.
+
+    `in_order`: the rows of a split are in no earlier partition than those of the splits before it.
+
+    `byte_count`: how large Spark is to take the rows for, once they are its own. It knows nothing of what a
+    Python function yields and goes by the input, 8 bytes a number: so there are as many numbers as that
+    takes, up to a size that no join broadcasts. Those that are no split's cost some 20 ns each.
+    """
+    if not splits:
+        return spark.createDataFrame([], schema)
+    sizes = [split.size_bytes for split in splits]
+    shipped = PackedItems.of(splits, sizes, spark, in_order=in_order)
+    wanted = min(byte_count, 2 * broadcast_threshold(spark)) // 8
+    step = max(1, wanted // len(shipped.tasks))
+    task = SplitTask(read=read, splits=shipped, step=step)
+    return map_arrow(shipped.frame(spark, step=step), task, schema)
+
+
+def broadcast_threshold(spark: SparkSession) -> int:
+    """Return from how many bytes on a join broadcasts no table; 0 where it broadcasts none."""
+    text = spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760b") or "0"
+    digits = re.fullmatch(r"(-?\d+)b?", text.strip().lower())
+    return max(0, int(digits[1]) if digits else parse_bytes(text))
+
+
+def bytes_per_row(schema: pa.Schema) -> int:
+    """Return the size of a row by Spark's reckoning: 20 bytes for a string, 8 for the row itself."""
+    return 8 + sum(
+        max(1, field.type.bit_width // 8) if _is_fixed(field.type) else _VARIABLE_BYTES
+        for field in schema
+    )
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
+@record
+class SplitTask:
+    """What a reading task runs: `read`, for its splits; the numbers that it is handed are `step` a task."""
+
+    read: Callable[[Any], Batches]
+    splits: PackedItems
+    step: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        for batch in batches:
+            for number in _multiples(batch.column(0), self.step):
+                for _, split in self.splits.of_task(number // self.step):
+                    yield from self.read(split)
+
+
+def _multiples(numbers: pa.Array, step: int) -> list[int]:
+    """Return the first numbers of tasks among numbers that follow each other."""
+    if not len(numbers):
+        return []
+    first, last = numbers[0].as_py(), numbers[-1].as_py()
+    return list(range(-(-first // step) * step, last + 1, step))
+
+
+# -- Changes as Spark takes them: their columns, and the rows of one split -------------------------
+
+_CHANGE_TYPES = (
+    StructField(SNAPSHOT_ID, LongType(), nullable=False),
+    StructField(ROW_KIND, StringType(), nullable=False),
+)
+
+
+def change_schema(schema: TableSchema) -> StructType:
+    """Return the columns of changes: `_snapshot_id`, `_row_kind`, and the table's."""
+    return StructType([*_CHANGE_TYPES, *spark_schema(schema.read_fields).fields])
+
+
+@record
+class ChangeReader:
+    """How the splits of changes are read. `schema`: the columns as Spark takes them."""
+
+    rows: ChangedRows
+    schema: pa.Schema
+
+    def batches(self, context: BucketContext, split: ChangeSplit) -> Batches:
+        """Yield the changes of a split, in order."""
+        yield from _fitted(self.schema, read_changes(context, self.rows, split))
+
+
+def _fitted(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Batches:
+    fit = fitter(schema)
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            yield fit(batch.slice(start, _BATCH_ROWS))
+
+
+# -- Rows that Spark's own Parquet reader takes from the files of a table --------------------------
+#
+# No Python worker, filters and columns pushed down.
+#
+# Where a file holds rows that newer ones replace, their numbers, found by one merge of keys,
+# are a bitmap that the query knows by a scalar subquery, and each row of that file is looked up
+# in it.
+
+_FILES_MAX = 1_000
+_SEARCHED_MAX = 64
+"""Files of which rows are left out: each row looks its file up among them, one after the other."""
+_RANGE_VALUE, _RANGE_ROW = 8, 16
+"""Bytes by which Spark reckons a number of a range, alone and as a row."""
+_WORD_SHIFT = 6
+_WORD_BITS = 1 << _WORD_SHIFT
+_BUILT_IN = (
+    sql_types.BooleanType, sql_types.ByteType, sql_types.ShortType, sql_types.IntegerType,
+    sql_types.LongType, sql_types.FloatType, sql_types.DoubleType, sql_types.DecimalType,
+    sql_types.StringType, sql_types.BinaryType, sql_types.DateType, sql_types.TimestampType,
+    sql_types.TimestampNTZType,
+)  # fmt: skip
+_OPTIONS = {
+    "mergeSchema": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "parquet.page.verify-checksum.enabled": "true",
+}
+"""A session's own settings could leave rows out, or change old dates."""
+_LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_replaced = ReplacedRows()
+"""Of all tables that this process reads on Spark: each statement of SQL opens its tables anew, and no file changes."""
+READS_PARQUET = "spark.lsm.read-parquet"
+"""Setting of a session: whether Spark's own reader may read a table's files. Default: true."""
+
+
+def scanned_frame(scan: Scan, schema: sql_types.StructType, spark: SparkSession) -> DataFrame:
+    """Return a scan's rows as a DataFrame of a session: by Spark's own reader, or by tasks in Python."""
+    stored = parquet_frame(scan, schema, spark)
+    if stored is not None:
+        return stored
+    columns = arrow_schema_of(schema)
+    few = _few_rows(scan, columns, spark) if is_plain(schema) else None
+    if few is not None:
+        fit = fitter(columns)
+        return spark.createDataFrame(
+            pa.Table.from_batches(map(fit, few.to_batches()), columns), schema
+        )
+    splits = list(scan.plan.splits)
+    row_count = sum(split.row_count for split in splits)
+    read = SplitReader.of(scan, columns).batches
+    return frame_of_splits(
+        splits, read, schema, spark, byte_count=row_count * bytes_per_row(columns)
+    )
+
+
+def _few_rows(scan: Scan, columns: pa.Schema, spark: SparkSession) -> pa.Table | None:
+    """Return the rows of a scan if this process reads them in less time than workers take to start; else None."""
+    most = driver_bytes(spark)
+    if not most or not columns:
+        return None
+    few = scan.names_keys or scan.explain().row_count * bytes_per_row(columns) <= most
+    return scan.to_arrow() if few else None
+
+
+def parquet_frame(
+    scan: Scan, schema: sql_types.StructType, spark: SparkSession
+) -> DataFrame | None:
+    """Return a scan's rows as Spark's Parquet reader finds them; None where it would not find just these.
+
+    That is: local Parquet files that have the columns as the table has them now, of plain types, at most 1,000. Rows
+    that have to be merged are, by their keys and in this process, where one of them stands for all (up to 4,000,000,
+    as many as `ReplacedRows.serves` says, and unless `spark.lsm.driver-bytes` is 0). Columns are nullable, as Spark's are.
+    """
+    read = scan.explain()
+    if not _reads(scan.schema, schema, spark) or read.files.kept > _FILES_MAX:
+        return None
+    merged = sum(len(split.sections) for split in read.splits if not split.raw)
+    knows = hasattr(DataFrame, "scalar") and driver_bytes(spark) > 0 and merged <= _SEARCHED_MAX
+    files = scan.parquet_files(_replaced if knows else None, whole=True, small=True)
+    if not files or any(map(_is_hidden, files)):
+        return None
+    partial = [file for file in files if 0 < _left_out(file) < file.row_count]
+    if len({*map(_name, partial)}) < len(partial) or len(partial) > _SEARCHED_MAX:
+        return None  # others keep the names of files that they add to several partitions
+    whole = [file for file in files if not _left_out(file)]
+    parts = [_read(spark, schema, whole)] if whole else []
+    if partial:
+        parts.append(_less(_read(spark, schema, partial), partial))
+    if not parts:
+        return spark.createDataFrame([], schema)
+    found = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
+    return found.select(*map(_as_declared, schema.fields))
+
+
+def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession) -> bool:
+    """Whether columns of such types come out as a task of ours would hand them over."""
+    if str(spark.conf.get(READS_PARQUET, "true")).lower() != "true":
+        return False
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    if zone != "UTC" and any(_has_no_zone(field) for field in schema.fields):
+        return False
+    names = {name.lower() for name in schema.names}  # Spark compares them so
+    plain = all(isinstance(field.dataType, _BUILT_IN) for field in schema.fields)
+    finest = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in columns.types)
+    return plain and not finest and len(names) == len(schema.names) and "_metadata" not in names
+
+
+def _is_hidden(file: RawFile) -> bool:
+    """Whether Spark passes over a file without a word, or reads its name as a pattern."""
+    return _name(file).startswith(("_", ".")) or "\\" in file.path
+
+
+def _name(file: RawFile) -> str:
+    return file.path.rpartition("/")[2]
+
+
+def _left_out(file: RawFile) -> int:
+    return 0 if file.deleted is None else len(file.deleted)
+
+
+def _read(spark: SparkSession, schema: sql_types.StructType, files: Sequence[RawFile]) -> DataFrame:
+    stored = sql_types.StructType(
+        [
+            sql_types.StructField(
+                field.name, sql_types.TimestampType() if _has_no_zone(field) else field.dataType
+            )
+            for field in schema.fields
+        ]
+    )
+    reader = spark.read.schema(stored).options(**_OPTIONS)
+    # A job that lists the files would take longer than the driver does.
+    with set_meanwhile(spark, _LISTED_BY_JOB, str(_FILES_MAX)):
+        return reader.parquet(*(f"file:{file.path}" for file in files))
+
+
+def _word_count(file: RawFile) -> int:
+    return -(-file.row_count // _WORD_BITS)
+
+
+def _bitmap(files: Sequence[RawFile]) -> pa.Table:
+    """Return one value, which has a bit for each row of files, set where it is left out; each file begins a word."""
+    words = []
+    for file in files:
+        assert file.deleted is not None
+        bits = np.zeros(_word_count(file) * _WORD_BITS, np.bool_)
+        bits[file.deleted.positions] = True
+        words.append(np.packbits(bits, bitorder="little").view("<i8"))
+    offsets = pa.array([0, sum(map(len, words))], pa.int32())
+    return pa.table({"words": pa.ListArray.from_arrays(offsets, pa.array(np.concatenate(words)))})
+
+
+def _less(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
+    """Return the rows of files without those that are left out."""
+    words = frame.sparkSession.createDataFrame(_bitmap(files)).scalar()
+    firsts = np.cumsum([0, *map(_word_count, files)]).tolist()
+    first = sql.create_map(
+        *(
+            sql.lit(value)
+            for file, at in zip(files, firsts, strict=False)
+            for value in (_name(file), at)
+        )
+    )
+    row = sql.col("_metadata.row_index")
+    at = sql.element_at(first, sql.col("_metadata.file_name")) + sql.shiftright(row, _WORD_SHIFT)
+    bit = row.bitwiseAND(_WORD_BITS - 1).cast("int")
+    kept: DataFrame = frame.where(sql.bit_get(sql.get(words, at.cast("int")), bit) == 0)
+    return kept
+
+
+def _sized(frame: DataFrame, row_count: int, file_bytes: int) -> DataFrame:
+    """Return a frame that Spark does not take for small because its files are.
+
+    Spark knows a relation by the bytes of its files, and would broadcast what is many times as large in memory. It
+    adds up what is united: here as many numbers as that takes, none of which stays.
+    """
+    spark = frame.sparkSession
+    threshold, row_bytes = broadcast_threshold(spark), bytes_per_row(arrow_schema_of(frame.schema))
+    if row_count * row_bytes <= threshold or file_bytes > threshold:
+        return frame
+    step = row_bytes / _RANGE_ROW * _RANGE_VALUE
+    none = spark.range(0, int(2 * threshold / step), 1, 1).where("id < 0")
+    return frame.unionAll(
+        # No constants: by a filter on them Spark would see that no row stays, and forget the size.
+        none.select(*(sql.col("id").cast("string").cast(f.dataType) for f in frame.schema.fields))
+    )
+
+
+def _has_no_zone(field: sql_types.StructField) -> bool:
+    """Whether a column is TIMESTAMP_NTZ: Paimon stores it like a time in UTC, which Spark reads as such alone."""
+    return isinstance(field.dataType, sql_types.TimestampNTZType)
+
+
+def _as_declared(field: sql_types.StructField) -> Column:
+    """Return a column as a DataFrame of a table has it; of a floating one the filters stay with Spark.
+
+    Statistics in files leave NaN out, which is the greatest number to Spark: a filter on it would lose rows.
+    """
+    column = sql.col(quoted(field.name))
+    if _has_no_zone(field):
+        column = column.cast(field.dataType)  # in UTC, by the session's zone as it is now
+    elif isinstance(field.dataType, sql_types.FloatType | sql_types.DoubleType):
+        column = sql.nanvl(column, sql.lit(float("nan")).cast(field.dataType))
+    return column.alias(field.name, metadata=field.metadata)

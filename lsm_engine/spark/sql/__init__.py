@@ -1,0 +1,1 @@
+"""SQL statements on Spark about lsm tables."""

@@ -1,0 +1,462 @@
+"""INSERT, MERGE, UPDATE and DELETE as text."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import TimestampType
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from lsm_engine.api.table import Table
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.units import counted
+from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, quoted_source
+from lsm_engine.dml.write import write_looked_up
+from lsm_engine.format.commit_message import WriteResult
+from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.spark.merge import staged_merge
+from lsm_engine.spark.merge_columns import Sides, SparkSql, assigned, sql_name
+from lsm_engine.spark.statement import Statement, parsed_expression, quoted
+from lsm_engine.spark.types import arrow_schema_of, spark_schema
+from lsm_engine.types.schema_changes import AddColumn
+
+# -- INSERT INTO, INSERT OVERWRITE and TRUNCATE TABLE as text --------------------------------------
+#
+# Rows by position or name, in the columns' types.
+
+Query = Callable[[str], DataFrame]
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_QUERY_WORDS = ("SELECT", "WITH", "VALUES", "FROM", "(")
+
+
+def insert_statement(table: Table, statement: Statement, query: Query) -> WriteResult | None:
+    """Do an INSERT whose table's name was read already. `query`: runs the rest of it."""
+    replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
+    constant, partition = _partition(table, statement, query, replaces=replaces)
+    by_name = statement.takes("BY", "NAME")
+    names = None
+    if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
+        names = statement.names()
+    rows = query(statement.rest())
+    if not by_name:
+        names = names or [name for name in table.schema.names if name not in constant]
+        if len(names) != len(rows.columns):
+            raise InvalidInputError(
+                f"the query gives {counted(len(rows.columns), 'column')} for {len(names)} of the table",
+                columns=names,
+                query=rows.columns,
+            )
+        rows = rows.toDF(*names)
+    for name, value in constant.items():
+        rows = rows.selectExpr("*", f"{value} AS {quoted(name)}")
+    return write_rows(table, rows, partition, replaces=replaces, by_position=not by_name)
+
+
+def _partition(
+    table: Table, statement: Statement, query: Query, *, replaces: bool
+) -> tuple[dict[str, str], dict[str, object] | None]:
+    """Step over PARTITION (…); return the columns that it sets, as SQL, and the partition to replace."""
+    constant: dict[str, str] = {}
+    known = {name.lower(): name for name in table.schema.names}
+    if statement.takes("PARTITION"):
+        for part in statement.listed():
+            inner = Statement.of(part)
+            assert inner is not None
+            column = inner.name()
+            if column.lower() not in known:
+                statement.refuse(f"the table has no column {column!r}")
+            if inner.takes("="):
+                constant[known[column.lower()]] = inner.rest()
+    if not constant:
+        return constant, None
+    schema = spark_schema(table.schema.fields)
+    # try_cast: a plain cast makes null, or another number, of what does not fit where the session is not ANSI.
+    cast = {
+        name: f"try_cast(({value}) AS {sql_name(schema[name].dataType)})"
+        for name, value in constant.items()
+    }
+    given = [f"({value})" for value in constant.values()]
+    found = query(f"SELECT {', '.join((*cast.values(), *given))}")
+    found = found.toDF(*map(str, range(2 * len(cast))))
+    # Collected as they are, instants come by the clock of this process, which is no zone of the session's.
+    instants = {f.name for f in found.schema if isinstance(f.dataType, TimestampType)}
+    made = [sql.unix_micros(n) if n in instants else sql.col(n) for n in found.columns[: len(cast)]]
+    shown = [
+        sql.col(n).cast("timestamp_ntz" if n in instants else found.schema[n].dataType)
+        for n in found.columns[len(cast) :]
+    ]
+    row = found.select(*made, *shown).collect()[0]
+    values = [
+        _EPOCH + timedelta(microseconds=value) if n in instants and value is not None else value
+        for n, value in zip(found.columns, row[: len(cast)], strict=False)
+    ]
+    for (name, text), value, before in zip(constant.items(), values, row[len(cast) :], strict=True):
+        if _is_other(before, value):
+            raise InvalidInputError(
+                f"PARTITION: {text} is no value of column {name!r}, {schema[name].dataType.simpleString()}",
+                kind=ErrorKind.INVALID_ROWS,
+                column=name,
+            )
+    return cast, dict(zip(cast, values, strict=True)) if replaces else None
+
+
+def _is_other(given: object, value: object) -> bool:
+    """Whether a value that was given became another in its column's type: 1.5 would be 1, a time its day."""
+    if value is None or given is None:
+        return value is not given
+    if isinstance(value, int | Decimal) and isinstance(given, int | float | Decimal):
+        return value != given
+    return isinstance(given, datetime) and type(value) is date and given.time() != time.min
+
+
+def write_rows(
+    table: Table,
+    rows: DataFrame,
+    partition: dict[str, object] | None = None,
+    *,
+    replaces: bool = False,
+    by_position: bool = False,
+) -> WriteResult | None:
+    """Write a DataFrame's rows as SQL does: upserted, or appended where there is no key, or in the place of others."""
+    rows = assigned(rows, spark_schema(table.schema.fields), by_position=by_position)
+    if replaces:
+        return table.overwrite(rows, partition)
+    return table.upsert(rows) if table.schema.has_primary_key else table.append(rows)
+
+
+# -- Names of tables among the tokens of a statement, and the state that is asked of them ----------
+
+NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
+
+
+def is_relation(tokens: list[Token], at: int) -> bool:
+    """Whether a name stands where a table does: after FROM, JOIN, INTO, TABLE, DESCRIBE, or a comma."""
+    before = tokens[at - 1].text.upper() if at else ""
+    return before in (
+        "FROM",
+        "JOIN",
+        "INTO",
+        "TABLE",
+        "USING",
+        "DESCRIBE",
+        "DESC",
+        "EXTENDED",
+        ",",
+        "UPDATE",
+    )
+
+
+def dotted(tokens: list[Token], at: int) -> tuple[int, tuple[str, ...] | None]:
+    """Return where the dotted name that begins at a token ends, and its parts; None if none begins there."""
+    if tokens[at].token_type not in NAMES or (at and tokens[at - 1].token_type is TokenType.DOT):
+        return at + 1, None
+    end, parts = at + 1, [tokens[at].text]
+    while end + 1 < len(tokens) and tokens[end].token_type is TokenType.DOT:
+        parts.append(tokens[end + 1].text)
+        end += 2
+    return end, tuple(parts)
+
+
+def travel(tokens: list[Token], at: int) -> tuple[str, int, int] | None:
+    """Return the option that VERSION AS OF or TIMESTAMP AS OF means, where its value begins, and where it ends.
+
+    A moment is a literal, a call, or any expression in brackets. None where neither comes next.
+    """
+    words = [token.text.upper() for token in tokens[at : at + 5]]
+    skipped = 1 if words[:1] == ["FOR"] else 0
+    if words[skipped + 1 : skipped + 3] != ["AS", "OF"] or len(words) < skipped + 4:
+        return None
+    first = at + skipped + 3
+    if words[skipped] in ("VERSION", "SYSTEM_VERSION"):
+        return "snapshot-id" if tokens[first].text.isdigit() else "tag", first, first + 1
+    if words[skipped] in ("TIMESTAMP", "SYSTEM_TIME"):
+        return "as-of", first, _ends(tokens, first)
+    return None
+
+
+def sampled(tokens: list[Token], index: int) -> int:
+    """Return where a TABLESAMPLE that begins at a token ends; the token itself if none does."""
+    for word in ("TABLESAMPLE", "REPEATABLE"):
+        if index < len(tokens) and tokens[index].text.upper() == word:
+            index = _ends(tokens, index + 1)
+    return index
+
+
+def _ends(tokens: list[Token], first: int) -> int:
+    """Return where a literal, a call, or what stands in brackets ends."""
+    following = tokens[first + 1].token_type if first + 1 < len(tokens) else None
+    if tokens[first].token_type is not TokenType.STRING and following is TokenType.STRING:
+        return first + 2  # DATE'2024-05-01'
+    if TokenType.L_PAREN not in (tokens[first].token_type, following):
+        return first + 1
+    depth = 0
+    for end, token in enumerate(tokens[first:], start=first + 1):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0 and token.token_type is TokenType.R_PAREN:
+            return end
+    return len(tokens)
+
+
+# -- MERGE INTO, UPDATE and DELETE FROM as text ----------------------------------------------------
+#
+# Cut into clauses here, computed by Spark as they were written.
+
+
+def merge_statement(
+    table: Table,
+    statement: Statement,
+    query: Callable[[str], DataFrame],
+    *,
+    evolves: bool = False,
+) -> WriteResult | None:
+    """Do a MERGE INTO whose table's name was read already.
+
+    `query`: runs the source. `evolves`: the same commit adds the columns that the source alone has, where a clause
+    takes all columns or sets one of the same name to it.
+    """
+    target = statement.alias(_last(table.name))
+    statement.needs("USING")
+    if statement.takes("("):
+        frame, name = query(statement.until(")")), "source"
+        statement.needs(")")
+    else:
+        text, name = _source(statement)
+        frame = query(f"SELECT * FROM {text}")
+    source = statement.alias(name)
+    first = statement.at
+    plan, sides = _plan(statement, table, frame, target, source)
+    changes = _new_columns(table, frame, plan) if evolves else []
+    if changes:
+        table, statement.at = table.altering(*changes), first
+        plan, sides = _plan(statement, table, frame, target, source)
+    return _merged(frame.sparkSession, table, frame, plan, sides)
+
+
+def _plan(
+    statement: Statement, table: Table, frame: DataFrame, target: str, source: str
+) -> tuple[MergePlan, Sides]:
+    """Step over ON and the clauses; return what they ask for."""
+    statement.needs("ON")
+    condition = statement.expression("WHEN")
+    sides = Sides.of(table.schema, frame.columns, target, source)
+    on, others = _equalities(condition, sides, table, frame)
+    clauses = _clauses(statement, sides, table, frame)
+    return MergePlan(on=on, condition=others, clauses=clauses), sides
+
+
+def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddColumn]:
+    """Return the columns of the source that a MERGE WITH SCHEMA EVOLUTION adds to the table."""
+    known = {name.lower() for name in table.schema.names}
+    clauses = [clause for clause in plan.clauses if clause.action is not Action.DELETE]
+    takes_all = any(clause.values is None for clause in clauses)
+    values = [pair for clause in clauses for pair in (clause.values or {}).items()]
+    return [
+        AddColumn((field.name,), field.type)
+        for field in arrow_schema_of(frame.schema)
+        if field.name.lower() not in known
+        and (takes_all or (field.name, quoted_source(field.name)) in values)
+    ]
+
+
+def _source(statement: Statement) -> tuple[str, str]:
+    """Step over the name of a source, and the state that is asked of it; return their text, and what it is called."""
+    first = statement.at
+    name = _last(statement.name())
+    moment = travel(statement.tokens, statement.at)
+    statement.at = statement.at if moment is None else moment[2]
+    return statement.since(first), name
+
+
+def update_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
+    """Do an UPDATE whose table's name was read already."""
+    alias = statement.alias(_last(table.name))
+    statement.needs("SET")
+    sides = Sides.of(table.schema, [], alias, "_lsm_source")
+    values = _assigned(statement, sides, table, ("WHERE",))
+    where = SparkSql(text=statement.rest()) if statement.takes("WHERE") else None
+    statement.ended()
+    clause = Clause(
+        match=Match.NOT_MATCHED_BY_SOURCE, action=Action.UPDATE, condition=where, values=values
+    )
+    return _merged(spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides)
+
+
+def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
+    """Do a DELETE FROM whose table's name was read already."""
+    alias = statement.alias(_last(table.name))
+    sides = Sides.of(table.schema, [], alias, "_lsm_source")
+    where = SparkSql(text=statement.rest()) if statement.takes("WHERE") else None
+    statement.ended()
+    clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=where)
+    return _merged(spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides)
+
+
+def _merged(
+    spark: SparkSession, table: Table, frame: DataFrame | None, plan: MergePlan, sides: Sides
+) -> WriteResult | None:
+    session = table.session
+    identity = CommitIdentity(commit_user=session.ids.new_id())
+    return write_looked_up(session, identity, staged_merge(session, frame, plan, sides, spark))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].partition("@")[0]
+
+
+def _equalities(
+    condition: str, sides: Sides, table: Table, frame: DataFrame
+) -> tuple[tuple[tuple[str, str], ...], SparkSql | None]:
+    """Return the pairs of columns that `a.x = b.y AND …` equates, and what else has to hold."""
+    statement = Statement.of(condition)
+    assert statement is not None
+    tree = parsed_expression(condition)
+    parts: list[str] = []
+    while isinstance(tree, exp.And) and not statement.done:  # no OR binds its parts with others
+        parts.append(statement.expression("AND"))
+        statement.takes("AND")
+    if tree is None or len(parts) != len([*tree.flatten()]):
+        parts = [condition]
+    pairs = {part: _pair(part, sides, table, frame) for part in parts}
+    others = [f"({part})" for part, pair in pairs.items() if pair is None]
+    equal = tuple(pair for pair in pairs.values() if pair is not None)
+    return equal, SparkSql(text=" AND ".join(others)) if others else None
+
+
+def _pair(text: str, sides: Sides, table: Table, frame: DataFrame) -> tuple[str, str] | None:
+    """Return the columns of the table and of the source that "t.x = s.y" compares; None for any other condition."""
+    tree = parsed_expression(text)
+    columns = {
+        sides.target.lower(): {name.lower(): name for name in table.schema.names},
+        sides.source.lower(): {name.lower(): name for name in frame.columns},
+    }
+    names: dict[str, str] = {}
+    for column in (tree.this, tree.expression) if isinstance(tree, exp.EQ) else ():
+        if not isinstance(column, exp.Column) or len(column.parts) != 2:
+            return None
+        side = column.table.lower()
+        name = columns.get(side, {}).get(column.name.lower())
+        if name is not None:
+            names[side] = name
+    if len(names) != 2:
+        return None
+    return names[sides.target.lower()], names[sides.source.lower()]
+
+
+def _clauses(
+    statement: Statement, sides: Sides, table: Table, frame: DataFrame
+) -> tuple[Clause, ...]:
+    found = []
+    while not statement.done:
+        statement.needs("WHEN")
+        match = Match.MATCHED
+        if statement.takes("NOT"):
+            match = Match.NOT_MATCHED
+        statement.needs("MATCHED")
+        if statement.takes("BY", "SOURCE"):
+            match = Match.NOT_MATCHED_BY_SOURCE
+        else:
+            statement.takes("BY", "TARGET")
+        where = None
+        alone = {Match.NOT_MATCHED: sides.source, Match.NOT_MATCHED_BY_SOURCE: sides.target}.get(
+            match
+        )
+        if statement.takes("AND"):
+            where = _qualified(statement.expression("THEN"), alone, sides, table, frame)
+        statement.needs("THEN")
+        action, values = _action(statement, sides, table, frame, alone)
+        if (action is Action.INSERT) is not (match is Match.NOT_MATCHED):
+            statement.refuse("WHEN NOT MATCHED inserts, the others update or delete")
+        found.append(Clause(match=match, action=action, condition=where, values=values))
+    return tuple(found)
+
+
+def _action(
+    statement: Statement, sides: Sides, table: Table, frame: DataFrame, alone: str | None
+) -> tuple[Action, dict[str, Any] | None]:
+    if statement.takes("DELETE"):
+        return Action.DELETE, None
+    if statement.takes("UPDATE"):
+        statement.needs("SET")
+        if statement.takes("*"):
+            return Action.UPDATE, None
+        return Action.UPDATE, _assigned(statement, sides, table, ("WHEN",), alone, frame)
+    statement.needs("INSERT")
+    if statement.takes("*"):
+        return Action.INSERT, None
+    names = [_column((name,), sides, table) for name in statement.names()]
+    statement.needs("VALUES")
+    values = [_qualified(part, alone, sides, table, frame) for part in statement.listed()]
+    if len(names) != len(values):
+        statement.refuse(f"{counted(len(names), 'column')} and {counted(len(values), 'value')}")
+    return Action.INSERT, dict(zip(names, values, strict=True))
+
+
+def _assigned(
+    statement: Statement,
+    sides: Sides,
+    table: Table,
+    ends: tuple[str, ...],
+    alone: str | None = None,
+    frame: DataFrame | None = None,
+) -> dict[str, Any]:
+    """Step over "a = x, t.b = y"; return the value of each column."""
+    values: dict[str, Any] = {}
+    while True:
+        name = _column(statement.path(), sides, table)
+        statement.needs("=")
+        values[name] = _qualified(statement.expression(",", *ends), alone, sides, table, frame)
+        if not statement.takes(","):
+            return values
+
+
+def _column(path: tuple[str, ...], sides: Sides, table: Table) -> str:
+    """Return the column that is set. Raises InvalidInputError for a field within one."""
+    qualifier, name = ".".join(path[:-1]), path[-1]
+    known = {column.lower(): column for column in table.schema.names}
+    if qualifier.lower() not in (
+        "",
+        sides.target.lower(),
+        _last(table.name).lower(),
+        table.name.lower(),
+    ):
+        raise InvalidInputError(
+            f"{'.'.join(path)!r} is no column of the table: set the whole column, {qualifier} = named_struct(…)",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            column=".".join(path),
+        )
+    return known.get(name.lower(), name)
+
+
+def _qualified(
+    text: str, alone: str | None, sides: Sides, table: Table, frame: DataFrame | None
+) -> Any:
+    """Return an expression whose plain columns belong to the only side that its rows have."""
+    tree = parsed_expression(text)
+    if frame is None or tree is None:
+        return SparkSql(text=text)
+    if isinstance(tree, exp.Column) and len(tree.parts) <= 2:
+        names = {name.lower(): name for name in frame.columns}
+        side = tree.table.lower() if tree.table else (alone or "").lower()
+        if side == sides.source.lower() and tree.name.lower() in names:
+            return quoted_source(names[tree.name.lower()])
+    if alone is None:
+        return SparkSql(text=text)
+    owned = frame.columns if alone == sides.source else table.schema.names
+    known = {name.lower() for name in owned}
+    places = set()
+    for column in tree.find_all(exp.Column):
+        first, *fields = column.parts
+        is_side = bool(fields) and first.name.lower() in (
+            sides.target.lower(),
+            sides.source.lower(),
+        )
+        # The names of a subquery are its own.
+        if first.name.lower() in known and not is_side and column.find_ancestor(exp.Query) is None:
+            places.add(first.meta["start"])
+    for place in sorted(places, reverse=True):
+        text = f"{text[:place]}{quoted(alone)}.{text[place:]}"
+    return SparkSql(text=text)

@@ -1,0 +1,332 @@
+"""Procedures: `CALL sys.compact(table => 'shop.orders')`, and the same as table functions, `lsm_compact(…)`.
+
+Names and arguments are those of Paimon's procedures where it has them. CALL runs on the driver and hands
+work to the executors; a table function runs in one task, so LATERAL maintains many tables at once.
+"""
+
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from enum import Enum
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udtf
+from pyspark.sql.types import StringType
+
+from lsm_engine.api.catalog import open_catalog
+from lsm_engine.api.open_table import open_table
+from lsm_engine.api.table import Table
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.instant import millis_of
+from lsm_engine.catalog.names import did_you_mean
+from lsm_engine.spark.jobs import prepare_worker
+from lsm_engine.spark.sql.tables import Place, SessionTables
+from lsm_engine.spark.statement import Statement
+from lsm_engine.spark.types import frame_of_rows
+
+RESULT_DDL = "table string, name string, value string"
+"""What procedures return: the table, and one row for each fact of the outcome."""
+_PREFIX = "lsm_"
+_TRUE = {"true": True, "false": False}
+_CERTAIN = re.compile(r"\d+|.*(Z|[+-]\d\d:\d\d)")
+"""A time that is the same in every zone."""
+Named = Mapping[str, Any]
+
+
+def _partitions(text: str | None) -> list[dict[str, str]] | None:
+    """Return what "day=1,hour=2;day=2" names."""
+    if not text:
+        return None
+    return [
+        dict(part.strip().split("=", 1) for part in one.split(","))
+        for one in text.split(";")
+        if one.strip()
+    ]
+
+
+def _compact(
+    table: Table,
+    partitions: str | None = None,
+    compact_strategy: str = "minor",
+    full: bool = False,
+) -> Any:
+    if compact_strategy not in ("minor", "full"):
+        raise InvalidInputError("compact_strategy is 'minor' or 'full'", given=compact_strategy)
+    return table.compact(
+        full=full or compact_strategy == "full", partitions=_partitions(partitions)
+    )
+
+
+def _rescale(table: Table, bucket_num: int, partition: str | None = None) -> Any:
+    return table.rescale(bucket_num, partitions=_partitions(partition))
+
+
+def _rollback(
+    table: Table, version: str | None = None, snapshot: int | None = None, tag: str | None = None
+) -> Any:
+    if version is not None:
+        snapshot, tag = (int(version), tag) if version.isdigit() else (snapshot, version)
+    return table.rollback_to(snapshot, tag)
+
+
+def _rollback_to_timestamp(table: Table, timestamp: str | int) -> Any:
+    if not _CERTAIN.fullmatch(str(timestamp)):
+        raise InvalidInputError(
+            "what came since is deleted: give the time with its offset, '2024-05-01 08:00:00+02:00', or in "
+            "milliseconds since 1970",
+            timestamp=timestamp,
+        )
+    return table.rollback_to(as_of_millis=millis_of(timestamp))
+
+
+def _rollback_to_as_latest(
+    table: Table, snapshot: int | None = None, tag: str | None = None
+) -> Any:
+    return table.rollback_to_as_latest(snapshot, tag)
+
+
+def _expire_snapshots(
+    table: Table,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than: str | None = None,
+    dry_run: bool = False,
+) -> Any:
+    return table.expire_snapshots(
+        dry_run, retain_min=retain_min, retain_max=retain_max, older_than=older_than
+    )
+
+
+def _create_tag(
+    table: Table, tag: str, snapshot: int | None = None, time_retained: str | None = None
+) -> Any:
+    return table.create_tag(tag, snapshot, time_retained)
+
+
+def _replace_tag(
+    table: Table, tag: str, snapshot: int | None = None, time_retained: str | None = None
+) -> Any:
+    return table.replace_tag(tag, snapshot, time_retained)
+
+
+def _rename_tag(table: Table, tag: str, target_tag: str) -> Any:
+    return table.rename_tag(tag, target_tag)
+
+
+def _delete_tag(table: Table, tag: str) -> Any:
+    for name in tag.split(","):
+        table.delete_tag(name.strip())
+
+
+def _expire_tags(table: Table, older_than: str | None = None, dry_run: bool = False) -> Any:
+    return table.expire_tags(dry_run, older_than=older_than)
+
+
+def _create_branch(table: Table, branch: str, tag: str | None = None) -> Any:
+    return table.create_branch(branch, tag)
+
+
+def _rename_branch(table: Table, from_branch: str, to_branch: str) -> Any:
+    return table.rename_branch(from_branch, to_branch)
+
+
+def _delete_branch(table: Table, branch: str) -> Any:
+    for name in branch.split(","):
+        table.delete_branch(name.strip())
+
+
+def _fast_forward(table: Table, branch: str) -> Any:
+    return table.fast_forward(branch)
+
+
+def _remove_orphan_files(
+    table: Table,
+    older_than: str = "1 d",
+    dry_run: bool = True,
+) -> Any:
+    return table.remove_orphan_files(dry_run, older_than)
+
+
+def _expire_partitions(
+    table: Table, expiration_time: str | None = None, dry_run: bool = False
+) -> Any:
+    return table.expire_partitions(dry_run, older_than=expiration_time)
+
+
+def _remove_unexisting_files(table: Table, dry_run: bool = True) -> Any:
+    return table.remove_unexisting_files(dry_run)
+
+
+def _remove_damaged_files(table: Table, dry_run: bool = True) -> Any:
+    return table.remove_damaged_files(dry_run)
+
+
+def _restore_files(table: Table, dry_run: bool = True) -> Any:
+    return table.restore_files(dry_run)
+
+
+def _compact_manifest(table: Table, dry_run: bool = False) -> Any:
+    return table.compact_manifest(dry_run)
+
+
+def _reset_consumer(table: Table, consumer_id: str, next_snapshot_id: int | None = None) -> Any:
+    return table.reset_consumer(consumer_id, next_snapshot_id)
+
+
+def _verify(table: Table, deep: bool = False, snapshot: int | None = None) -> Any:
+    return table.verify(deep=deep, snapshot_id=snapshot)
+
+
+def _explain_key(table: Table, key: str) -> Any:
+    return table.explain_key(json.loads(key))
+
+
+PROCEDURES: Mapping[str, Callable[..., Any]] = {
+    made.__name__.removeprefix("_"): made
+    for made in (
+        _compact, _rescale, _rollback, _rollback_to_timestamp, _rollback_to_as_latest,
+        _expire_snapshots, _create_tag, _replace_tag, _rename_tag, _delete_tag, _expire_tags,
+        _create_branch, _rename_branch, _delete_branch, _fast_forward, _remove_orphan_files,
+        _expire_partitions, _remove_unexisting_files, _remove_damaged_files, _restore_files,
+        _compact_manifest, _reset_consumer, _verify, _explain_key,
+    )
+}  # fmt: skip
+
+
+def call(
+    procedure: str, table: Table, given: tuple[Any, ...], named: Named
+) -> list[tuple[str, str, str]]:
+    """Run a procedure on a table; rows as RESULT_DDL. Arguments may be text that means a number.
+
+    Raises NotFoundError for a name that no procedure has, InvalidInputError for arguments.
+    """
+    run = _procedure(procedure)
+    try:
+        bound = inspect.signature(run).bind(table, *given, **named)
+    except TypeError as cause:
+        takes = ", ".join([*inspect.signature(run).parameters])
+        raise InvalidInputError(
+            f"{procedure} takes {takes}: {cause}",
+            kind=ErrorKind.INVALID_OPTION,
+            procedure=procedure,
+        ) from cause
+    for name, value in bound.arguments.items():
+        kind = str(inspect.signature(run).parameters[name].annotation)
+        if isinstance(value, str) and "int" in kind and value.lstrip("-").isdigit():
+            bound.arguments[name] = int(value)
+        elif isinstance(value, str) and "bool" in kind:
+            if value.lower() not in _TRUE:
+                raise InvalidInputError(
+                    f"{name} is true or false", procedure=procedure, given=value
+                )
+            bound.arguments[name] = _TRUE[value.lower()]
+    result = run(*bound.args, **bound.kwargs)
+    return [(table.name, name, value) for name, value in _facts(result)]
+
+
+def _procedure(name: str) -> Callable[..., Any]:
+    found = PROCEDURES.get(name)
+    if found is None:
+        hint = did_you_mean(name, PROCEDURES, f"; there are {', '.join(PROCEDURES)}")
+        raise NotFoundError(f"there is no procedure {name!r}{hint}", name=name)
+    return found
+
+
+def _facts(result: Any) -> Iterator[tuple[str, str]]:
+    if result is None:
+        yield "result", "done"
+    elif dataclasses.is_dataclass(result):
+        for field in dataclasses.fields(result):
+            value = getattr(result, field.name)
+            if value is not None and field.repr:
+                yield (
+                    field.name,
+                    value if isinstance(value, str) else json.dumps(value, default=_plain),
+                )
+    else:
+        yield "result", json.dumps(result, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {
+            each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.repr
+        }
+    if isinstance(value, set | frozenset | tuple):
+        return [*value]
+    return str(value)
+
+
+def call_statement(spark: SparkSession, tables: SessionTables, statement: Statement) -> DataFrame:
+    """Run CALL sys.procedure(…) of an lsm table; any other CALL is Spark's."""
+    text = statement.text
+    statement.needs("CALL")
+    name = statement.name()
+    database, _, procedure = name.rpartition(".")
+    if database.lower() != "sys":
+        return spark.sql(text)
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for part in statement.listed():
+        inner = Statement.of(part)
+        assert inner is not None
+        if inner.word(1) == "=>":
+            key = inner.name()
+            inner.needs("=>")
+            named[key] = _argument(inner)
+        else:
+            given.append(_argument(inner))
+    statement.ended()
+    _procedure(procedure)
+    table = named.pop("table", None) or (given.pop(0) if given else None)
+    if table is None:
+        raise InvalidInputError(f"{procedure} needs the name of a table: table => 'shop.orders'")
+    opened = open_table(table) if "/" in table else tables.table(table)
+    rows = call(procedure, opened, tuple(given), named)
+    if "/" not in table:
+        tables.refresh(tuple(table.partition("@")[0].split(".")))
+    return frame_of_rows(spark, rows, dict.fromkeys(("table", "name", "value"), StringType()))
+
+
+def _argument(statement: Statement) -> Any:
+    is_text = statement.is_text
+    word = statement.literal()
+    statement.ended()
+    if is_text:
+        return word
+    return None if word.upper() == "NULL" else _TRUE.get(word.lower(), word)
+
+
+class ProcedureFunction:
+    """A procedure as a table function; made for each of them by `register_procedures`."""
+
+    procedure: str
+    place: Place
+
+    def run(self, table: str, *given: Any, **named: Any) -> Iterator[tuple[str, str, str]]:
+        """Run it on one table: its name in the catalog, or its directory."""
+        prepare_worker()
+        if "/" in table:
+            yield from call(self.procedure, open_table(table), given, named)
+            return
+        plain, _, branch = table.partition("@")
+        with closing(open_catalog(self.place.url, warehouse=self.place.warehouse)) as catalog:
+            opened = catalog.table(plain)
+            opened = opened.branch(branch) if branch else opened
+            yield from call(self.procedure, opened, given, named)
+
+
+def register_procedures(spark: SparkSession) -> None:
+    """Make `lsm_compact`, `lsm_create_tag` and so on known to a session, for the catalog of its settings."""
+    place = Place.of(spark)
+    for name in PROCEDURES:
+        parts = {"procedure": name, "place": place, "eval": ProcedureFunction.run}
+        made = type(f"{_PREFIX}{name}", (ProcedureFunction,), parts)
+        function = udtf(made, returnType=RESULT_DDL, useArrow=False)
+        spark.udtf.register(f"{_PREFIX}{name}", function)  # type: ignore[arg-type]

@@ -1,0 +1,503 @@
+"""`sql(spark, text)`: statements about lsm tables that Spark cannot do itself; all others it gets as they are.
+
+CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
+DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
+
+A statement changes the table that its name means to Spark's catalog (session_tables.py), and no other.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructType
+from sqlglot.tokenizer_core import TokenType
+
+from lsm_engine.api.table import Table
+from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.catalog.names import TableName
+from lsm_engine.format.commit_message import WriteResult
+from lsm_engine.format.snapshot import RowCounts, row_counts_of
+from lsm_engine.spark.jobs import from_spark, remedy
+from lsm_engine.spark.sql.ddl import (
+    Shown,
+    alter_statement,
+    comment_statement,
+    create_statement,
+    describe_statement,
+    show_create_statement,
+    show_partitions_statement,
+    show_properties_statement,
+)
+from lsm_engine.spark.sql.dml import (
+    NAMES,
+    delete_statement,
+    dotted,
+    insert_statement,
+    is_relation,
+    merge_statement,
+    sampled,
+    travel,
+    update_statement,
+)
+from lsm_engine.spark.sql.procedures import call_statement
+from lsm_engine.spark.sql.tables import SessionTables, spark_parts
+from lsm_engine.spark.statement import Statement, quoted, with_ctes, with_parameters, with_products
+from lsm_engine.spark.types import frame_of_rows
+from lsm_engine.storage.clock import SystemIds
+
+_LSM = "lsm"
+_SECOND_DIGITS = 11
+"""More digits than seconds since 1970 have for three thousand years, and fewer than milliseconds have today."""
+_SYSTEM = re.compile(r"(?P<table>[^$@]+)(?:@(?P<branch>[^$]+))?(?:\$(?P<system>\w+))?")
+
+
+def sql(
+    spark: SparkSession, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None
+) -> DataFrame:
+    """Run one SQL statement; what Spark cannot do with lsm tables is done here, the rest by `spark.sql`.
+
+    Tables are those of the session's catalog: `register(spark, warehouse=…)`. CREATE TABLE … USING lsm takes
+    columns, PARTITIONED BY, COMMENT, and options by TBLPROPERTIES or OPTIONS, the key as 'primary-key' =
+    'a, b'. A table that a statement names is made known to Spark, so that `spark.sql` finds it from then
+    on. What Spark's catalog has under the name of a table, a view or a table of its own, is what the statement is
+    about. `args`: plain values of the parameters in the text, by name (:day) or in their order (?). Writes return one
+    row with the counts of rows. Raises InvalidInputError for a statement that is not understood, and as the verbs of
+    `Table` do.
+    """
+    if args:
+        text = with_parameters(text, args)
+    text = with_products(text)
+    statement = Statement.of(text)
+    if statement is None:
+        return spark.sql(text)
+    with closing(_Session(spark)) as session:
+        return session.run(statement)
+
+
+@record
+class _Target:
+    """The table that a statement changes, or shows. `located`: it is in Spark's catalog alone, by its LOCATION.
+
+    `name`: of the warehouse's catalog. `parts`: of the name that it has in Spark.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    branch: str = ""
+    located: Table | None = None
+
+    @property
+    def full_name(self) -> str:
+        """Return its name with its branch."""
+        return f"{self.name}@{self.branch}" if self.branch else self.name
+
+
+class _Session:
+    """One statement's look at the catalogs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tables = SessionTables(spark)
+        self._views: list[str] = []
+        self._ctes = ""
+
+    def close(self) -> None:
+        """Close the catalog, and drop the views that a write has read."""
+        for view in self._views:
+            self._spark.catalog.dropTempView(view)
+        self._tables.catalog.close()
+
+    def run(self, statement: Statement) -> DataFrame:
+        """Do what a statement asks for."""
+        first = statement.word()
+        if first in ("CREATE", "REPLACE") and _makes_table(statement) and _uses_lsm(statement):
+            return self._create(statement)
+        if first == "CALL":
+            return call_statement(self._spark, self._tables, statement)
+        if first == "SHOW" and statement.word(1) == "TABLES":
+            return self._show(statement)
+        change = statement
+        if first == "WITH":
+            self._ctes, change = statement.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
+        target = self._target(change)
+        if target is None:
+            return self._by_spark(statement)
+        verb, second = change.first_words
+        show = _SHOWN.get(f"SHOW {second}" if verb == "SHOW" else verb)
+        if show is not None:
+            return show(self._spark, self._table(target), change)
+        done = self._changed(verb, change, target)
+        if not target.branch:
+            self._tables.refresh(target.parts)
+        return done
+
+    def _changed(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
+        """Do a statement that changes a table; return the counts of its rows where it writes some."""
+        if verb in _OF_SPARKS_CATALOG:
+            if target.branch:
+                raise InvalidInputError(
+                    f"{verb} changes a whole table: leave the branch out, or CALL sys.delete_branch to drop one",
+                    kind=ErrorKind.INVALID_NAME,
+                    table=target.full_name,
+                )
+            if verb == "DROP":
+                return self._drop(statement, target.name)
+            change = alter_statement if verb == "ALTER" else comment_statement
+            return self._alter(statement, target.name, change)
+        table = self._table(target)
+        if verb == "INSERT":
+            return _counted(self._spark, insert_statement(table, statement, self.query))
+        if verb == "TRUNCATE":
+            statement.ended()
+            return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
+        if target.located is None:
+            self._tables.mount(target.name)
+        evolves = statement.first_words == ("MERGE", "WITH")
+        clauses = Statement.of(
+            "" if statement.done else self._with_views(with_ctes(statement.rest(), self._ctes))
+        )
+        assert clauses is not None
+        if verb == "MERGE":
+            result = merge_statement(table, clauses, self.query, evolves=evolves)
+        elif verb == "UPDATE":
+            result = update_statement(self._spark, table, clauses)
+        else:
+            result = delete_statement(self._spark, table, clauses)
+        return _counted(self._spark, result)
+
+    def _table(self, target: _Target) -> Table:
+        if target.located is not None:
+            return target.located
+        table = self._tables.catalog.table(target.name)
+        return table.branch(target.branch) if target.branch else table
+
+    def query(self, text: str) -> DataFrame:
+        """Return what a query gives, of lsm tables too, and of the CTEs before the statement that it is part of."""
+        if self._ctes and text.lstrip()[:4].upper() == "WITH":
+            text = f"({text})"
+        statement = Statement.of(self._ctes + text)
+        assert statement is not None
+        return self._by_spark(statement)
+
+    def _by_spark(self, statement: Statement) -> DataFrame:
+        """Have Spark run a statement, with rows in the place of names that it does not know."""
+        text, frames = self._rewritten(statement)
+        if (
+            frames
+            and statement.word() in ("CREATE", "CACHE", "ALTER", "DECLARE")
+            and not _makes_table(statement)
+        ):
+            return self._keep_query(statement)
+        try:
+            return self._spark.sql(text, **frames)
+        except PySparkException as cause:
+            if remedy(str(cause)):
+                raise from_spark(
+                    cause, label="plan a query"
+                ) from None  # its note holds Spark's text
+            raise
+
+    def _with_views(self, text: str) -> str:
+        """Return a text with views in the place of names that Spark does not know, as long as the statement runs."""
+        statement = Statement.of(text)
+        assert statement is not None
+        rewritten, frames = self._rewritten(statement)
+        views = {name: f"lsm_{SystemIds().new_id().replace('-', '_')}" for name in frames}
+        for name, frame in frames.items():
+            self._views.append(views[name])
+            frame.createOrReplaceTempView(views[name])
+        return rewritten.format(**views) if views else text
+
+    def _keep_query(self, statement: Statement) -> DataFrame:
+        """Do a CREATE TEMPORARY VIEW of rows that Spark does not know by a name; refuse what else keeps a query.
+
+        Spark keeps a query as text, in which names of this one statement stand.
+        """
+        statement.takes("CREATE")
+        replaces = statement.takes("OR", "REPLACE")
+        is_temporary = statement.takes("TEMPORARY", "VIEW") or statement.takes("TEMP", "VIEW")
+        name = statement.path() if is_temporary else ()
+        if len(name) != 1 or not statement.takes("AS"):
+            statement.refuse(
+                "of a state of the past, a branch or a system table Spark keeps no query, but CREATE TEMP VIEW name AS "
+                "SELECT …; sql(spark, 'SELECT …') is a DataFrame, for createOrReplaceTempView and cache"
+            )
+        frame = self.query(statement.rest())
+        create = frame.createOrReplaceTempView if replaces else frame.createTempView
+        create(quoted(name[0]))
+        return _nothing(self._spark)
+
+    def _target(self, statement: Statement) -> _Target | None:
+        """Return the lsm table that a statement changes or shows, and step over its name; None for any other.
+
+        A branch keeps its part of the name: "shop.orders@fix".
+        """
+        first = statement.at
+        for words in _BEFORE_A_TARGET:
+            if statement.takes(*words):
+                describes = words in _PLAIN_DESCRIBE
+                if describes and not statement.is_name:
+                    break  # of a query
+                locates = words[0] not in _OF_SPARKS_CATALOG and not describes
+                target = self._meant(statement.path(), locates=locates)
+                if target is None or (describes and not statement.done):
+                    target = None  # of one column, or of what has another kind in front of its name
+                    statement.at = first
+                return target
+        return None
+
+    def _meant(self, parts: tuple[str, ...], *, locates: bool) -> _Target | None:
+        *database, last = parts
+        table, _, branch = last.partition("@")
+        name = self._tables.named((*database, table))
+        if name is not None:
+            return _Target(name=name, parts=spark_parts(name), branch=branch)
+        located = self._tables.located(parts) if locates else None
+        return (
+            None if located is None else _Target(name=".".join(parts), parts=parts, located=located)
+        )
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    def _create(self, statement: Statement) -> DataFrame:
+        if not statement.takes("CREATE", "TABLE"):
+            statement.refuse(
+                "a table is not replaced as one: INSERT OVERWRITE replaces its rows, ALTER TABLE changes it, "
+                "or DROP TABLE it first"
+            )
+        ignores = statement.takes("IF", "NOT", "EXISTS")
+        name = self._new_name(statement)
+        new = create_statement(statement, name)
+        statement.takes("AS")
+        rows = None if statement.done else self.query(statement.rest())
+        if not self._tables.is_free(name):
+            if ignores:
+                return _nothing(self._spark)
+            raise AlreadyExistsError("a table of this name is there", table=name)
+        new.create(self._tables.catalog, rows)
+        self._tables.mount(name)
+        return _nothing(self._spark)
+
+    def _alter(
+        self, statement: Statement, name: str, verb: Callable[[Table, Statement], None]
+    ) -> DataFrame:
+        if statement.takes("RENAME", "TO"):
+            new = self._new_name(statement)
+            statement.ended()
+            if not self._tables.is_free(new):
+                raise AlreadyExistsError("a table or a view of this name is there", table=new)
+            self._tables.catalog.rename_table(name, new)
+            self._tables.unmount(name)
+            self._tables.mount(new)
+            return _nothing(self._spark)
+        verb(self._tables.catalog.table(name), statement)
+        self._tables.mount(name)
+        return _nothing(self._spark)
+
+    def _new_name(self, statement: Statement) -> str:
+        """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
+        name = self._tables.new_name(statement.path())
+        if "@" in name:
+            raise InvalidInputError(
+                "an @ in a name means a branch: CALL sys.create_branch makes one",
+                kind=ErrorKind.INVALID_NAME,
+                table=name,
+            )
+        return name
+
+    def _drop(self, statement: Statement, name: str) -> DataFrame:
+        statement.takes("PURGE")
+        statement.ended()
+        self._tables.unmount(name)
+        self._tables.catalog.drop_table(name)
+        return _nothing(self._spark)
+
+    def _show(self, statement: Statement) -> DataFrame:
+        """Return Spark's tables of a database, and those of the catalog that it does not know."""
+        shown = self._spark.sql(statement.text)
+        statement.needs("SHOW", "TABLES")
+        of = statement.takes("IN") or statement.takes("FROM")
+        database = statement.name() if of else self._spark.catalog.currentDatabase()
+        if not statement.done or database not in self._tables.catalog.list_databases():
+            return shown
+        known = {row["tableName"] for row in shown.collect()}
+        more = [
+            (database, name, False)
+            for name in self._tables.catalog.list_tables(database)
+            if name not in known
+        ]
+        kinds = {field.name: field.dataType for field in shown.schema.fields}
+        return shown.union(frame_of_rows(self._spark, more, kinds)) if more else shown
+
+    # --- names in queries ------------------------------------------------------------------------
+
+    def _rewritten(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        """Return a statement whose lsm tables Spark finds, and the rows that names in braces stand for in it.
+
+        These are tables of the past, branches, system tables, and tables whose name Spark does not take.
+        """
+        text, tokens = statement.text, statement.tokens
+        frames: dict[str, Any] = {}
+        pieces: list[str] = []
+        start = index = 0
+        while index < len(tokens):
+            end, parts = dotted(tokens, index)
+            rows = None if parts is None else self._rows(statement, index, end, parts)
+            if rows is not None:
+                frame, table, end = rows
+                name = f"lsm_{len(frames)}"
+                frames[name] = frame
+                pieces += [_escaped(text[start : tokens[index].start]), f"{{{name}}}"]
+                start = tokens[end - 1].end + 1
+                if sampled(tokens, end) > end:  # Spark takes an alias behind it alone
+                    sample, end = end, sampled(tokens, end)
+                    pieces.append(
+                        _escaped(f" {text[tokens[sample].start : tokens[end - 1].end + 1]}")
+                    )
+                    start = tokens[end - 1].end + 1
+                is_aliased = end < len(tokens) and tokens[end].token_type in (
+                    *NAMES,
+                    TokenType.ALIAS,
+                )
+                pieces.append("" if is_aliased else f" AS {_escaped(quoted(table))}")
+            index = end
+        return ("".join([*pieces, _escaped(text[start:])]) if frames else text), frames
+
+    def _rows(
+        self, statement: Statement, index: int, end: int, parts: tuple[str, ...]
+    ) -> tuple[DataFrame, str, int] | None:
+        """Return the rows that a name stands for, its table, and where it ends; else make the table known to Spark."""
+        tokens = statement.tokens
+        *database, last = parts
+        words = _SYSTEM.fullmatch(last)
+        table_parts = (*database, words["table"] if words else last)
+        table = self._tables.in_warehouse(table_parts)
+        if words is None or table is None:
+            self._mount_prefix(parts)
+            return None
+        is_table = is_relation(tokens, index)
+        if (len(parts) == 1 and not is_table) or self._tables.named(table_parts) is None:
+            return None
+        moment = travel(tokens, end)
+        options: dict[str, str] = {}
+        if moment is not None:
+            option, first, end = moment
+            text = statement.text[tokens[first].start : tokens[end - 1].end + 1]
+            options = {option: self._millis(text) if option == "as-of" else tokens[first].text}
+        is_now = not options and words["system"] is None and words["branch"] is None
+        if (is_now and self._tables.mount(table)) or not is_table:
+            return None
+        frame = self._tables.frame(table, words["branch"], words["system"], options)
+        return frame, TableName.parse(table).table, end
+
+    def _millis(self, text: str) -> str:
+        """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
+        if text.isdigit() and len(text) > _SECOND_DIGITS:
+            raise InvalidInputError(
+                "TIMESTAMP AS OF takes a number for seconds since 1970, as Spark does; divide milliseconds "
+                "by 1000",
+                value=text,
+            )
+        moment = self.query(f"SELECT unix_millis(try_cast(({text}) AS TIMESTAMP_LTZ))").first()
+        if moment is None or moment[0] is None:
+            raise InvalidInputError(
+                "TIMESTAMP AS OF takes a time, '2024-05-01 08:00:00', with an offset or in the session's zone",
+                value=text,
+            )
+        return str(moment[0])
+
+    def _mount_prefix(self, parts: tuple[str, ...]) -> None:
+        """Make `shop.orders` known where a column is written with it: shop.orders.id."""
+        for length in (2, 3):
+            table = self._tables.named(parts[:length]) if len(parts) > length else None
+            if table is not None:
+                self._tables.mount(table)
+
+
+_PLAIN_DESCRIBE = (("DESCRIBE", "TABLE"), ("DESCRIBE",), ("DESC", "TABLE"), ("DESC",))
+"""Spark itself shows CHAR(n) and VARCHAR(n) of a Python data source as texts of any length."""
+_BEFORE_A_TARGET = (
+    ("DROP", "TABLE", "IF", "EXISTS"),
+    ("DROP", "TABLE"),
+    ("INSERT", "INTO", "TABLE"),
+    ("INSERT", "INTO"),
+    ("INSERT", "OVERWRITE", "TABLE"),
+    ("INSERT", "OVERWRITE"),
+    ("MERGE", "INTO"),
+    ("MERGE", "WITH", "SCHEMA", "EVOLUTION", "INTO"),
+    ("DELETE", "FROM"),
+    ("ALTER", "TABLE"),
+    ("COMMENT", "ON", "TABLE"),
+    ("SHOW", "TBLPROPERTIES"),
+    ("SHOW", "CREATE", "TABLE"),
+    ("SHOW", "PARTITIONS"),
+    ("DESCRIBE", "TABLE", "EXTENDED"),
+    ("DESCRIBE", "TABLE", "FORMATTED"),
+    ("DESCRIBE", "EXTENDED"),
+    ("DESCRIBE", "FORMATTED"),
+    ("DESC", "TABLE", "EXTENDED"),
+    ("DESC", "TABLE", "FORMATTED"),
+    ("DESC", "EXTENDED"),
+    ("DESC", "FORMATTED"),
+    *_PLAIN_DESCRIBE,
+    ("TRUNCATE", "TABLE"),
+    ("UPDATE",),
+)
+_OF_SPARKS_CATALOG = ("DROP", "ALTER", "COMMENT")
+"""What is about an entry of Spark's catalog, where Spark alone has the table."""
+_SHOWN: dict[str, Shown] = {
+    "DESC": describe_statement,
+    "DESCRIBE": describe_statement,
+    "SHOW CREATE": show_create_statement,
+    "SHOW PARTITIONS": show_partitions_statement,
+    "SHOW TBLPROPERTIES": show_properties_statement,
+}
+
+
+def _makes_table(statement: Statement) -> bool:
+    """Whether CREATE, or REPLACE, is about a table."""
+    words = [statement.word(at) for at in range(4)]
+    return words[: words.index("TABLE") if "TABLE" in words else 0] in (
+        ["CREATE"],
+        ["REPLACE"],
+        ["CREATE", "OR", "REPLACE"],
+    )
+
+
+def _uses_lsm(statement: Statement) -> bool:
+    return any(
+        token.text.upper() == "USING" and following.text.lower() == _LSM
+        for token, following in zip(statement.tokens, statement.tokens[1:], strict=False)
+    ) and not any(
+        token.text.upper() == "LOCATION" for token in statement.tokens[: _first(statement, "AS")]
+    )
+
+
+def _first(statement: Statement, word: str) -> int:
+    found = [at for at, token in enumerate(statement.tokens) if token.text.upper() == word]
+    return found[0] if found else len(statement.tokens)
+
+
+def _escaped(text: str) -> str:
+    """Return a text as PySpark's formatter takes it, which puts rows in the place of names in braces."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], StructType())
+
+
+def _counted(spark: SparkSession, made: WriteResult | None) -> DataFrame:
+    """Return the counts of a write as one row; null where nobody counted."""
+    counts = RowCounts() if made is None else row_counts_of(made.properties)
+    row = (
+        None if made is None else made.id,
+        *((None,) * 3 if counts is None else (counts.inserted, counts.updated, counts.deleted)),
+    )
+    counted = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+    return frame_of_rows(spark, [row], dict.fromkeys(("snapshot_id", *counted), LongType()))

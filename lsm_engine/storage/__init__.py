@@ -1,0 +1,1 @@
+"""FileIO and the stores behind it: local disks, object stores, HDFS."""

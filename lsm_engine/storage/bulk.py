@@ -1,0 +1,248 @@
+"""Many storage calls as one: concurrent, one by one, or prefetched."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.format.unfinished_upload import UnfinishedUpload
+from lsm_engine.storage.clock import Clock, SystemIds
+from lsm_engine.storage.file_io import FileIO, FileStatus, StoreFacts
+
+# -- Concurrent storage calls, for remote stores; an act may be several requests -------------------
+#
+# On a local store they run one after the other, in the calling thread.
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_AT_ONCE = 32
+_pools: dict[int, ThreadPoolExecutor] = {}
+_behind: set["Future[Any]"] = set()
+_lock = threading.Lock()
+_here = threading.local()
+
+
+def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
+    """Return the results of acts, in order; raises the first error once all have ended.
+
+    On a remote store they run concurrently, unless an act calls this.
+    """
+    if not file_io.facts.is_far or len(acts) < 2 or _is_act():
+        return [act() for act in acts]
+    begun = [_pool().submit(_as_act, act) for act in acts[1:]]
+    try:
+        first = acts[0]()
+    finally:
+        wait(begun)
+    return [first, *(future.result() for future in begun)]
+
+
+def both(file_io: FileIO, act: Callable[[], T], other_act: Callable[[], U]) -> tuple[T, U]:
+    """Return the results of two acts, as `together` does."""
+    first, second = together(file_io, cast(Callable[[], Any], act), other_act)
+    return first, second
+
+
+def behind(file_io: FileIO, act: Callable[[], object]) -> None:
+    """Start an act without waiting for it; on a local store it runs right away.
+
+    The act must not raise. A process runs it before it ends, unless it is killed.
+    """
+    if not file_io.facts.is_far or _is_act():
+        act()
+        return
+    begun = _pool().submit(_as_act, act)
+    with _lock:
+        _behind.add(begun)
+    begun.add_done_callback(_ended)
+
+
+def settle() -> None:
+    """Wait for all acts of `behind`, before a call that must come after them."""
+    with _lock:
+        under_way = () if _is_act() else tuple(_behind)
+    wait(under_way)
+
+
+def _ended(act: "Future[Any]") -> None:
+    with _lock:
+        _behind.discard(act)
+
+
+def _as_act(act: Callable[[], T]) -> T:
+    _here.is_act = True
+    try:
+        return act()
+    finally:
+        _here.is_act = False
+
+
+def _is_act() -> bool:
+    return getattr(_here, "is_act", False)
+
+
+def _pool() -> ThreadPoolExecutor:
+    with _lock:
+        own = os.getpid()
+        if own not in _pools:
+            _pools.clear()  # threads of a parent process do not run in this one
+            _behind.clear()
+            _pools[own] = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lsm-act")
+        return _pools[own]
+
+
+# -- The bulk calls of FileIO, for stores where many calls cost no more than one big one -----------
+
+
+class OneByOne:
+    """Mix it into a FileIO with directories: its bulk calls become plain ones, in the order asked."""
+
+    facts = StoreFacts()
+
+    def read_many(
+        self: FileIO, paths: Iterable[str], length: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Read each file once it is asked for."""
+        for path in paths:
+            try:
+                data = self.read(path, length=length)
+            except NotFoundError:
+                yield path, None
+            else:
+                yield path, data
+
+    def read_ranges(
+        self: FileIO, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
+    ) -> list[bytes]:
+        """Read one range after another."""
+        return [self.read(path, offset, length) for offset, length in ranges]
+
+    def write_many(self: FileIO, files: Mapping[str, bytes]) -> None:
+        """Write one file after another."""
+        written: list[str] = []
+        try:
+            for path, data in files.items():
+                self.write_new(path, data)
+                written.append(path)
+        except LsmError:
+            self.delete_many(written)
+            raise
+
+    def delete_many(self: FileIO, paths: Iterable[str]) -> None:
+        """Delete one file after another."""
+        failure: LsmError | None = None
+        for path in paths:
+            try:
+                self.delete(path)
+            except LsmError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def writing_behind(self: FileIO) -> FileIO:
+        """Return the same storage: a file is there once it is closed."""
+        return self
+
+    def gathered(
+        self: FileIO, _: Sequence[str], __: Iterable[str] = (), *, below: str | None = None
+    ) -> FileIO:
+        """Return the same storage: asking for each file costs nothing."""
+        return self
+
+    def forget_gathered(self, _: Iterable[str]) -> None:
+        """Do nothing: nothing is gathered."""
+
+    def list_files(self: FileIO, directory: str) -> Iterator[FileStatus]:
+        """List one directory after another."""
+        for status in self.list(directory):
+            if status.is_directory:
+                yield from self.list_files(status.path)
+            else:
+                yield status
+
+    def unfinished_uploads(self: FileIO, _: str) -> Sequence[UnfinishedUpload]:
+        """Return none: what is being written is a file."""
+        return ()
+
+    def abort_uploads(self: FileIO, _: Iterable[UnfinishedUpload]) -> None:
+        """Do nothing: there are none."""
+
+    def sync_directory(self: FileIO, directory: str) -> None:
+        """Wait for the disk."""
+        self.sync([directory])
+
+    def now_millis(self: FileIO) -> int:
+        """Return the stamp of a file made for it."""
+        path = f".clock.{SystemIds().new_id()}.tmp"
+        self.write_new(path, b"")
+        try:
+            return self.status(path).modified_millis
+        finally:
+            behind(self, partial(_delete_quietly, self, path))
+
+
+def _delete_quietly(file_io: FileIO, path: str) -> None:
+    with suppress(LsmError):  # the file is temporary: who removes orphans finds it
+        file_io.delete_many([path])
+
+
+# -- Prefetched files: the next read of a file takes its bytes, once -------------------------------
+#
+# A prefetched file that is not read must not stand for a later content: its caller forgets it,
+# and so do a change of the file and time.
+
+FILES_MAX = 512
+"""Files that are under way or wait to be read; the oldest is forgotten for another. More than all threads of a
+scan wait for, with what comes next: what is forgotten is fetched again, each file in a round of its own."""
+AGE_MAX_MILLIS = 30_000
+"""How long a file waits to be read: what has waited longer is fetched again."""
+
+
+class Prefetched:
+    """Reads under way, by path. Any thread may use it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._reads: OrderedDict[str, tuple[int, Future[bytes]]] = OrderedDict()
+
+    def holds(self, path: str) -> bool:
+        """Whether a file is under way, or here and not too old."""
+        with self._lock:
+            return path in self._reads and self._is_young(self._reads[path][0])
+
+    def add(self, path: str, read: "Future[bytes]") -> None:
+        """Hold a read until it is taken."""
+        with self._lock:
+            self._reads[path] = (self._clock.now_millis(), read)
+            self._reads.move_to_end(path)
+            evicted = [
+                self._reads.popitem(last=False)[1] for _ in range(len(self._reads) - FILES_MAX)
+            ]
+        for _, future in evicted:
+            future.cancel()
+
+    def take(self, path: str) -> "Future[bytes] | None":
+        """Remove and return the read of a file; None if it was not prefetched lately."""
+        with self._lock:
+            began, read = self._reads.pop(path, (None, None))
+        if read is None or began is None or not self._is_young(began):
+            return None
+        return None if read.cancelled() else read
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Drop the reads of some files."""
+        with self._lock:
+            entries = [self._reads.pop(path, None) for path in paths]
+        for entry in entries:
+            if entry is not None:
+                entry[1].cancel()
+
+    def _is_young(self, began_millis: int) -> bool:
+        return 0 <= self._clock.now_millis() - began_millis <= AGE_MAX_MILLIS

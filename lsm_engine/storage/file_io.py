@@ -1,0 +1,386 @@
+"""The FileIO protocol: what the engine asks of storage, and what storage promises.
+
+Every path is relative to the storage's root, in POSIX spelling. `check_path` refuses strings that
+are none; adapters also refuse links that lead out of the root.
+
+Calls differ in cost: on an object store each is a request. So there are calls for many files at
+once, sizes may be passed where they are known, and `facts` has what a caller may leave out."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field as attribute
+from typing import Any, Protocol
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+    UnsafePathError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.format.unfinished_upload import UnfinishedUpload
+
+# -- Operating system errors as errors of the engine: which path, what is wrong, what to do --------
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free space (expire_snapshots and remove_orphan_files need none), then retry",
+    errno.EDQUOT: "the disk quota is used up; free space, then retry",
+    errno.EFBIG: "the file is too large for this disk; lower target-file-size",
+    errno.EACCES: "no permission; give this user access to it",
+    errno.EPERM: "not permitted; check the owner, and that the file system has hard links",
+    errno.EROFS: "the file system is read-only; remount it for writing",
+    errno.EMFILE: "too many open files in this process; raise its limit (ulimit -n)",
+    errno.ENFILE: "too many open files on this machine; close some, then retry",
+    errno.ENAMETOOLONG: "the path is too long for this file system; shorten partition values",
+    errno.EISDIR: "a directory is where a file should be; move it away",
+    errno.ENOTDIR: "a file is where a directory should be; move it away",
+    errno.ENOTSUP: "the file system lacks this operation (hard links?); use another one",
+    errno.EMLINK: "the file system has no room for another link; use another one",
+    errno.EIO: "the disk failed; check it, then retry",
+    errno.ENOMEM: "there is not enough memory; give the process more, then retry",
+    errno.ETIMEDOUT: "the storage did not answer in time; retry",
+}
+
+
+def check_path_text(path: str) -> None:
+    """Raise UnsafePathError for a path that no operating system takes: with NUL, or half characters."""
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError as cause:
+        raise UnsafePathError(
+            "the path holds half of a character; correct it", path=path
+        ) from cause
+    if b"\0" in encoded:
+        raise UnsafePathError("the path holds a NUL; correct it", path=path)
+
+
+def to_storage_error(path: str, cause: OSError) -> LsmError:
+    """Return the error to raise, `from cause`, when the operating system refused something."""
+    if isinstance(cause, FileNotFoundError):
+        return NotFoundError("no such file", path=path)
+    if isinstance(cause, FileExistsError):
+        return AlreadyExistsError("a file is already there; nothing was changed", path=path)
+    # Arrow gives the error of the system as text alone.
+    code = cause.errno or (errno.ENOMEM if os.strerror(errno.ENOMEM) in str(cause) else 0)
+    if not code:
+        return StorageError(f"the storage failed: {cause}; check it, then retry", path=path)
+    remedy = _REMEDIES.get(code, "the storage failed; check it, then retry")
+    return StorageError(remedy, path=path, errno=errno.errorcode.get(code, str(code)))
+
+
+@contextlib.contextmanager
+def naming_path(path: str) -> Iterator[None]:
+    """Raise what the operating system refuses in the block as an error that names a path."""
+    try:
+        yield
+    except OSError as cause:
+        raise to_storage_error(path, cause) from cause
+
+
+# -- The FileIO protocol: what the engine asks of storage, and what storage promises ---------------
+
+
+@record
+class FileStatus:
+    """One directory entry. `modified_millis` is the storage's own clock; links are not followed.
+
+    `tag`: what the store names the content by (an ETag), other with each content; None where it does not.
+    """
+
+    path: str
+    size: int
+    modified_millis: int
+    is_directory: bool
+    tag: str | None = attribute(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@record
+class StoreFacts:
+    """What is true of a store, for callers that would else pay for what it does not need.
+
+    `lists_are_consistent`: a listing is complete, asked once. `has_directories`: they exist without
+    files, and have times. `is_far`: a call costs a network request.
+    """
+
+    lists_are_consistent: bool = False
+    has_directories: bool = True
+    is_far: bool = False
+
+
+class Noted(bytes):
+    """The bytes of a file, with the note that the store keeps beside them (FileIO.replace)."""
+
+    note: str = ""
+
+
+class Output(Protocol):
+    """A new file that is being written. File-like enough for PyArrow's writers."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` or `abort` was called."""
+        ...
+
+    def write(self, data: Any) -> int:
+        """Append bytes; return how many."""
+        ...
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        ...
+
+    def flush(self) -> None:
+        """Hand what is buffered to the storage; no guarantee against power cuts."""
+        ...
+
+    def close(self) -> None:
+        """Finish the file; it now exists with everything written to it."""
+        ...
+
+    def abort(self) -> None:
+        """Give the file up and remove it. Never raises for storage errors; harmless when closed."""
+        ...
+
+
+class FileIO(Protocol):
+    """Storage of immutable files under one root.
+
+    Missing files raise NotFoundError, paths that are not safe UnsafePathError before anything is
+    touched, everything else that fails StorageError naming the path. Directories come into being
+    with their first file. Nothing here deletes more than the paths it names.
+
+    Stores that cost nothing to call mix in `storage/bulk.OneByOne` for all calls of many files.
+    """
+
+    @property
+    def facts(self) -> StoreFacts:
+        """What callers may rely on, and what a call costs."""
+        ...
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a file's bytes from `offset`; fewer than `length` only where the file ends."""
+        ...
+
+    def read_many(
+        self, paths: Iterable[str], length: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Yield (path, its first `length` bytes) in the order asked; None for one that is missing.
+
+        At once where that is faster, a few files at a time.
+        """
+        ...
+
+    def read_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
+    ) -> Sequence[Any]:
+        """Return buffers with the bytes of some ranges (offset, length) of one file, of `size` bytes.
+
+        Ranges that are near each other are read together, others at once.
+        """
+        ...
+
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        """Return a seekable binary file that PyArrow's readers accept; the caller closes it.
+
+        `size`: of the file, in bytes, where it is known: saves a far store a request.
+        """
+        ...
+
+    def prefetch(self, path: str) -> None:
+        """Fetch a file meanwhile, if that can be done: it is going to be read soon, all of it.
+
+        Reports nothing about the file, not even that it is missing; may do nothing.
+        """
+        ...
+
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Drop what was fetched beside of files that are not going to be read after all."""
+        ...
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a file nobody has seen yet, under a name that nobody else makes.
+
+        Not atomic: readers learn of it from a snapshot. Stores with directories raise
+        AlreadyExistsError, with nothing changed, if the path is taken; others overwrite.
+        """
+        ...
+
+    def write_many(self, files: Mapping[str, bytes]) -> None:
+        """Write new files, at once where that is faster; after an error none of them is left."""
+        ...
+
+    def open_output(self, path: str) -> Output:
+        """Start a new file piece by piece; a taken path is treated as `write_new` does."""
+        ...
+
+    def writing_behind(self) -> "FileIO":
+        """Return storage whose outputs may be closed before their files are there.
+
+        `sync` waits for them, of either, and raises what failed; so does who reads or deletes one. For
+        who calls it with every path before anything names these files.
+        """
+        ...
+
+    def publish(self, path: str, data: bytes) -> bool:
+        """Create `path` with all of `data` atomically; False, and no change, if it exists.
+
+        StorageError: it is known not to be there. CommitUnknownError: the answer was lost, so the
+        caller must look, not guess, and must not delete what the file would refer to.
+        """
+        ...
+
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
+        """Create or overwrite `path` atomically. Only for hints: the last writer wins.
+
+        `may_skip`: a store that throttles writes to one name may give up at once (StorageError), and
+        a power cut may take what was written. `note`: up to 1,900 bytes of ASCII that `read` may return
+        with the bytes, which are then `Noted`; it is lost where the store has no place for it.
+        """
+        ...
+
+    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
+        """Replace a file's content in one atomic step if it still is `expected`; False, and no change, otherwise.
+
+        A missing file is False, too. For names that change: of any number who do so, with this call,
+        `delete_if_unchanged` or `publish`, one wins. Those who change the same file by `replace` or `delete` break
+        that on some stores. A content that no other has, as with an id in it, shows whose it is.
+
+        StorageError: it is known that nothing changed. CommitUnknownError: the answer was lost, and a look
+        did not answer that.
+        """
+        ...
+
+    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+        """Delete a file if its content still is `expected`; False, and no change, otherwise (also if missing).
+
+        Atomic, and raises, as `replace_if_unchanged`.
+        """
+        ...
+
+    def delete(self, path: str) -> bool:
+        """Remove one file; False if it was not there. Directories are refused (StorageError).
+
+        Where deletes are silent, several who delete at once may all get True.
+        """
+        ...
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Remove files; those that are not there are no error. Raises once all have been tried."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is at `path`; raises StorageError rather than guess."""
+        ...
+
+    def status(self, path: str) -> FileStatus:
+        """Return what the storage knows about a file or directory."""
+        ...
+
+    def list(self, directory: str) -> list[FileStatus]:
+        """Return a directory's entries by name; none if there is no such directory.
+
+        The root is "". Any other failure raises: a listing is complete or it is an error.
+        """
+        ...
+
+    def list_files(self, directory: str) -> Iterator[FileStatus]:
+        """Yield every file below a directory, in no particular order, from listings page by page."""
+        ...
+
+    def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
+        """Return uploads in parts below a directory ("": all) that were begun and not completed.
+
+        They are no files yet, and may be billed all the same. UnsupportedError: this store is not asked
+        for them, the message has what to do instead.
+        """
+        ...
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Give uploads up; those that have ended meanwhile are no error."""
+        ...
+
+    def gathered(
+        self, directories: Sequence[str], paths: Iterable[str] = (), *, below: str | None = None
+    ) -> "FileIO":
+        """Return storage that may answer as of now for some directories of small documents.
+
+        For who reads most of them, in no order that matters; `paths` are such documents that are likely
+        there. `below`: the directory of these directories, of which the first is likely there, if it holds
+        few entries: its listing has which of the others there are. What is written or deleted through it
+        is seen by it.
+        """
+        ...
+
+    def forget_gathered(self, paths: Iterable[str]) -> None:
+        """Have the next who reads some files ask the store, and not what was gathered or fetched beside."""
+        ...
+
+    def now_millis(self) -> int:
+        """Return the time by the clock that stamps files: milliseconds since 1970-01-01 UTC."""
+        ...
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Return when these files, and the directories that lead to them, survive a power cut.
+
+        Storage that does not wait for disks looks for each of them all the same: one that is missing
+        raises NotFoundError.
+        """
+        ...
+
+    def sync_directory(self, directory: str) -> None:
+        """Return when what was deleted from a directory stays deleted after a power cut."""
+        ...
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        """Remove a directory; False, and no change, if it is absent or holds anything.
+
+        Without directories there is nothing to do: True.
+        """
+        ...
+
+
+_NO_PARTS = frozenset({"", ".", ".."})
+
+
+def check_path(path: str) -> str:
+    """Return `path` if it is a safe relative path; raise UnsafePathError otherwise."""
+    parts = path.split("/")
+    if (
+        not path
+        or "\0" in path
+        or "\\" in path
+        or not _NO_PARTS.isdisjoint(parts)
+        or not _is_text(path)
+    ):
+        raise UnsafePathError(
+            "a path must be relative, in plain parts, without '..', backslashes or NUL", path=path
+        )
+    return path
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it is one safe path part; raise UnsafePathError otherwise.
+
+    File names in manifests and snapshots are other people's words: they pass through here.
+    """
+    if "/" in name:
+        raise UnsafePathError("a file name must not hold a path", name=name)
+    return check_path(name)
+
+
+def _is_text(path: str) -> bool:
+    if path.isascii():
+        return True
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

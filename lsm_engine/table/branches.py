@@ -1,0 +1,236 @@
+"""Branches (BranchManager): snapshots of their own over the same data files; create and delete.
+
+Taking a branch away deletes its metadata alone: files that only it named are then orphans.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    LsmError,
+    NotFoundError,
+    UnsupportedError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.format.documents import encode_recorded, encode_snapshot, encode_tag
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.metadata.branches import BranchClaim, BranchStore
+from lsm_engine.metadata.publishing import Claim, replaced
+from lsm_engine.metadata.schemas import SchemaStore
+from lsm_engine.options import core_options
+from lsm_engine.planning.expire import ExpirePlan
+from lsm_engine.planning.names import MAIN_BRANCH, checked_branch_name
+from lsm_engine.storage.paths import TablePaths
+from lsm_engine.table.components import CommittedFiles
+from lsm_engine.table.live_files import SCHEMA_ID
+from lsm_engine.table.references import committed_files, notify_removed, recorded_at
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.tags import without_changelog
+
+
+@record
+class Branch:
+    """A branch by name; `created_from` is the tag it began at, None if it began empty."""
+
+    name: str
+    created_from: str | None = None
+
+
+def branches(session: TableSession) -> BranchStore:
+    """Return the table's branches; the session must be that of main."""
+    if session.paths.branch_name:
+        raise UnsupportedError(
+            "a branch has no branches of its own; go on from the table", branch=_own_name(session)
+        )
+    return BranchStore(session.file_io, session.paths)
+
+
+def _own_name(session: TableSession) -> str:
+    return session.paths.branch_name or MAIN_BRANCH
+
+
+def on_branch(session: TableSession, name: str) -> TableSession:
+    """Return the table as a branch has it; raises NotFoundError for one that is not there."""
+    if name == MAIN_BRANCH:
+        name = ""
+    elif not BranchStore(session.file_io, replace(session.paths, branch_name="")).exists(name):
+        raise missing(name)
+    paths = replace(session.paths, branch_name=name)
+    schema = SchemaStore(session.file_io, paths).latest()
+    if schema is None:
+        raise missing(name)
+    schema.options.require_readable()
+    shown = name or MAIN_BRANCH
+    listeners = tuple(one.on_branch(shown) for one in session.components.listeners)
+    components = replace(session.components, listeners=listeners)
+    return TableSession(session.name, components, schema, branch=name)
+
+
+def create(session: TableSession, name: str, *, tag: str | None = None) -> Branch:
+    """Make a branch: from a tag, with its snapshot as the first; or empty, with the newest schema.
+
+    Of any number of makers of one name one succeeds. What a maker that died has left goes first. Raises
+    AlreadyExistsError where the name is another's, NotFoundError where the tag goes meanwhile.
+    """
+    session.options.require_writable()
+    checked_branch_name(name)
+    store = branches(session)
+    source = None if tag is None else session.tags.load(tag)
+
+    def require_free(content: bytes | None) -> None:
+        if content is not None and store.schema_in(name, content) is not None:
+            raise AlreadyExistsError(
+                f"branch {name!r} exists; delete it first, or choose another name", branch=name
+            )
+
+    claim = claim_on(session, name, "making")
+    claim.take(require_free)
+    try:
+        files = _first_files(session, name, source)
+        if not (claim.empty() and claim.fill(files)):
+            raise _made_by_another(name)
+        if source is not None:
+            _require_kept(session, store.paths(name), files, source)
+        if not claim.give(session.schemas.copied(0)):
+            raise _made_by_another(name)
+    except LsmError:
+        claim.give_up()
+        raise
+    notify_made(session, name)
+    return Branch(name=name, created_from=tag)
+
+
+def claim_on(session: TableSession, name: str, reason: str) -> BranchClaim:
+    """Return a claim on a branch, which is not taken yet; `reason`, such as "making", is for people."""
+    claim = Claim(claim_id=session.ids.new_id(), reason=reason)
+    return BranchClaim(session.file_io, replace(session.paths, branch_name=""), name, claim)
+
+
+def _made_by_another(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"somebody else made branch {name!r} meanwhile", branch=name)
+
+
+def _require_kept(
+    session: TableSession, paths: TablePaths, files: Mapping[str, bytes], source: Tag
+) -> None:
+    """Look at the tag once more, as the branch is a root by now; raises NotFoundError.
+
+    The deletion of the tag may not have seen the branch, and may be taking the files (decisions/0004).
+    """
+    if session.tags.find(source.name) != source:
+        raise NotFoundError(
+            f"tag {source.name!r} went while a branch was made from it",
+            kind=ErrorKind.NO_SUCH_TAG,
+            tag=source.name,
+        )
+    if source.snapshot.changelog_manifest_list is None:
+        return
+    # A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a root.
+    snapshot = without_changelog(session, source.snapshot)
+    path = paths.snapshot_file(snapshot.id)
+    data = encode_snapshot(snapshot)
+    if (
+        snapshot.changelog_manifest_list is None
+        and data != files[path]
+        and not replaced(session.file_io, path, data, expected=files[path])
+    ):
+        raise _made_by_another(paths.branch_name)
+
+
+def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[str, bytes]:
+    """Return the files that a branch begins with, schema-0 left out, which makes it one."""
+    paths = branches(session).paths(name)
+    newest = session.schema.id if source is None else _newest_schema_id(session, source.snapshot)
+    files = {
+        paths.schema_file(number): session.schemas.copied(number)
+        for number in session.schemas.ids()
+        if 0 < number <= newest
+    }
+    if source is not None:
+        snapshot = without_changelog(session, source.snapshot)
+        files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=snapshot), name)
+        files[paths.snapshot_file(snapshot.id)] = encode_snapshot(snapshot)
+        identifiers = recorded_at(session, source.snapshot)
+        if identifiers is not None:
+            files[paths.commit_identifier_file] = encode_recorded(identifiers)
+        number = str(snapshot.id).encode()
+        files[paths.snapshot_hint("EARLIEST")] = number
+        files[paths.snapshot_hint("LATEST")] = number
+    return files
+
+
+def _newest_schema_id(session: TableSession, snapshot: Snapshot) -> int:
+    """Return the newest schema of a snapshot and its files: who made it may have known an older one."""
+    live = session.live_rows(snapshot)
+    written: list[int] = [] if live is None else pc.unique(live.column(SCHEMA_ID)).to_pylist()
+    return max(snapshot.schema_id, *written, 0)
+
+
+def delete(session: TableSession, name: str) -> None:
+    """Delete a branch. A kill leaves it whole or deleted; deleting again removes what was left."""
+    session.options.require_writable()
+    store = branches(session)
+    require_not_fallen_back_on(session, name)
+
+    def require_there(content: bytes | None) -> None:
+        if content is None and name not in store.directories():
+            raise missing(name)
+
+    claim = claim_on(session, name, "deleting")
+    claim.take(require_there)
+    if claim.empty():
+        claim.release()
+    notify_gone(session, name)
+    notify_removed(
+        session,
+        ExpirePlan(reason=f"branch {name!r} was deleted; orphans are freed later"),
+        "delete-branch",
+    )
+
+
+def require_not_fallen_back_on(session: TableSession, name: str) -> None:
+    if session.options[core_options.SCAN_FALLBACK_BRANCH] == name:
+        raise InvalidInputError(
+            "the table falls back on this branch; remove 'scan.fallback-branch' first", branch=name
+        )
+
+
+def notify_gone(session: TableSession, name: str) -> None:
+    """Report that all snapshots of a branch were deleted, as after a rollback to before the first of them."""
+    gone = session.clock.now_millis()
+    session.notify(lambda listener: listener.on_branch(name).rolled_back(session.name, 0, gone))
+
+
+def notify_made(session: TableSession, name: str) -> None:
+    """Report the snapshots and tags that a branch has already, as it was made or was given its name.
+
+    What cannot be read is left out: the branch is there all the same.
+    """
+    if not session.components.listeners:
+        return
+    with suppress(LsmError):
+        branch = on_branch(session, name)
+        for snapshot in branch.snapshots.all():
+            with suppress(NotFoundError):  # of a tag whose snapshot has expired, its list too
+                _notify_committed(branch, committed_files(branch, snapshot))
+        for tag in branch.tags.list():
+            _notify_tagged(branch, tag)
+
+
+def _notify_committed(branch: TableSession, files: CommittedFiles) -> None:
+    branch.notify(lambda listener: listener.committed(branch.name, files))
+
+
+def _notify_tagged(branch: TableSession, tag: Tag) -> None:
+    branch.notify(lambda listener: listener.tagged(branch.name, tag))
+
+
+def missing(name: str) -> NotFoundError:
+    return NotFoundError(f"no branch {name!r}", kind=ErrorKind.NO_SUCH_FILE, branch=name)

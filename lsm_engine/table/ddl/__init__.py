@@ -1,1 +1,0 @@
-"""Data definition: create and alter tables, and refuse definitions that contradict themselves."""

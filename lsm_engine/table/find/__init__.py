@@ -1,1 +1,0 @@
-"""Find rows by key: point lookups through lookup files, and the locations of incoming rows."""

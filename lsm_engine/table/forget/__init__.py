@@ -1,1 +1,0 @@
-"""Forget keys: find them, remove them, and search again to prove that they are absent."""

@@ -1,1 +1,0 @@
-"""Verify what is stored, and repair what is broken."""

@@ -1,1 +1,0 @@
-"""Batch reads: time travel, pruning, splits, the merge of sorted runs, reading ahead."""

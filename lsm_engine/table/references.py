@@ -1,0 +1,718 @@
+"""The references that retain files, what each names, and the removal of what none names."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from itertools import chain, islice
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import CommitConflictError, CorruptFileError, NotFoundError
+from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.format.commit_message import RecordedIdentifiers
+from lsm_engine.format.manifest import BucketScope, ManifestEntry, ManifestFileMeta
+from lsm_engine.format.manifest_file import entries_of
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.metadata.branches import BranchStore
+from lsm_engine.metadata.snapshots import delete_states
+from lsm_engine.metadata.trash import TrashRecord, TrashStore, kept_by_record
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.commit import lists_to_fetch, new_manifests
+from lsm_engine.planning.expire import DeadFile, ExpirePlan, KeptRoot, MetadataNames
+from lsm_engine.planning.ownership import (
+    IdentifiersOfLine,
+    Limits,
+    has_property,
+    recorded_before,
+    rolled_back,
+)
+from lsm_engine.planning.snapshot_chain import follows, is_of_another_client, rollback_target
+from lsm_engine.planning.tags import is_lock
+from lsm_engine.table.components import CommittedFiles, Removal
+from lsm_engine.table.live_files import joined
+from lsm_engine.table.session import TableSession
+from lsm_engine.types.table_schema import TableSchema
+
+# -- What a commit published, read again from its files --------------------------------------------
+
+
+def committed_files(session: TableSession, snapshot: Snapshot) -> CommittedFiles:
+    """Read again what a commit published."""
+    manifests = session.manifests
+    delta = tuple(session.manifest_list(snapshot, snapshot.delta_manifest_list))
+    try:
+        changelog_list = snapshot.changelog_manifest_list
+        changelog = (
+            () if changelog_list is None else tuple(session.manifest_list(snapshot, changelog_list))
+        )
+    except NotFoundError:
+        changelog = ()  # it goes with its snapshot, though a tag keeps the rest
+    return CommittedFiles(
+        snapshot=snapshot,
+        schema=session.schemas.load(snapshot.schema_id),
+        base_manifests=tuple(session.manifest_list(snapshot, snapshot.base_manifest_list)),
+        delta_manifests=delta,
+        changelog_manifests=changelog,
+        delta=tuple(_entries(delta, manifests.read_entries)),
+        changelog=tuple(_entries(changelog, manifests.read_entries)),
+    )
+
+
+def _entries(
+    metas: Iterable[ManifestFileMeta],
+    read: Callable[[ManifestFileMeta], Iterable[ManifestEntry]],
+) -> Iterator[ManifestEntry]:
+    for meta in metas:
+        yield from read(meta)
+
+
+# -- What each root of a table names ---------------------------------------------------------------
+#
+# Its manifests, lists, index files, and the entries it can read.
+#
+# Maintenance deletes only what no root names, so a root that cannot be read ends it before it
+# begins. Roots are the snapshots, tags and long-lived changelogs of main and of every branch,
+# and the records of the trash.
+
+Buckets = Collection[tuple[bytes, int]] | None
+"""Partition and bucket of the entries that are asked for; None: all."""
+_TOGETHER = 16  # snapshots whose lists are fetched at once
+_EXPECTED = 32  # manifests of them
+_ENTRIES = 4096  # made at once, about
+
+
+def branches(session: TableSession) -> list[TableSession]:
+    """Return the table's branches: main, and every branch directory there is.
+
+    Directories of branches that are half made or half deleted count: their files are roots too.
+    """
+    main = open_branch(session, "")
+    branches = BranchStore(session.file_io, main.paths).directories()
+    return [main, *(open_branch(session, name) for name in branches)]
+
+
+def other_branches(session: TableSession) -> list[TableSession]:
+    """Return the branches besides the session's own."""
+    own = session.paths.branch_name
+    return [branch for branch in branches(session) if branch.paths.branch_name != own]
+
+
+def open_branch(session: TableSession, branch: str) -> TableSession:
+    """Return a branch by the name of its directory; "" is main."""
+    opened = TableSession(session.name, session.components, session.schema, branch=branch)
+    if branch != session.paths.branch_name:
+        opened.schema = _own_schema(opened)
+    opened.manifests = session.manifests  # what one branch has read, the others need not
+    return opened
+
+
+def _own_schema(branch: TableSession) -> TableSchema:
+    """Return the newest schema of a branch, or the one it has been given, as that of no file here.
+
+    So where the branch is half made, half deleted or damaged: its partitions are those of the others.
+    """
+    given = replace(branch.schema, read_from=None)
+    with suppress(CorruptFileError, NotFoundError):
+        return branch.schemas.latest() or given
+    return given
+
+
+class Roots:
+    """What each root of one branch names, and every root that is kept."""
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+
+    def metadata_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Return all metadata files that a snapshot names; NotFoundError if a list is missing."""
+        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        if snapshot.changelog_manifest_list is not None:
+            lists.append(snapshot.changelog_manifest_list)
+        names = [self._list_names(snapshot, name) for name in lists]
+        return MetadataNames.union([*names, self._index_names(snapshot)])
+
+    def tag_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Return all metadata files that a tag names. Nothing reads a changelog through a tag."""
+        names = self._list_names(snapshot, snapshot.base_manifest_list)
+        names |= self._list_names(snapshot, snapshot.delta_manifest_list)
+        return names | self._index_names(snapshot)
+
+    def expiring_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Return what an expiring snapshot names, but what a killed expiry has deleted."""
+        names = MetadataNames()
+        lists = (
+            snapshot.base_manifest_list,
+            snapshot.delta_manifest_list,
+            snapshot.changelog_manifest_list,
+        )
+        for name in lists:
+            if name is not None:
+                names |= MetadataNames(manifest_lists=frozenset([name]))
+                names |= self._names_if_there(snapshot, name)
+        try:
+            return names | self._index_names(snapshot)
+        except NotFoundError:
+            return names
+
+    def _list_names(self, snapshot: Snapshot, name: str) -> MetadataNames:
+        metas = self._session.manifest_list(snapshot, name)
+        return MetadataNames(
+            manifest_lists=frozenset([name]),
+            manifests=frozenset(meta.file_name for meta in metas),
+        )
+
+    def _names_if_there(self, snapshot: Snapshot, name: str) -> MetadataNames:
+        try:
+            return self._list_names(snapshot, name)
+        except NotFoundError:
+            return MetadataNames()
+
+    def _index_names(self, snapshot: Snapshot) -> MetadataNames:
+        statistics = frozenset([snapshot.statistics] if snapshot.statistics else [])
+        entries = self._session.index_entries(snapshot)
+        if snapshot.index_manifest is None:
+            return MetadataNames(statistics=statistics)
+        return MetadataNames(
+            index_manifests=frozenset([snapshot.index_manifest]),
+            index_files=frozenset(entry.index_file.file_name for entry in entries),
+            statistics=statistics,
+        )
+
+    def together(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
+        """Yield snapshots; from afar their lists and new manifests are fetched some at a time."""
+        if not self._session.file_io.facts.is_far:
+            yield from snapshots
+            return
+        rest = iter(snapshots)
+        while some := list(islice(rest, _TOGETHER)):
+            self.expect(some)
+            added = [meta.file_name for one in some for meta in self._metas_if_there(one)]
+            self._session.manifests.expect(added[:_EXPECTED])
+            yield from some
+
+    def expect(self, snapshots: Iterable[Snapshot]) -> None:
+        """Have the lists of the first snapshots fetched from afar, and what else their names show."""
+        if self._session.file_io.facts.is_far:
+            some = list(islice(snapshots, _TOGETHER))
+            lists = map(lists_to_fetch, some)
+            added = islice(chain.from_iterable(map(new_manifests, some)), _EXPECTED)
+            self._session.manifests.expect([*chain.from_iterable(lists), *added])
+
+    def _metas_if_there(self, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
+        try:
+            return self._session.manifest_list(snapshot, snapshot.delta_manifest_list)
+        except NotFoundError:
+            return ()
+
+    def delta_entries(
+        self, snapshots: Iterable[Snapshot], *, keeps: bool = True
+    ) -> Iterator[ManifestEntry]:
+        """Yield the entries of delta lists; those that a killed expiry has deleted are left out.
+
+        `keeps`: they may be asked for again; what goes would only drive out what stays.
+        """
+        seen = self.together(snapshots)
+        lists = ((one, one.delta_manifest_list) for one in seen)
+        yield from self._entries(lists, keeps=keeps)
+
+    def changelog_entries(
+        self, snapshots: Iterable[Snapshot], *, keeps: bool = True
+    ) -> Iterator[ManifestEntry]:
+        """Yield the entries of changelog lists; deleted ones are left out. `keeps`: as above."""
+        lists = ((one, one.changelog_manifest_list) for one in snapshots)
+        yield from self._entries(((one, name) for one, name in lists if name), keeps=keeps)
+
+    def _entries(
+        self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool = True
+    ) -> Iterator[ManifestEntry]:
+        """Yield the entries of manifest lists that are there, those of small manifests made in one go."""
+        for table in joined(self._tables(lists, keeps=keeps), _ENTRIES):
+            yield from entries_of(table)
+
+    def _tables(self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool) -> Iterator[pa.Table]:
+        for snapshot, name in lists:
+            with suppress(NotFoundError):
+                for meta in self._session.manifest_list(snapshot, name):
+                    with suppress(NotFoundError):
+                        yield self._session.manifests.read(meta, keeps=keeps)
+
+    def fed_by_deltas(self, changelog: Snapshot) -> bool:
+        """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
+        if changelog.changelog_manifest_list or changelog.commit_kind is not CommitKind.APPEND:
+            return False
+        with suppress(NotFoundError):  # of a branch that is deleted: what there is stays
+            options = self._session.schemas.load(changelog.schema_id).options
+            return options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
+        return True
+
+    def kept_roots(
+        self,
+        kept: Iterable[Snapshot],
+        buckets: Buckets = None,
+        *,
+        changelogs: Iterable[Snapshot] | None = None,
+        besides: Iterable[str] = (),
+    ) -> Iterator[KeptRoot]:
+        """Yield every root that is kept: tags, `kept` snapshots and changelogs of this branch, and
+        all of the other branches and the trash.
+
+        `changelogs` None: those there are. `besides`: tags of this branch that go. One root is
+        held at a time: there may be tens of thousands.
+        """
+        feeds = self._session.changelogs.all() if changelogs is None else changelogs
+        yield from self.kept_tags(buckets, besides=besides)
+        yield from self.kept_snapshots(kept, buckets)
+        yield from self.kept_changelogs(feeds)
+        for branch in (one.gathered() for one in other_branches(self._session)):
+            yield from Roots(branch).of_other_branch(buckets)
+        yield from self.kept_trash(buckets)
+
+    def of_other_branch(self, buckets: Buckets) -> Iterator[KeptRoot]:
+        """Yield the roots of a branch that nothing is taken from."""
+        snapshots = self._session.snapshots.stable_listing()
+        yield from self.kept_tags(buckets)
+        yield from self.kept_snapshots(snapshots, buckets)
+        yield from self.kept_changelogs(self._session.changelogs.all())
+        yield KeptRoot(
+            name=self._shown("changelogs of snapshots"),
+            entries=(),
+            names=MetadataNames(),
+            changelog=self.changelog_entries(snapshots),
+        )
+
+    def kept_snapshots(
+        self, kept: Iterable[Snapshot], buckets: Buckets = None
+    ) -> Iterator[KeptRoot]:
+        """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
+
+        Behind a gap, and for the seal of a rollback, the whole state is yielded again. Of snapshots
+        below the EARLIEST hint, which an expiry that died has begun to delete, whatever is still there
+        is kept.
+        """
+        marked = self._session.snapshots.earliest_hint() or 0
+        before: Snapshot | None = None
+        for snapshot in self.together(kept):
+            name = self._shown(f"snapshot {snapshot.id}")
+            if snapshot.id < marked:
+                lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+                entries = list(self._entries((snapshot, one) for one in lists))
+                yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
+                continue
+            names = self.metadata_names(snapshot)
+            goes_on = before is not None and follows(snapshot, before)
+            before = snapshot
+            entries = (
+                self._live(snapshot, buckets)
+                if not goes_on or rollback_target(snapshot) is not None
+                else list(
+                    self._delta(self._session.manifest_list(snapshot, snapshot.delta_manifest_list))
+                )
+            )
+            yield KeptRoot(name=name, entries=entries, names=names)
+
+    def _whats_left(self, snapshot: Snapshot) -> MetadataNames:
+        """Return the metadata of a half-deleted snapshot: what it names and what those name."""
+        return self.expiring_names(snapshot) | MetadataNames(
+            index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
+            statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),
+        )
+
+    def kept_tags(
+        self, buckets: Buckets = None, *, besides: Iterable[str] = ()
+    ) -> Iterator[KeptRoot]:
+        """Yield tags as roots, but those named `besides`."""
+        removed = set(besides)
+        for tag in self._session.tags.stable_listing():
+            if tag.name in removed:
+                continue
+            # Whoever makes one of what has expired looks then, and gives up, or was killed before that.
+            with suppress(NotFoundError) if is_lock(tag.name) else nullcontext():
+                root = self._tag_root(tag, buckets)
+                yield root
+
+    def _tag_root(self, tag: Tag, buckets: Buckets) -> KeptRoot:
+        return KeptRoot(
+            name=self._shown(f"tag {tag.name!r}"),
+            entries=self._live(tag.snapshot, buckets),
+            names=self.tag_names(tag.snapshot),
+        )
+
+    def kept_changelogs(self, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
+        """Yield long-lived changelogs as roots: their changelog files, or the snapshot's new files.
+
+        Of those below their EARLIEST hint, as of snapshots, whatever is still there.
+        """
+        marked = self._session.changelogs.earliest_hint() or 0
+        for one in changelogs:
+            names = MetadataNames()
+            entries: list[ManifestEntry] = []
+            feed: list[ManifestEntry] = []
+            listed = one.changelog_manifest_list
+            if listed is not None and one.id < marked:
+                names = MetadataNames(manifest_lists=frozenset([listed]))
+                names |= self._names_if_there(one, listed)
+                feed = list(self._entries([(one, listed)]))
+            elif listed is not None:
+                names = self._list_names(one, listed)
+                feed = list(self._delta(self._session.manifest_list(one, listed)))
+            elif self.fed_by_deltas(one):
+                names = self._names_if_there(one, one.delta_manifest_list)
+                entries = list(self._entries([(one, one.delta_manifest_list)]))
+            yield KeptRoot(
+                name=self._shown(f"changelog {one.id}"),
+                entries=entries,
+                names=names,
+                changelog=feed,
+            )
+
+    def kept_trash(self, buckets: Buckets) -> Iterator[KeptRoot]:
+        """Yield what the records of the trash hold as roots: it may be asked back."""
+        for one in TrashStore(self._session.file_io, self._session.paths).list():
+            yield from self.record_roots(one, buckets)
+
+    def record_roots(self, one: TrashRecord, buckets: Buckets = None) -> Iterator[KeptRoot]:
+        """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
+        names, file_names = kept_by_record(one)
+        yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
+        own = Roots(open_branch(self._session, one.branch))
+        roots = chain(
+            own.kept_snapshots(one.snapshots, buckets),
+            (own._tag_root(tag, buckets) for tag in one.tags),
+            own.kept_changelogs(one.changelogs),
+        )
+        for root in roots:
+            yield replace(root, name=f"{root.name} in {one.name}")
+
+    def _live(self, snapshot: Snapshot, buckets: Buckets) -> list[ManifestEntry]:
+        holds = None if buckets is None else BucketScope(buckets=frozenset(buckets))
+        return self._session.live_entries(snapshot, holds)
+
+    def _delta(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+        for meta in metas:  # of what stays: the next plan asks for them again
+            yield from self._session.manifests.fact(meta, entries_of)
+
+    def _shown(self, what: str) -> str:
+        branch = self._session.paths.branch_name
+        return f"{what} of branch {branch!r}" if branch else what
+
+
+# -- Carry out what maintenance has planned --------------------------------------------------------
+#
+# Delete files in an order that a kill may cut anywhere.
+#
+# With `maintenance.trash-retained` the files are kept, and a record protects them from others.
+
+_BESIDE = 500
+"""So many files go while the first snapshot is looked at, which is to be deleted a round later."""
+
+
+def carry_out(
+    session: TableSession,
+    plan: ExpirePlan,
+    *,
+    kind: str = "expire-snapshots",
+    again: Callable[[], ExpirePlan] | None = None,
+) -> bool:
+    """Delete what a plan names, in its order. Files that are deleted already are no error.
+
+    A plan has one tag at most. False, and nothing is deleted, if that has changed since it was read, or is
+    deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a root then, or has
+    seen that it was deleted.
+    """
+    _keep_changelogs(session, plan)
+    kept = keep_in_trash(session, plan)
+    if not all(map(session.tags.delete, plan.tags)):
+        if kept is not None:
+            TrashStore(session.file_io, session.paths).delete(kept.name)
+        return False
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
+    if plan.tags and durable:
+        # After a power cut a tag must not be back without its files.
+        session.file_io.sync_directory(session.paths.tag_directory)
+    if again is not None and not kept:
+        plan = again()
+    directories: set[str] = set()
+
+    def delete_files() -> None:
+        if not kept:
+            directories.update(_delete_files(session, plan))
+
+    if kept is not None:
+        _delete_recorded(session, plan)
+    elif sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
+        delete_files()
+        delete_states(session.file_io, session.snapshots, plan.expired)
+    else:
+        delete_states(session.file_io, session.snapshots, plan.expired, files=delete_files)
+    for changelog in plan.expired_changelogs:
+        _delete_changelog(session, changelog)
+    if session.options[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:
+        for directory in sorted(directories):
+            session.file_io.remove_empty_directory(directory)
+    notify_removed(session, plan, kind)
+    return True
+
+
+def _delete_changelog(session: TableSession, changelog: Snapshot) -> None:
+    """Delete a changelog's file as it was read. Raises CommitConflictError where it was given back since."""
+    if session.changelogs.delete_unchanged(changelog):
+        return
+    if session.changelogs.exists(changelog.id):
+        raise CommitConflictError(
+            f"changelog {changelog.id} was given back from the trash while it expired; nothing more was deleted, "
+            "expire again if it is to go",
+            snapshot_id=changelog.id,
+            table=session.name,
+        )
+
+
+def _delete_recorded(session: TableSession, plan: ExpirePlan) -> None:
+    """Delete the snapshot files that a record of the trash holds, each only as it was read.
+
+    What is given back meanwhile has another content. Raises CommitConflictError then.
+    """
+    for snapshot in plan.expired:
+        if session.snapshots.delete_unchanged(snapshot):
+            continue
+        if session.snapshots.find_now(snapshot.id) is not None:  # and not deleted by another expiry
+            raise CommitConflictError(
+                f"snapshot {snapshot.id} was given back from the trash while it expired; nothing more was "
+                "deleted, expire again if it is to go",
+                snapshot_id=snapshot.id,
+                table=session.name,
+            )
+
+
+def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
+    """Notify listeners which snapshots and tags a plan removed, and why."""
+    snapshots = (*plan.expired, *plan.expired_changelogs)
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind=kind,
+        reason=plan.reason,
+        at_millis=session.clock.now_millis(),
+        branch=session.paths.branch_name,
+        snapshot_ids=tuple(snapshot.id for snapshot in snapshots),
+        tags=tuple(tag.name for tag in plan.tags),
+        files=tuple(file.file_name for file in (*plan.data_files, *plan.changelog_files)),
+        freed_bytes=plan.freed_bytes,
+    )
+    session.notify(lambda listener: listener.removed(session.name, removal))
+
+
+def keep_in_trash(
+    session: TableSession, plan: ExpirePlan, *, paths: Iterable[str] | None = None
+) -> TrashRecord | None:
+    """Write a record of what a plan takes, if the table has a trash; None without one.
+
+    `paths`: the files to keep, by default all that the plan would delete.
+    """
+    if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is None:
+        return None
+    now = session.clock.now_millis()
+    record = TrashRecord(
+        name=f"trash-{now:013d}-{session.ids.new_id()}",
+        created_millis=now,
+        reason=plan.reason,
+        branch=session.paths.branch_name,
+        snapshots=plan.expired,
+        changelogs=plan.expired_changelogs,
+        tags=plan.tags,
+        paths=tuple(planned_paths(session, plan) if paths is None else paths),
+    )
+    TrashStore(session.file_io, session.paths).put(record)
+    return record
+
+
+def planned_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
+    """Yield the files that a plan deletes, in the order in which they go: data before metadata."""
+    for file in chain(plan.data_files, plan.changelog_files):
+        yield from _paths_of(session, file)
+    yield from _metadata_paths(session, plan)
+
+
+def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
+    """Write the changelogs that outlive their snapshots, before anything of those goes.
+
+    EARLIEST names the first of all before it is there, so that one that is lost is missed.
+    """
+    changelogs = session.changelogs
+    if plan.outlived:
+        marked = changelogs.earliest_hint()
+        if marked is None or not changelogs.exists(marked):
+            there = changelogs.ids()
+            if marked is None or not there:
+                changelogs.hint_earliest(min([*there, plan.outlived[0].id]))
+    for snapshot in plan.outlived:
+        session.changelogs.publish(snapshot)
+    if plan.outlived:
+        session.changelogs.hint_latest(plan.outlived[-1].id)
+
+
+def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:
+    """Delete files; return the directories that data files went from."""
+    directories = set()
+
+    def data_paths() -> Iterator[str]:
+        for file in chain(plan.data_files, plan.changelog_files):
+            for path in _paths_of(session, file):
+                directories.add(path.rpartition("/")[0])
+                yield path
+
+    metadata = list(_metadata_paths(session, plan))
+    for path in metadata:
+        session.manifests.forget(path.rpartition("/")[2])
+    if not session.file_io.facts.has_directories:  # batches, in this order
+        session.file_io.delete_many(chain(data_paths(), metadata))
+        return directories
+    session.file_io.delete_many(data_paths())
+    lists_at = len(metadata) - len(plan.metadata.manifest_lists)
+    # Lists name the others: whoever tries again finds by them what an error left.
+    for paths in (metadata[:lists_at], metadata[lists_at:]):
+        session.file_io.delete_many(paths)
+    return directories
+
+
+def _metadata_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
+    names, paths = plan.metadata, session.paths
+    yield from map(paths.manifest, sorted(names.manifests | names.index_manifests))
+    yield from map(paths.index_file, sorted(names.index_files))
+    yield from map(paths.statistics_file, sorted(names.statistics))
+    yield from map(paths.manifest, sorted(names.manifest_lists))
+
+
+def _paths_of(session: TableSession, file: DeadFile) -> Iterator[str]:
+    """A file outside of the table (`external_path`) is nobody's to delete but its owner's."""
+    if file.external_path is None:
+        context = session.context()
+        for name in (file.file_name, *file.extra_files):
+            yield context.data_file(file.partition, file.bucket, name)
+
+
+# --- commit identifiers -----------------------------------------------------------------------
+
+Changed = Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
+
+
+def limits_of(session: TableSession) -> Limits:
+    """Return how much the options of a table keep."""
+    options = session.options
+    return Limits(
+        users=options[core_options.COMMIT_IDENTIFIER_NUM_RETAINED],
+        seconds=options[core_options.COMMIT_IDENTIFIER_TIME_RETAINED] // 1000,
+    )
+
+
+def now_seconds(session: TableSession) -> int:
+    """Return the time by the table's clock, in seconds since 1970."""
+    return session.clock.now_millis() // 1000
+
+
+def change_file(session: TableSession, changed: Changed) -> None:
+    """Change the file, durably: what rests on it may not outlive it in a power cut."""
+    session.commit_identifiers.change(changed)
+    if session.options[core_options.COMMIT_FSYNC]:
+        session.file_io.sync([session.paths.commit_identifier_file])
+
+
+def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count: int) -> None:
+    """Write down what the first `count` of some snapshots, oldest first, witness before they expire.
+
+    Nothing has to be written where one of those that stay carries the commit identifiers. Else they are of
+    other clients, and the next numbered commit reads them down to the oldest, and then the file.
+    """
+    if not count or any(map(has_property, snapshots[count:])):
+        return
+    is_ours = any(
+        snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER and not is_of_another_client(snapshot)
+        for snapshot in snapshots
+    )
+    if (
+        not is_ours
+        and not any(map(has_property, snapshots))
+        and not session.commit_identifiers.read()
+    ):
+        return
+    newest = snapshots[-1]
+    line = session.commit_identifiers.up_to(newest)
+    change_file(session, lambda recorded: _up_to(session, line, recorded, newest))
+
+
+def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
+    """Take back what a rollback takes back: a replay of it is a new commit."""
+    if session.commit_identifiers.read() is None:
+        return
+    line = session.commit_identifiers.up_to(target)
+
+    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+        if recorded is None:
+            return None
+        return _up_to(session, line, rolled_back(recorded, line, target.id), target)
+
+    change_file(session, changed)
+
+
+def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifiers | None:
+    """Return what the file of a branch holds that begins with a snapshot; None: it needs none."""
+    line, recorded = session.commit_identifiers.up_to(snapshot), session.commit_identifiers.read()
+    if recorded is None and not line.identifiers.has_file:
+        return None
+    former = None if recorded is None else rolled_back(recorded, line, snapshot.id)
+    return _up_to(session, line, former, snapshot)
+
+
+def identifiers_up_to(branch: TableSession, newest: Snapshot) -> RecordedIdentifiers | None:
+    """Return the commit identifiers of a branch up to a snapshot, for main; None: its snapshots have them all."""
+    line, recorded = branch.commit_identifiers.up_to(newest), branch.commit_identifiers.read()
+    if recorded is None and not line.identifiers.has_file:
+        return None
+    return _up_to(branch, line, recorded, newest)
+
+
+def take_identifiers_over(
+    session: TableSession, added: RecordedIdentifiers | None, *, is_done: bool
+) -> None:
+    """Write down for main what a branch has, whose snapshots main takes over.
+
+    Before that (not `is_done`) what main has of its own users stays: a fast-forward that dies has come part of the way.
+    """
+    if added is None:
+        return
+
+    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+        if recorded is None:
+            return added if is_done else replace(added, snapshot_id=0, is_recorded=False)
+        users = {**added.users, **recorded.users}
+        if is_done:
+            newer = {
+                key: last
+                for key, last in added.users.items()
+                if key not in recorded.users or recorded.users[key].snapshot_id < last.snapshot_id
+            }
+            users = {**recorded.users, **newer}
+        return RecordedIdentifiers(
+            snapshot_id=max(recorded.snapshot_id, added.snapshot_id)
+            if is_done
+            else recorded.snapshot_id,
+            users=users,
+            pending={**added.pending, **recorded.pending},
+            forgotten=recorded.forgotten | added.forgotten,
+            is_recorded=recorded.is_recorded and added.is_recorded,
+        )
+
+    change_file(session, changed)
+
+
+def _up_to(
+    session: TableSession,
+    line: IdentifiersOfLine,
+    recorded: RecordedIdentifiers | None,
+    newest: Snapshot,
+) -> RecordedIdentifiers:
+    return recorded_before(
+        "", line, recorded, newest.id, limits=limits_of(session), now_seconds=now_seconds(session)
+    )

@@ -1,0 +1,830 @@
+"""Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace as changed
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    CorruptFileError,
+    ErrorKind,
+    InvalidInputError,
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted, parse_age, parse_millis
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
+from lsm_engine.metadata.snapshots import newest_lately
+from lsm_engine.options import core_options
+from lsm_engine.options.table_options import TableOptions
+from lsm_engine.planning import tags
+from lsm_engine.planning.expire import ExpirePlan, MetadataNames, plan_tag_removal
+from lsm_engine.planning.names import checked_tag_name
+from lsm_engine.planning.ownership import same_state
+from lsm_engine.planning.tags import (
+    BATCH_PREFIX,
+    READ_PREFIX,
+    TagPeriods,
+    automatic_tags,
+    created_at,
+    expired_tags,
+    is_lock,
+    same_tag,
+    surplus,
+)
+from lsm_engine.storage.bulk import both, together
+from lsm_engine.table.references import Roots, carry_out
+from lsm_engine.table.session import TableSession
+
+log = logging.getLogger(__name__)
+
+AN_HOUR = 3_600_000
+_RACES = 10
+_ROOTS_READ = 3  # times that roots are read which expire meanwhile
+
+
+def create(
+    session: TableSession,
+    name: str,
+    *,
+    snapshot_id: int | None = None,
+    from_millis: int | None = None,
+    retained: str | None = None,
+) -> Tag:
+    """Name a snapshot (None: the newest; `from_millis`: the first at or after it); return the tag."""
+    checked_tag_name(name)
+    lifetime = lifetime_of(session, retained, name)
+    if from_millis is not None:
+        if snapshot_id is not None:
+            raise InvalidInputError("name a snapshot or a time, not both", tag=name)
+        snapshot, holder = first_at(session, from_millis)
+        return named(session, name, snapshot, lifetime, holder=holder)
+    if snapshot_id is None and session.file_io.facts.is_far:
+        # Whoever is stopped for long and then killed may leave a tag of a snapshot that has expired; a lock would cost
+        # two requests more.
+        known = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
+        tag = _of_newest(session, name, known, lifetime)
+        if tag is not None:
+            return tag
+    return named(session, name, snapshot_of(session, snapshot_id), lifetime)
+
+
+def named(
+    session: TableSession,
+    name: str,
+    snapshot: Snapshot,
+    lifetime: int | None,
+    *,
+    numeric: bool = False,
+    holder: Tag | None = None,
+) -> Tag:
+    """Name one snapshot, which a lock tag keeps until it is named: a tag is there only of what nobody deletes.
+
+    `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
+    have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
+    """
+    is_kept = holder is not None and was_rolled_back(session, snapshot)
+    with locked(session, snapshot, "tagging-"):
+        # An expiry that moved EARLIEST before it could see the lock may be deleting the files.
+        if not _is_kept(session, snapshot, holder):
+            raise _expired(snapshot)
+        tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
+        # A rollback that listed tags before takes the snapshot, and leaves the tag.
+        if not is_kept and is_rolled_back(session, snapshot):
+            session.tags.delete(tag)
+            raise rolled_back(snapshot)
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+    return tag
+
+
+def _of_newest(
+    session: TableSession, name: str, known: Snapshot, lifetime: int | None
+) -> Tag | None:
+    """Name what was the newest lately; None, and no tag, where it is not the newest any more.
+
+    It is looked at after the tag is made, the successor first: what is there after that has never had one, so
+    that no expiry has passed it.
+    """
+    tag = session.tags.create(_made(session, name, known, lifetime))
+    newer = session.snapshots.find_now(known.id + 1)
+    if newer is not None or not same_state(session.snapshots.find_now(known.id), known):
+        session.tags.delete(tag)
+        return None
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+    return tag
+
+
+def of(
+    session: TableSession,
+    name: str,
+    snapshot: Snapshot,
+    lifetime: int | None,
+    *,
+    holder: Tag | None = None,
+) -> Tag:
+    """Name one snapshot for as long as an operation runs: nothing rests on such a tag of another.
+
+    `holder`: a tag that keeps the snapshot, which may have expired otherwise.
+    """
+    is_kept = holder is not None and was_rolled_back(session, snapshot)
+    tag = session.tags.create(_made(session, name, snapshot, lifetime))
+    try:
+        if not is_kept and is_rolled_back(session, snapshot):
+            raise rolled_back(snapshot)
+        # An expiry that moved the hint before it could see the tag may be deleting the tag's files.
+        if not _is_kept(session, snapshot, holder):
+            raise _expired(snapshot)
+    except LsmError:
+        session.tags.delete(tag)
+        raise
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+    return tag
+
+
+def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> bool:
+    """Whether nobody deletes the files of a snapshot: its tag is there as it was read, or it has not expired."""
+    now = None if holder is None else session.tags.find(holder.name)
+    if now is not None and holder is not None and now.content == holder.content:
+        return True
+    return not is_expiring(session, snapshot)
+
+
+def replace(
+    session: TableSession, name: str, *, snapshot_id: int | None = None, retained: str | None = None
+) -> Tag:
+    """Move a tag to another snapshot (None: the newest) or lifetime; what only it named then goes.
+
+    Its own snapshot may have expired: then only the lifetime changes.
+    Raises NotFoundError if there is no such tag, CommitConflictError if others keep changing it. A kill leaves
+    the old tag or the new one; files that only the old one named are then orphans.
+    """
+    lifetime = lifetime_of(session, retained, name)
+    for _ in range(_RACES):
+        old = session.tags.load(name)
+        is_own = snapshot_id == old.snapshot.id
+        snapshot = old.snapshot if is_own else snapshot_of(session, snapshot_id)
+        tag = moved(session, old, snapshot, lifetime)
+        if tag is not None:
+            return tag
+    raise _changing(session, name)
+
+
+def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | None) -> Tag | None:
+    """Let a tag name another snapshot, in one atomic step, and free what only the old one named.
+
+    None, and no change, where the tag is not `old` any more. Meanwhile a tag of its own keeps the new snapshot:
+    were the old name to come back because that is expiring, an expiry might have looked just then, and have
+    taken the old one's files. Who is killed leaves that tag for its hour.
+    """
+    same = same_tag(old, snapshot)
+    with nullcontext() if same else _both_kept(session, old, snapshot):
+        tag = session.tags.replace(old, _made(session, old.name, snapshot, lifetime))
+        if tag is not None and not same and is_rolled_back(session, snapshot):
+            tag = _moved_back(session, old, tag)
+    if tag is None:
+        return None
+    if not same and is_expiring(session, old.snapshot):
+        try:
+            reason = f"tag {old.name!r} has moved on"
+            plan = plan_removal(session, [old], besides=(), reason=reason)
+            carry_out(session, changed(plan, tags=()), kind="replace-tag")
+        except (CorruptFileError, NotFoundError) as error:  # the tag has moved already
+            log.warning("what tag %s named before becomes orphans: %s", old.name, error)
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+    return tag
+
+
+@contextmanager
+def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[None]:
+    """Keep what a tag is to name, and what it names, which it is given back where a rollback takes the other.
+
+    Raises NotFoundError while a rollback takes the tag.
+    """
+    was_rolled_back(session, old.snapshot)
+    with kept(session, snapshot, "replacing-"), locked(session, old.snapshot, "replacing-"):
+        yield
+
+
+def _moved_back(session: TableSession, old: Tag, tag: Tag) -> Tag | None:
+    """Give a tag back what it named, as a rollback has taken its new snapshot; return None then.
+
+    A rollback that has taken both takes the tag. The tag is returned where others have changed it since.
+    """
+    if is_rolled_back(session, old.snapshot):
+        session.tags.delete(tag)
+        raise rolled_back(tag.snapshot)
+    back = session.tags.replace(tag, changed(old, id=session.ids.new_id()))
+    return None if back is not None else tag
+
+
+def _changing(session: TableSession, name: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"others keep changing tag {name!r}; nothing was changed, try again",
+        tag=name,
+        table=session.name,
+    )
+
+
+@contextmanager
+def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
+    """Keep a snapshot, by a tag of a name that begins with `prefix`, until its files are named anew.
+
+    It may have expired and only another tag keep it. Raises NotFoundError (expired) where an expiry has got
+    hold of it.
+    """
+    with locked(session, snapshot, prefix) as tag:
+        # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+        if is_expiring(session, snapshot) and not _has_other_tag(session, tag):
+            raise _expired(snapshot)
+        yield
+
+
+@contextmanager
+def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[Tag]:
+    """Make a lock tag of a state, with a name that begins with `prefix`, and delete it at the end.
+
+    The caller looks, once it is made, whether the files of the state are there. The tag stays for its hour
+    where what is done meanwhile may take effect later, or by a kill.
+    """
+    name = f"{prefix}{session.ids.new_id()[-12:]}"
+    tag = session.tags.create(_made(session, name, snapshot, AN_HOUR))
+    try:
+        yield tag
+    except (CommitUnknownError, StorageError, OSError):
+        raise
+    except BaseException:
+        _unlock(session, tag)
+        raise
+    _unlock(session, tag)
+
+
+def _unlock(session: TableSession, tag: Tag) -> None:
+    """Delete a lock tag, whose name no other has had; one that cannot be deleted stays for its hour."""
+    try:
+        session.file_io.delete(session.paths.tag_file(tag.name))
+    except (LsmError, OSError) as error:
+        log.warning("tag %s stays until it expires: %s", tag.name, error)
+
+
+def _has_other_tag(session: TableSession, tag: Tag) -> bool:
+    """Whether a tag keeps the same state that is no lock tag: the maker of one may be about to give up."""
+    return any(
+        same_state(other.snapshot, tag.snapshot) and not is_lock(other.name)
+        for other in session.tags.list()
+    )
+
+
+def rename(session: TableSession, name: str, new_name: str) -> Tag:
+    """Give a tag another name. A kill may leave both names; renaming again finishes.
+
+    Raises NotFoundError if there is no such tag, AlreadyExistsError if the new name is taken.
+    """
+    checked_tag_name(new_name)
+    for _ in range(_RACES):
+        session.tags.require_no_copy(name)
+        old = session.tags.find(name)
+        taken = session.tags.find(new_name)
+        if old is None:
+            return session.tags.load(name)  # raises, naming the nearest
+        if name == new_name:
+            return old
+        tag = _renamed(session, old, taken, new_name)
+        if tag is not None:
+            return tag
+    raise _changing(session, name)
+
+
+def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) -> Tag | None:
+    """Rename a tag; None where others have changed, renamed or deleted it: then nothing is changed.
+
+    The old name gets an id of this renaming first, and the new name the same: so who else renames that tag
+    can neither delete the old name nor the new one of this renaming without being seen. Meanwhile a tag of its own
+    keeps the files: a kill leaves no new name of what another has deleted.
+    """
+    is_kept = was_rolled_back(session, old.snapshot)
+    own = session.tags.replace(old, changed(old, id=session.ids.new_id()))
+    if own is None:
+        return None
+    with locked(session, own.snapshot, "renaming-"):
+        there = session.tags.find(own.name)
+        if there is None or there.content != own.content:
+            return None  # whoever deleted it may not have seen the lock
+        stored = _given_new_name(session, old, own, taken, new_name)
+        if stored is None:
+            return None
+        session.notify(lambda listener: listener.untagged(session.name, old.name))
+        if not is_kept and is_rolled_back(session, old.snapshot):
+            # The rollback has seen the old name at most, which is deleted: it would have deleted the new one, too.
+            session.tags.delete(stored)
+            raise rolled_back(old.snapshot)
+    session.notify(lambda listener: listener.tagged(session.name, stored))
+    return stored
+
+
+def _given_new_name(
+    session: TableSession, old: Tag, own: Tag, taken: Tag | None, new_name: str
+) -> Tag | None:
+    tag = changed(own, name=new_name)
+    if taken is not None and taken == tag and old.id is not None and taken.id == old.id:
+        # A renaming that was killed, or goes on, has made it.
+        stored = session.tags.replace(taken, tag)
+        if stored is None:
+            return None
+    else:
+        stored = session.tags.create(tag)
+    if not session.tags.delete(own):
+        # Whoever deleted the old name may have deleted the files, too, before the new one was made.
+        session.tags.delete(stored)
+        return None
+    return stored
+
+
+def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
+    """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
+
+    Of a tag that cannot be read, or beside which some document cannot, or goes meanwhile, the tag's own
+    file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag,
+    CommitConflictError if others keep changing it. CorruptFileError: another tag's file is a copy of this
+    one's.
+    """
+    for _ in range(_RACES):
+        session.tags.require_no_copy(name)
+        try:
+            tag = session.tags.load(name)
+        except CorruptFileError as error:
+            if session.tags.delete_unread(name):
+                _warn_of_orphans(name, error)
+                session.notify(lambda listener: listener.untagged(session.name, name))
+                return
+            continue
+        if _deleted(session, tag, kind):
+            return
+    raise _changing(session, name)
+
+
+def delete_as_read(session: TableSession, tag: Tag, *, kind: str = "delete-tag") -> bool:
+    """Delete a tag as `delete` does; False, and no change, if it has changed since it was read, or is deleted."""
+    session.tags.require_no_copy(tag.name)
+    return _deleted(session, tag, kind)
+
+
+def _deleted(session: TableSession, tag: Tag, kind: str) -> bool:
+    try:
+        is_done = _delete(session, tag, kind=kind)
+    except (CorruptFileError, NotFoundError) as error:
+        # Some root cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
+        is_done = session.tags.delete(tag) or not session.tags.exists(tag.name)
+        if is_done:
+            _warn_of_orphans(tag.name, error)
+    if is_done:
+        session.notify(lambda listener: listener.untagged(session.name, tag.name))
+    return is_done
+
+
+def _warn_of_orphans(name: str, error: LsmError) -> None:
+    log.warning("tag %s is deleted unread; its files become orphans: %s", name, error)
+
+
+def _delete(session: TableSession, tag: Tag, *, kind: str) -> bool:
+    if is_there(session, tag.snapshot):
+        reason = f"tag {tag.name!r} was taken back; its snapshot is kept"
+        return carry_out(session, ExpirePlan(reason=reason, tags=(tag,)), kind=kind)
+    return carry_out(
+        session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)
+    )
+
+
+def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
+    reason = f"tag {tag.name!r} was the last to name these"
+    return plan_removal(session, [tag], besides=[tag.name], reason=reason)
+
+
+def plan_removal(
+    session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
+) -> ExpirePlan:
+    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots.
+
+    Roots that expire while they are read are read again, as the table is then.
+    """
+    besides = tuple(besides)
+    for _ in range(_ROOTS_READ - 1):
+        with suppress(NotFoundError):
+            return _planned_removal(session, tags, besides, reason)
+    return _planned_removal(session, tags, besides, reason)
+
+
+def _planned_removal(
+    session: TableSession, tags: list[Tag], besides: Sequence[str], reason: str
+) -> ExpirePlan:
+    roots = Roots(session)
+    state: list[ManifestEntry] = []
+    names = MetadataNames()
+    for tag in tags:
+        state += session.live_entries(tag.snapshot)
+        names |= roots.tag_names(tag.snapshot)
+    buckets = {(entry.partition, entry.bucket) for entry in state}
+
+    kept = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
+    return plan_tag_removal(state, names, kept, reason=reason, tags=tags)
+
+
+# --- which snapshot ------------------------------------------------------------------------------
+
+
+def snapshot_of(session: TableSession, snapshot_id: int | None) -> Snapshot:
+    """Return the snapshot of an id, None: the newest; raises NotFoundError."""
+    if snapshot_id is not None:
+        return session.snapshots.load(snapshot_id)
+    latest = session.snapshots.latest()
+    if latest is None:
+        raise NotFoundError(
+            "the table is empty; there is no snapshot to tag yet", kind=ErrorKind.NO_SUCH_SNAPSHOT
+        )
+    return latest
+
+
+def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
+    """Return the first snapshot at or after a time, and a tag that keeps it, as it may have expired.
+
+    Raises NotFoundError if there is none.
+    """
+    snapshots = session.snapshots.all()
+    # A listing asked twice has a tag that is renamed meanwhile. Nothing rests on the lock tag of another.
+    tags_there = session.tags.stable_listing()
+    holders = [tag for tag in tags_there if not is_lock(tag.name)]
+    there = {snapshot.id for snapshot in snapshots}
+    known = [*snapshots, *(tag.snapshot for tag in holders if tag.snapshot.id not in there)]
+    later = [snapshot for snapshot in known if snapshot.time_millis >= millis]
+    if not later:
+        raise NotFoundError(
+            "no snapshot was made at that time or after it",
+            kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            from_millis=millis,
+        )
+    first = min(later, key=lambda snapshot: snapshot.id)
+    return first, next((tag for tag in holders if same_state(tag.snapshot, first)), None)
+
+
+def is_there(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot is still one of the table's, and not another one under its id."""
+    found = session.snapshots.find(snapshot.id)
+    return found is not None and same_state(found, snapshot)
+
+
+def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a rollback takes a snapshot, or has taken it: asked once a tag of it is there.
+
+    A rollback lists the tags that go once its seal is there, from which on the table is at the target. So it
+    sees the tag, or who made the tag sees a newest snapshot that is older; or, where others have committed
+    since, another snapshot under that id, or none: the newest is read first.
+    """
+    newest = session.snapshots.latest()
+    if newest is None or newest.id < snapshot.id:
+        return True
+    there = session.snapshots.find(snapshot.id)
+    return there is not None and not same_state(there, snapshot)
+
+
+def was_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a rollback has taken a snapshot, which a tag keeps all the same: asked before that is relied on.
+
+    Raises NotFoundError while a rollback takes it, which is about to delete the tag.
+    """
+    if not is_rolled_back(session, snapshot):
+        return False
+    to = session.snapshots.rollback_under_way()
+    if to is not None and to < snapshot.id:
+        raise rolled_back(snapshot)
+    return True
+
+
+def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
+    """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog.
+
+    It is deleted, too, where a rollback has made the snapshot again from the tag. An expiry deletes the
+    changelog before the snapshot file, and EARLIEST passes the snapshot before both.
+    """
+    there, marked = both(
+        session.file_io,
+        lambda: session.snapshots.find(snapshot.id),
+        lambda: session.snapshots.earliest_hint() or 0,
+    )
+    if there is not None and same_state(there, snapshot) and marked <= snapshot.id:
+        return there
+    return tags.without_changelog(snapshot)
+
+
+def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot is deleted, or EARLIEST has passed it (decisions/0004)."""
+    is_passed, has_gone = together(
+        session.file_io,
+        lambda: snapshot.id < (session.snapshots.earliest_hint() or 0),
+        lambda: not is_there(session, snapshot),
+    )
+    return is_passed or has_gone
+
+
+def lifetime_of(session: TableSession, retained: str | None, name: str) -> int | None:
+    """Return a lifetime in milliseconds, by default the option's; None: for ever."""
+    if retained is None:
+        return session.options[core_options.TAG_DEFAULT_TIME_RETAINED]
+    try:
+        return parse_millis(retained)
+    except ValueError as cause:
+        raise InvalidInputError(
+            f"a tag is retained for a time such as '7 d', not {retained!r}", tag=name
+        ) from cause
+
+
+def _made(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | None) -> Tag:
+    return Tag(
+        name=name,
+        snapshot=snapshot,
+        created=session.clock.local_time() if lifetime is not None else None,
+        retained_millis=lifetime,
+        id=session.ids.new_id(),
+    )
+
+
+def _expired(snapshot: Snapshot) -> LsmError:
+    return NotFoundError(
+        f"snapshot {snapshot.id} has expired meanwhile; choose a newer one",
+        kind=ErrorKind.EXPIRED,
+        snapshot_id=snapshot.id,
+    )
+
+
+def rolled_back(snapshot: Snapshot) -> LsmError:
+    """Return the error of who finds that a rollback has taken a snapshot."""
+    return NotFoundError(
+        f"snapshot {snapshot.id} was just rolled back, or is being so; choose an older one, or the newest",
+        kind=ErrorKind.NO_SUCH_SNAPSHOT,
+        snapshot_id=snapshot.id,
+    )
+
+
+# -- Read tag --------------------------------------------------------------------------------------
+#
+# Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
+#
+# `scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
+# who does not know when that is, or dies, leaves it for the time that the option sets.
+
+BranchSnapshot = tuple[TableSession, Snapshot]
+"""A branch of the table, and its snapshot that is read."""
+
+
+def tag_for_read(branch: BranchSnapshot, lifetime_millis: int) -> Tag:
+    """Tag what is about to be read.
+
+    Raises NotFoundError (expired) for a snapshot that an expiry has got hold of.
+    """
+    session, snapshot = branch
+    return of(session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis)
+
+
+@contextmanager
+def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> Iterator[None]:
+    """Keep snapshots of branches while they are read; `lifetime_millis` None: do not."""
+    with ExitStack() as made:
+        if lifetime_millis is not None:
+            for branch in branches:
+                made.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
+        yield
+
+
+def _take_back(session: TableSession, tag: Tag) -> None:
+    """Delete a tag, with files that it was the last to name; a failure leaves it to expire."""
+    try:
+        if not delete_as_read(session, tag):
+            log.info("tag %s of a read has expired or changed before its end", tag.name)
+    except LsmError as error:
+        log.warning("tag %s of a read stays until it expires: %s", tag.name, error)
+
+
+# -- Tags whose lifetime is over go, with the files that nothing else names ------------------------
+
+
+@record
+class TagExpiryReport:
+    """Tags, by name, whose lifetime was over; they are deleted unless it was a `dry_run`."""
+
+    names: tuple[str, ...]
+    dry_run: bool
+
+    def __str__(self) -> str:
+        if not self.names:
+            return "no tag is past its lifetime"
+        verb = "would expire" if self.dry_run else "expired"
+        return f"{verb} {counted(len(self.names), 'tag')}: {', '.join(self.names)}"
+
+
+def expire_tags(
+    session: TableSession,
+    *,
+    dry_run: bool,
+    older_than: str | None = None,
+    automatic: bool = False,
+    listed: Sequence[Tag] | None = None,
+) -> TagExpiryReport:
+    """Take tags whose lifetime is over. `older_than`: those with a birthday before that age as well.
+
+    `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`. `listed`: the tags, where they
+    are known.
+    """
+    if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
+        return TagExpiryReport(names=(), dry_run=dry_run)
+    there = session.tags.stable_listing() if listed is None else listed
+    year, month, day, hour, minute, second, nanos = session.clock.local_time()
+    now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
+    over = list(expired_tags(there, local_now=now))
+    if older_than is not None:
+        age = parse_age(older_than)
+        born = [(tag, created_at(tag)) for tag in there]
+        over += [
+            tag
+            for tag, birthday in born
+            if tag not in over
+            and birthday is not None
+            and (now - birthday).total_seconds() * 1000 > age
+        ]
+    over.sort(key=lambda tag: tag.name)
+    if not dry_run:
+        # One that others have given a longer life meanwhile, made anew or deleted is none of these any more.
+        over = [tag for tag in over if delete_as_read(session, tag, kind="expire-tags")]
+    return TagExpiryReport(names=tuple(tag.name for tag in over), dry_run=dry_run)
+
+
+# -- Auto tags -------------------------------------------------------------------------------------
+#
+# Tags that make themselves, after a commit or when they are asked for
+# (`tag.automatic-creation`).
+
+
+@record
+class AutoTagReport:
+    """Automatic tags, by name, that were created and deleted, or would be in a `dry_run`."""
+
+    created: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        would = "would " if self.dry_run else ""
+        return (
+            f"{would}create {counted(len(self.created), 'tag')}, {would}remove {len(self.removed)}"
+        )
+
+
+class AutoTags:
+    """The automatic tags of one table."""
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._options = session.options
+        self._mode = session.options[core_options.TAG_AUTOMATIC_CREATION]
+
+    def after_commit(self, made: Snapshot) -> None:
+        """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
+        try:
+            self.create_due([made])
+        except LsmError as error:
+            log.warning("table %s was not tagged by itself: %s", self._session.name, error)
+
+    def create_due(
+        self, snapshots: Iterable[Snapshot] | None = None, *, dry_run: bool = False
+    ) -> AutoTagReport:
+        """Create the tags that are due for some snapshots, by default all since the last such tag."""
+        if self._mode == "none":
+            return AutoTagReport(dry_run=dry_run)
+        if self._mode == "batch":
+            return self._tag_batch(snapshots, dry_run=dry_run)
+        return self._tag_periods(snapshots, dry_run=dry_run)
+
+    def _tag_periods(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
+        options, periods = self._options, periods_of(self._options)
+        there = automatic_tags(self._session.tags.list(), periods)
+        last = max(there, default=None)
+        since = there[last].snapshot.id if last is not None else 0
+        if snapshots is None:
+            snapshots = [one for one in self._session.snapshots.all() if one.id > since]
+        named: dict[str, Tag | None] = {tag.name: tag for tag in there.values()}
+        created: list[str] = []
+        for snapshot in snapshots:
+            moment = wall_clock(options, snapshot, self._mode)
+            if moment is None:
+                continue
+            complete = options[core_options.TAG_AUTOMATIC_COMPLETION]
+            for start in periods.closed_periods(moment, last, complete=complete):
+                last = start
+                name = periods.name_of(start)
+                if name in named:
+                    continue
+                tag = None if dry_run else self._create(name, snapshot)
+                if dry_run or tag is not None:
+                    created.append(name)
+                    named[name] = tag
+        removed = surplus(list(named), options[core_options.TAG_NUM_RETAINED_MAX])
+        if not dry_run:
+            removed = self._remove(named[name] for name in removed)
+        return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
+
+    def _tag_batch(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
+        """One tag a day, or of one name, that always stands at the newest commit."""
+        options = self._options
+        newest = (
+            max(snapshots or (), key=lambda one: one.id, default=None)
+            or self._session.snapshots.latest()
+        )
+        if newest is None:
+            return AutoTagReport(dry_run=dry_run)
+        moment = wall_clock(options, newest, "process-time")
+        name = options[core_options.TAG_BATCH_CUSTOMIZED_NAME] or (
+            f"{BATCH_PREFIX}{moment:%Y-%m-%d}" if moment is not None else ""
+        )
+        old = self._session.tags.find(name)
+        if not dry_run:
+            self._move_on(name, newest)
+        named = {
+            tag.name: tag for tag in self._session.tags.list() if tag.name.startswith(BATCH_PREFIX)
+        }
+        removed = surplus(sorted({*named, name}), options[core_options.TAG_NUM_RETAINED_MAX])
+        if not dry_run:
+            removed = self._remove(named.get(name) for name in removed)
+        return AutoTagReport(
+            created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
+        )
+
+    def _move_on(self, name: str, newest: Snapshot) -> None:
+        """Let a tag stand at a snapshot, unless it stands at a newer one; others may move it, too."""
+        lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
+        for _ in range(_RACES):
+            old = self._session.tags.find(name)
+            if old is None:
+                if self._create(name, newest) is not None:
+                    return
+            elif old.snapshot.id >= newest.id or moved(self._session, old, newest, lifetime):
+                return
+        log.info("tag %s does not stand at snapshot %d: others keep changing it", name, newest.id)
+
+    def _create(self, name: str, snapshot: Snapshot) -> Tag | None:
+        """Create one tag; None if somebody else has, or the snapshot is deleted."""
+        lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
+        try:
+            return named(self._session, name, snapshot, lifetime, numeric=True)
+        except AlreadyExistsError:
+            return None
+        except NotFoundError:
+            log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
+            return None
+
+    def _remove(self, surplus_tags: Iterable[Tag | None]) -> list[str]:
+        """Delete tags as they were read; return the names of those that nobody has changed or deleted since."""
+        return [
+            tag.name
+            for tag in surplus_tags
+            if tag is not None and delete_as_read(self._session, tag, kind="expire-tags")
+        ]
+
+
+def periods_of(options: TableOptions) -> TagPeriods:
+    """Return a table's tag periods; raises InvalidOptionError for options that do not fit."""
+    return TagPeriods.from_options(
+        options[core_options.TAG_CREATION_PERIOD],
+        length_millis=options[core_options.TAG_CREATION_PERIOD_DURATION],
+        formatter=options[core_options.TAG_PERIOD_FORMATTER],
+        delay_millis=options[core_options.TAG_CREATION_DELAY],
+    )
+
+
+def wall_clock(options: TableOptions, snapshot: Snapshot, mode: str) -> datetime | None:
+    """Return the wall-clock time that a snapshot stands for; None for one without a watermark."""
+    millis, zone = snapshot.time_millis, options[core_options.SINK_PROCESS_TIME_ZONE]
+    if mode == "watermark":
+        if snapshot.watermark is None:
+            return None
+        millis, zone = snapshot.watermark, options[core_options.SINK_WATERMARK_TIME_ZONE]
+    try:
+        moment = datetime.fromtimestamp(millis / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None  # a watermark that means "for ever" closes no period
+    return moment.astimezone(_zone(zone)).replace(tzinfo=UTC)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as cause:
+        raise InvalidOptionError(f"there is no time zone {name!r}", value=name) from cause

@@ -1,1 +1,0 @@
-"""Write operations: upsert, append, insert, update, delete, merge, overwrite."""

@@ -1,0 +1,1 @@
+"""Data types, schemas, schema changes and casts, and the Arrow types that hold their values."""

@@ -1,0 +1,179 @@
+"""Values of CHAR(n), VARCHAR(n), BINARY(n) and VARBINARY(n): how they are stored, read and compared.
+
+CHAR(n) is padded with blanks to n when it is written and when it is read. Where a text is too long, blanks at its end go.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.units import counted
+from lsm_engine.types.arrow_types import BOUNDED, arrow_type
+from lsm_engine.types.mapping import entries_of, with_members
+from lsm_engine.types.types import (
+    TEXT,
+    ArrayType,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+    scalars_of,
+)
+
+BLANK = " "
+_Change: TypeAlias = Callable[[ScalarType, pa.Array], pa.Array]
+_TEXTS = (Root.CHAR, Root.VARCHAR)
+
+
+def has_length(kind: DataType) -> bool:
+    """Whether values of a type, or values in them, are of a declared length."""
+    return any(one.root in BOUNDED and one.precision is not None for one in scalars_of(kind))
+
+
+def holds_char(kind: DataType) -> bool:
+    """Whether values of a type, or values in them, are CHAR(n)."""
+    return any(one.root is Root.CHAR for one in scalars_of(kind))
+
+
+def stored_values(name: str, kind: DataType, values: pa.Array) -> pa.Array:
+    """Return the values of a column as they are stored; InvalidInputError, with the path, for longer ones.
+
+    CHAR(n) and VARCHAR(n) count code points, BINARY(n) and VARBINARY(n) bytes.
+    """
+    if not has_length(kind):
+        return values
+    fitted = _changed(kind, values, _fitted_text)
+    for path, declared, found in _bounded(name, kind, fitted):
+        lengths = pc.utf8_length(found) if declared.root in TEXT else pc.binary_length(found)
+        wrong = pc.sum(pc.greater(lengths, declared.precision)).as_py() or 0
+        if wrong:
+            raise InvalidInputError(
+                f"{counted(wrong, 'value')} of column {path!r} longer than {declared.precision}",
+                column=path,
+                rows=wrong,
+            )
+    return fitted
+
+
+def padded_values(kind: DataType, values: Any) -> Any:
+    """Return stored values, an array or a chunked one, with CHAR(n) padded to n: not every client writes the blanks."""
+    return _of_chunks(kind, values, _padded_text) if holds_char(kind) else values
+
+
+def compared_values(kind: DataType, values: Any) -> Any:
+    """Return given values as they compare with stored ones: those that are too long equal none."""
+    return _of_chunks(kind, values, _fitted_text) if has_length(kind) else values
+
+
+def upper_bounds(kind: DataType, bounds: Any) -> Any:
+    """Return upper bounds of a column as it is read, given those of what is stored: those of CHAR(n) are padded.
+
+    A blank is more than a control character: "a" is less than "a\\t", and "a " is not.
+    """
+    if not isinstance(kind, ScalarType) or kind.root is not Root.CHAR:
+        return bounds
+    return _padded_text(kind, pc.replace_substring_regex(bounds, "(?s)[\\x00-\\x1f].*", ""))
+
+
+def short_count(kind: ScalarType, texts: Any) -> int:
+    """Return how many texts of a CHAR(n) are shorter than n without the blanks at their end."""
+    return _count(pc.less(pc.utf8_length(pc.utf8_rtrim(texts, BLANK)), kind.precision))
+
+
+def unpadded_count(kind: ScalarType, texts: Any) -> int:
+    """Return how many texts are not of the n letters of CHAR(n)."""
+    return _count(pc.not_equal(pc.utf8_length(texts), kind.precision))
+
+
+def _count(flags: Any) -> int:
+    return int(pc.sum(flags).as_py() or 0)
+
+
+def _fitted_text(kind: ScalarType, values: pa.Array) -> pa.Array:
+    """Return texts less the blanks that they are too long by, CHAR(n) padded to n; others as they are."""
+    if kind.root not in _TEXTS or kind.precision is None:
+        return values
+    longest = pc.max(pc.utf8_length(values)).as_py() or 0
+    if longest > kind.precision:
+        rest = pc.utf8_slice_codeunits(values, kind.precision, longest)
+        cut = pc.utf8_slice_codeunits(values, 0, kind.precision)
+        values = pc.if_else(pc.equal(pc.utf8_rtrim(rest, BLANK), ""), cut, values)
+    return _padded_text(kind, values)
+
+
+def _padded_text(kind: ScalarType, values: Any) -> Any:
+    if kind.root is not Root.CHAR or kind.precision is None:
+        return values
+    shortest = pc.min(pc.utf8_length(values)).as_py()
+    if shortest is None or shortest >= kind.precision:
+        return values
+    return pc.utf8_rpad(values, kind.precision, BLANK)
+
+
+def _refuse_same_keys(name: str, offsets: pa.Array, keys: pa.Array) -> None:
+    """Refuse maps in which two keys are one with their blanks."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets.to_numpy()))
+    distinct = pa.table({"row": rows, "key": keys}).group_by(["row", "key"]).aggregate([])
+    if distinct.num_rows < len(keys):
+        raise InvalidInputError(
+            f"a map in column {name!r} has a key twice, blanks at their ends aside; keep one of them",
+            column=name,
+        )
+
+
+def _of_chunks(kind: DataType, values: Any, change: _Change) -> Any:
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [_changed(kind, chunk, change) for chunk in values.chunks]
+        return pa.chunked_array(chunks, type=arrow_type(kind))
+    return _changed(kind, values, change)
+
+
+def _changed(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
+    """Return values with those of a declared length changed, those in structures, lists and maps too."""
+    if not has_length(kind):
+        return values
+    match kind:
+        case ScalarType():
+            return change(kind, values)
+        case RowType():
+            members = [
+                _changed(field.type, values.field(at), change)
+                for at, field in enumerate(kind.fields)
+            ]
+            mask = values.is_null() if values.null_count else None
+            return pa.StructArray.from_arrays(members, fields=list(values.type), mask=mask)
+        case ArrayType():
+            inside = {"element": kind.element}
+        case MapType():
+            inside = {"key": kind.key, "value": kind.value}
+    return with_members(
+        values, values.type, lambda name, inner, _: _changed(inside[name], inner, change)
+    )
+
+
+def _bounded(
+    name: str, kind: DataType, values: pa.Array
+) -> Iterator[tuple[str, ScalarType, pa.Array]]:
+    """Yield the values of a bounded length in a column, with the path to them; not what lies below nulls."""
+    if not has_length(kind):
+        return
+    match kind:
+        case ScalarType():
+            yield name, kind, values
+        case ArrayType():
+            yield from _bounded(f"{name}.element", kind.element, values.flatten())
+        case MapType():
+            offsets, entries, _ = entries_of(values)
+            keys = pc.struct_field(entries, [0])
+            if holds_char(kind.key):
+                _refuse_same_keys(name, offsets, keys)
+            yield from _bounded(f"{name}.key", kind.key, keys)
+            yield from _bounded(f"{name}.value", kind.value, pc.struct_field(entries, [1]))
+        case RowType():
+            for field, inner in zip(kind.fields, values.flatten(), strict=True):
+                yield from _bounded(f"{name}.{field.name}", field.type, inner)

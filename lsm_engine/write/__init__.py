@@ -1,0 +1,1 @@
+"""Rows to files that no manifest names yet: buckets, buffers and writers."""
