@@ -22,7 +22,7 @@ QUICK = (
     "unit/format/test_stats.py",
     "unit/catalog/test_names.py",
     "unit/lookup/test_single_keys.py",
-    "unit/table/test_first_calls.py",
+    "unit/api/test_first_calls.py",
     "unit/read/test_query_engines.py",
     "unit/api/test_start.py",
     "unit/base/test_record.py",

@@ -57,7 +57,7 @@ _IGNORE = "ignore-retract"
 def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
     """Publish the next schema of a table and return it; without changes, return the current one.
 
-    Changes apply to the newest schema in order, all or none. Raises what `schema/alteration.changed` and
+    Changes apply to the newest schema in order, all or none. Raises what `types/alteration.apply_changes` and
     `require_values_kept` raise, InvalidOptionError if stored rows would be merged differently, and
     CommitConflictError if other writers always publish first.
     """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lsm_engine as lsm
-from tests.unit.table.test_foreign_values import OWNERS, catalog_with_table
+from tests.unit.api.test_foreign_values import OWNERS, catalog_with_table
 
 OPEN = {"catalog", "table", "scan"}
 """What holds a connection or a session, and is opened anew elsewhere."""
