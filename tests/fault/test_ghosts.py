@@ -115,7 +115,7 @@ def littered(table: lsm.Table) -> None:
 def test_a_removal_of_orphans_that_is_stopped_anywhere_takes_nothing_published_meanwhile() -> None:
     """Another removes the same files, and commits take the ghost's id and the next ones.
 
-    But for one call: a store knows no delete on condition (commit-protocol.md, "Two that clean").
+    But for one call: a store knows no delete on condition (commit-protocol.md, Limits: "Two that clean").
     """
     calls = calls_of_a_removal()
     between = next(at for at, call in enumerate(calls, 1) if call == ("delete", GHOST))
