@@ -13,6 +13,7 @@ if find_spec("pyspark") is None:
     raise ImportError("Spark is not installed: pip install 'lsm-assets[spark]'")
 
 if TYPE_CHECKING:
+    from lsm_engine.spark.commands.statements import sql
     from lsm_engine.spark.executor import SparkExecutor
     from lsm_engine.spark.jobs import TaskFailedError
     from lsm_engine.spark.lookups import locate_dataframe, lookup_join
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from lsm_engine.spark.registration import register
     from lsm_engine.spark.rows import FileRows
     from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
-    from lsm_engine.spark.sql.statements import sql
     from lsm_engine.spark.types import arrow_schema_of, spark_schema
 
 __all__ = [
@@ -53,7 +53,7 @@ _HOMES = {
         "registration": "register",
         "rows": "FileRows",
         "session": "check_java engine_settings local_session local_settings",
-        "sql.statements": "sql",
+        "commands.statements": "sql",
         "types": "arrow_schema_of spark_schema",
     }.items()
     for name in names.split()

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.catalog.locations import absolute_warehouse
+from lsm_engine.spark.commands.procedures import register_procedures
 from lsm_engine.spark.session import engine_settings, is_classic, runs_elsewhere
 from lsm_engine.spark.source.datasource import ClusterSource, LsmSource
 from lsm_engine.spark.source.options import (
@@ -16,7 +17,6 @@ from lsm_engine.spark.source.options import (
     mask_options,
     session_storage,
 )
-from lsm_engine.spark.sql.procedures import register_procedures
 
 _NAMED_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 

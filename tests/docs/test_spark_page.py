@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.spark.sql.procedures import PROCEDURES
+from lsm_engine.spark.commands.procedures import PROCEDURES
 
 ENGINE = Path(lsm.__file__).parent
 PAGE = (ENGINE / "docs" / "spark.md").read_text()

@@ -22,8 +22,7 @@ from lsm_engine.base.record import record
 from lsm_engine.catalog.names import TableName
 from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.format.snapshot import RowCounts, row_counts_of
-from lsm_engine.spark.jobs import from_spark, remedy
-from lsm_engine.spark.sql.ddl import (
+from lsm_engine.spark.commands.ddl import (
     Shown,
     alter_statement,
     comment_statement,
@@ -33,7 +32,7 @@ from lsm_engine.spark.sql.ddl import (
     show_partitions_statement,
     show_properties_statement,
 )
-from lsm_engine.spark.sql.dml import (
+from lsm_engine.spark.commands.dml import (
     NAMES,
     delete_statement,
     dotted,
@@ -44,8 +43,9 @@ from lsm_engine.spark.sql.dml import (
     travel,
     update_statement,
 )
-from lsm_engine.spark.sql.procedures import call_statement
-from lsm_engine.spark.sql.tables import SessionTables, spark_parts
+from lsm_engine.spark.commands.procedures import call_statement
+from lsm_engine.spark.commands.tables import SessionTables, spark_parts
+from lsm_engine.spark.jobs import from_spark, remedy
 from lsm_engine.spark.statement import Statement, quoted, with_ctes, with_parameters, with_products
 from lsm_engine.spark.types import frame_of_rows
 from lsm_engine.storage.clock import SystemIds
