@@ -14,6 +14,8 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from lsm_engine.base.former_modules import alias_former_modules
+
 if TYPE_CHECKING:
     from lsm_engine.api.accessors import (
         Branches,
@@ -251,6 +253,16 @@ _NAMED_THERE = {
     "sweep_process_directories": "sweep",
 }
 """Names that say enough inside of their module and too little outside."""
+
+
+alias_former_modules(
+    __name__,
+    {
+        "io.file_io": "storage.file_io",
+        "io.one_by_one": "storage.bulk",
+        "io.stores": "storage.warehouse",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
