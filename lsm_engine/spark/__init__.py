@@ -65,15 +65,15 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = getattr(import_module(f"lsm_engine.spark.{home}"), name)
+        attribute = getattr(import_module(f"lsm_engine.spark.{home}"), name)
     except ImportError as cause:
         if not (cause.name or "").startswith("pyspark"):
             raise
         # Not by the package's name: pyspark-client and databricks-connect bring the module too.
-        here = import_module("pyspark").__version__
+        installed = import_module("pyspark").__version__
         raise ImportError(
-            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {here} is "
+            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {installed} is "
             "here, with which the functions for DataFrames work: upsert_dataframe, read_dataframe, merge_dataframe"
         ) from cause
-    globals()[name] = found
-    return found
+    globals()[name] = attribute
+    return attribute

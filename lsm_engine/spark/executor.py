@@ -79,7 +79,7 @@ class SparkExecutor:
             return LocalExecutor().messages(
                 work, items, label=label, discard=discard, is_far=is_far
             )
-        shipped = PackedItems.of(items, sizes, self.spark)
+        shipped = PackedItems.pack(items, sizes, self.spark)
         task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))
         answers = run(map_arrow(shipped.frame(self.spark), task, ANSWER_DDL), label=label)
         messages = [decode_message(message, CommitMessage) for message in answers.messages]
@@ -104,9 +104,9 @@ class SparkExecutor:
                 files = plain_files(rows, local_bytes(rows.sparkSession))
                 if files is not None:
                     return stage_rows(staging.writing_behind(), files.reader())
-                few = few_rows(rows, label="write rows")
-                if few is not None:
-                    return stage_rows(staging.writing_behind(), few)
+                driver_rows = few_rows(rows, label="write rows")
+                if driver_rows is not None:
+                    return stage_rows(staging.writing_behind(), driver_rows)
                 return stage_frame(staging, rows, label="write rows")
             case FileRows():
                 self.check_storage(staging.context.file_io)
@@ -118,7 +118,7 @@ class SparkExecutor:
         """Return what merges a Spark DataFrame; None for rows of other kinds."""
         if not isinstance(source, DataFrame):
             return None
-        sides = Sides.of(session.schema, source.columns)
+        sides = Sides.from_columns(session.schema, source.columns)
         return staged_merge(session, source, plan, sides, source.sparkSession)
 
 

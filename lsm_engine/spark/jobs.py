@@ -69,7 +69,7 @@ def encode_error(error: LsmError) -> str:
             "type": type(error).__name__,
             "message": error.message,
             "kind": error.kind.value,
-            "facts": {name: _plain(value) for name, value in error.facts.items()},
+            "facts": {name: _to_json(value) for name, value in error.facts.items()},
             "place": f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
         }
     )
@@ -78,8 +78,8 @@ def encode_error(error: LsmError) -> str:
 def decode_error(text: str, *, label: str) -> LsmError:
     """Return the error that `encode_error` wrote, with a note that names the work that raised it."""
     stored: dict[str, Any] = json.loads(text)
-    found = getattr(errors, stored["type"], TaskFailedError)
-    cls: type[LsmError] = found if issubclass(found, LsmError) else TaskFailedError
+    error_type = getattr(errors, stored["type"], TaskFailedError)
+    cls: type[LsmError] = error_type if issubclass(error_type, LsmError) else TaskFailedError
     error = cls(stored["message"], kind=ErrorKind(stored["kind"]), **stored["facts"])
     error.add_note(f"in a Spark task of {label!r}, at {stored['place']}")
     return error
@@ -117,12 +117,12 @@ def remedy(text: str) -> str:
     )
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     """Return a fact as JSON holds it; what JSON cannot hold travels as its repr."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_to_json(part) for part in value]
     return repr(value)
 
 
@@ -139,7 +139,7 @@ class PackedItems:
     items: tuple[bytes, ...]
 
     @staticmethod
-    def of(
+    def pack(
         items: Sequence[Any], sizes: Sequence[int], spark: SparkSession, *, in_order: bool = False
     ) -> "PackedItems":
         """Pack items of so many bytes each into as many tasks as keep a session's cores busy."""

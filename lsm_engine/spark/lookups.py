@@ -75,7 +75,7 @@ class PinnedTable:
     ids: IdSource = field(default_factory=SystemIds)
 
     @staticmethod
-    def of(session: TableSession, snapshot: Snapshot | None) -> "PinnedTable":
+    def from_session(session: TableSession, snapshot: Snapshot | None) -> "PinnedTable":
         """Return a snapshot of the table that a session is about."""
         return PinnedTable(
             name=session.name,
@@ -106,7 +106,7 @@ class Homes:
     tasks: Mapping[Group, tuple[int, ...]]
     everywhere: bool = False
 
-    def of(self, keys: pa.RecordBatch) -> Iterator[tuple[tuple[int, ...], Longs]]:
+    def route(self, keys: pa.RecordBatch) -> Iterator[tuple[tuple[int, ...], Longs]]:
         """Yield tasks, and the numbers of the keys that go to each of them."""
         schema = self.schema
         if self.everywhere:
@@ -142,17 +142,17 @@ def homes_of(
 ) -> Homes:
     """Return homes, from the bucket of each share of work and the task that has it."""
     if everywhere:
-        known = set(totals.values())
-        totals = {b"": known.pop() if len(known) == 1 else 0}
-    found: dict[Group, set[int]] = {}
+        bucket_counts = set(totals.values())
+        totals = {b"": bucket_counts.pop() if len(bucket_counts) == 1 else 0}
+    tasks_by_group: dict[Group, set[int]] = {}
     for (partition, bucket), task in zip(groups, tasks, strict=True):
         home = b"" if everywhere else partition
         number = bucket if totals.get(home, 0) else _ANY_BUCKET
-        found.setdefault((home, number), set()).add(task)
+        tasks_by_group.setdefault((home, number), set()).add(task)
     return Homes(
         schema=schema,
         totals=totals,
-        tasks={group: tuple(sorted(of)) for group, of in found.items()},
+        tasks={group: tuple(sorted(numbers)) for group, numbers in tasks_by_group.items()},
         everywhere=everywhere,
     )
 
@@ -172,24 +172,24 @@ def parcels(
 
 def chunks(batches: Batches, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows that a task was handed, many at a time, and the task's number."""
-    held: list[pa.RecordBatch] = []
+    buffer: list[pa.RecordBatch] = []
     task, byte_count = 0, 0
     for batch in batches:
         for number, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            if held and (number != task or byte_count > _CHUNK_BYTES):
-                yield task, _joined(held)
-                held, byte_count = [], 0
+            if buffer and (number != task or byte_count > _CHUNK_BYTES):
+                yield task, _joined(buffer)
+                buffer, byte_count = [], 0
             task = number
-            held.append(pa.ipc.read_record_batch(data.as_buffer(), schema))
-            byte_count += held[-1].nbytes
-    if held:
-        yield task, _joined(held)
+            buffer.append(pa.ipc.read_record_batch(data.as_buffer(), schema))
+            byte_count += buffer[-1].nbytes
+    if buffer:
+        yield task, _joined(buffer)
 
 
-def _joined(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(held) == 1:
-        return held[0]
-    return pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 # -- Locate on Spark -------------------------------------------------------------------------------
@@ -241,10 +241,10 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
             sql.struct("_first", "_second", "_partition"),
         ).alias("_there")
     )
-    there = newest.select(
+    locations = newest.select(
         *(sql.col(quoted(name)).alias(f"_there_{name}") for name in names), "_there"
     )
-    joined = frame.join(there, _same_keys(names), "left")
+    joined = frame.join(locations, _same_keys(names), "left")
     return joined.select(*map(quoted, frame.columns), *_locations(session, snapshot))
 
 
@@ -252,13 +252,13 @@ def _refuse_taken(columns: Sequence[str], keys: Sequence[str]) -> None:
     """Spark compares names without case, so a second column of a name could not be selected."""
     added = {f"_{name}" for name in located_schema().names} | {"_there"}
     added |= {f"_there_{name}".lower() for name in keys}
-    taken = [column for column in columns if column.lower() in added]
-    taken += [name for name in keys if name.lower() in _ANSWER.names]
-    if taken:
+    conflicts = [column for column in columns if column.lower() in added]
+    conflicts += [name for name in keys if name.lower() in _ANSWER.names]
+    if conflicts:
         raise InvalidInputError(
             "the rows have columns of the names that locate adds; rename them",
             kind=ErrorKind.INVALID_NAME,
-            columns=taken,
+            columns=conflicts,
         )
 
 
@@ -297,15 +297,15 @@ def _searched(
         tasks,
         everywhere=everywhere,
     )
-    of_tasks: list[list[ManifestEntry]] = [[] for _ in range(count)]
+    entries_by_task: list[list[ManifestEntry]] = [[] for _ in range(count)]
     for share, task in zip(shares, tasks, strict=True):
-        of_tasks[task] += share.entries
+        entries_by_task[task] += share.entries
     out = PackKeys(rows=arrow, homes=homes, task_count=count)
     handed = by_task(map_arrow(keys, out, PARCEL_DDL), count)
     answers = _answers_of(keys)
     search = SearchTask(
-        table=PinnedTable.of(session, snapshot),
-        entries=tuple(_closures.dumps(of) for of in of_tasks),  # type: ignore[no-untyped-call]
+        table=PinnedTable.from_session(session, snapshot),
+        entries=tuple(_closures.dumps(task_entries) for task_entries in entries_by_task),  # type: ignore[no-untyped-call]
         rows=arrow,
         result=arrow_schema_of(answers),
         everywhere=everywhere,
@@ -332,10 +332,10 @@ def _locations(session: TableSession, snapshot: Snapshot | None) -> list[Column]
 
 def _same_keys(names: Sequence[str]) -> Column:
     same = [sql.col(quoted(name)).eqNullSafe(sql.col(quoted(f"_there_{name}"))) for name in names]
-    found = same[0]
-    for each in same[1:]:
-        found = found & each
-    return found
+    condition = same[0]
+    for equality in same[1:]:
+        condition = condition & equality
+    return condition
 
 
 @record
@@ -352,7 +352,7 @@ class PackKeys:
         for batch in batches:
             if batch.num_rows:
                 keys = keys_of(self.homes.schema, batch, with_partitions=True)
-                yield from parcels(fit(batch), self.homes.of(keys), self.task_count)
+                yield from parcels(fit(batch), self.homes.route(keys), self.task_count)
 
 
 @record
@@ -370,11 +370,11 @@ class SearchTask:
         prepare_worker()
         session = self.table.session()
         find = self._merging if not newest_decides(session.schema) else self._searching
-        with find(session) as found:
+        with find(session) as search_keys:
             for task, rows in chunks(batches, self.rows):
                 keys = keys_of(session.schema, rows, with_partitions=True)
                 search = KeySearch(session.schema, keys)
-                found(task, search)
+                search_keys(task, search)
                 yield fitter(self.result)(self._answered(session, rows, search))
 
     @contextmanager
@@ -414,15 +414,19 @@ class SearchTask:
     ) -> pa.RecordBatch:
         context = session.context()
         alive, places = search.is_there, search.places
-        own_paths = np.array([context.partition_path(one) for one in search.partitions], object)
-        paths = np.array([context.partition_path(one.partition) for one in places] + [""], object)
-        names = np.array([one.file_name for one in places] + [None], object)
-        buckets = np.array([one.bucket for one in places] + [-1], np.int32)
-        at = np.where(alive, search.place, -1)
+        own_paths = np.array(
+            [context.partition_path(partition) for partition in search.partitions], object
+        )
+        paths = np.array(
+            [context.partition_path(place.partition) for place in places] + [""], object
+        )
+        names = np.array([place.file_name for place in places] + [None], object)
+        buckets = np.array([place.bucket for place in places] + [-1], np.int32)
+        place_index = np.where(alive, search.place, -1)
         mine = own_paths[search.partition_of]
-        there = np.where(alive, paths[at], mine)
-        bucket = np.where(alive, buckets[at], search.own_buckets)
-        own = (there == mine).astype(np.bool_)
+        row_paths = np.where(alive, paths[place_index], mine)
+        bucket = np.where(alive, buckets[place_index], search.own_buckets)
+        own = (row_paths == mine).astype(np.bool_)
         first = alive if self.everywhere else np.ones(len(alive), np.bool_)
         second = own.astype(np.int64) if self.everywhere else search.sequence
         columns = [
@@ -431,9 +435,9 @@ class SearchTask:
             pa.array(second),
             pa.array(alive),
             pa.array(own),
-            pa.array(there, pa.string()),
+            pa.array(row_paths, pa.string()),
             pa.array(bucket, pa.int32(), mask=bucket < 0),
-            pa.array(names[at], pa.string()),
+            pa.array(names[place_index], pa.string()),
         ]
         return pa.RecordBatch.from_arrays(columns, names=self.result.names)
 
@@ -500,8 +504,8 @@ def joined_at(
     arrow = arrow_schema_of(frame.schema)
     keys_of(schema, _renamed(arrow.empty_table().to_batches() or [_empty(arrow)], keys))
     looked_up = [
-        sql_sql.StructField(each.name, each.dataType, nullable=True)
-        for each in spark_schema(fields).fields
+        sql_sql.StructField(field.name, field.dataType, nullable=True)
+        for field in spark_schema(fields).fields
     ]
     result = sql_sql.StructType([*frame.schema.fields, *looked_up])
     check_shared(frame.sparkSession, table.session.file_io)
@@ -510,7 +514,7 @@ def joined_at(
     out = PackTask(keys=keys, rows=arrow, homes=homes, task_count=count)
     handed = by_task(map_arrow(frame, out, PARCEL_DDL), count)
     task = JoinTask(
-        table=PinnedTable.of(table.session, snapshot),
+        table=PinnedTable.from_session(table.session, snapshot),
         keys=keys,
         rows=arrow,
         names=tuple(names),
@@ -534,15 +538,17 @@ def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple
     shares = file_shares(entries, task_count=most, task_rows_max=None)
     costs: Counter[Group] = Counter()
     for share in shares:
-        whole = totals.get(share.partition, 0) == 0  # a key may be in any bucket of the partition
-        costs[share.partition, -1 if whole else share.bucket] += share.row_count
+        any_bucket = (
+            totals.get(share.partition, 0) == 0
+        )  # a key may be in any bucket of the partition
+        costs[share.partition, -1 if any_bucket else share.bucket] += share.row_count
     count = max(1, min(most, len(costs)))
     tasks_of = balanced([*costs.values()], count)
     return homes_of(schema, totals, [*costs], tasks_of), count
 
 
 def _key_columns(
-    schema: TableSchema, given: Sequence[str], on: Sequence[str] | Mapping[str, str] | None
+    schema: TableSchema, columns: Sequence[str], on: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, str]:
     """Return the DataFrame's column of each key column."""
     if isinstance(on, Mapping):
@@ -556,7 +562,7 @@ def _key_columns(
             f"a lookup join is on the whole primary key, {', '.join(schema.primary_keys)}",
             given=on,
         )
-    missing = [name for name in keys.values() if name not in given]
+    missing = [name for name in keys.values() if name not in columns]
     if missing:
         raise InvalidInputError("the DataFrame lacks key columns", columns=missing)
     return keys
@@ -591,8 +597,8 @@ class PackTask:
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
         schema = self.homes.schema
-        for given in batches:
-            batch = fitter(self.rows)(given)
+        for spark_batch in batches:
+            batch = fitter(self.rows)(spark_batch)
             valid = _valid(batch, self.keys)
             without = np.flatnonzero(~valid)
             if len(without):
@@ -600,7 +606,7 @@ class PackTask:
             rows = batch if valid.all() else batch.filter(pa.array(valid))
             if rows.num_rows:
                 keys = keys_of(schema, _renamed([rows], self.keys))
-                yield from parcels(rows, self.homes.of(keys), self.task_count)
+                yield from parcels(rows, self.homes.route(keys), self.task_count)
 
 
 @record
@@ -623,26 +629,26 @@ class JoinTask:
         with TableQuery(self.table.session(), snapshot=self.table.snapshot) as query:
             for _, rows in chunks(batches, self.rows):
                 valid = _valid(rows, self.keys)
-                some = rows if valid.all() else rows.filter(pa.array(valid))
-                found = query.lookup(_renamed([some], self.keys), [*self.names])
-                yield from self._joined(rows, found, valid)
+                keyed_rows = rows if valid.all() else rows.filter(pa.array(valid))
+                looked_up = query.lookup(_renamed([keyed_rows], self.keys), [*self.names])
+                yield from self._joined(rows, looked_up, valid)
 
-    def _joined(self, rows: pa.RecordBatch, found: pa.Table | None, valid: Bools) -> Batches:
+    def _joined(self, rows: pa.RecordBatch, looked_up: pa.Table | None, valid: Bools) -> Batches:
         row = np.cumsum(valid) - 1  # where each row with a key is among those looked up
-        if found is None:
+        if looked_up is None:
             is_found = np.zeros(rows.num_rows, np.bool_)
         else:
             is_found = np.zeros(rows.num_rows, np.bool_)
-            is_found[valid] = found.column(FOUND).to_numpy()
+            is_found[valid] = looked_up.column(FOUND).to_numpy()
         keep = np.arange(rows.num_rows) if self.keeps_all else np.flatnonzero(is_found)
         places = pa.array(row[keep], mask=~is_found[keep])
         columns = {name: rows.column(name).take(pa.array(keep)) for name in self.rows.names}
         for name in self.names:
-            if found is None:
+            if looked_up is None:
                 kind = self.result.field(name).type
                 columns[name] = pa.nulls(len(keep), kind)
             else:
-                columns[name] = found.column(name).combine_chunks().take(places)
+                columns[name] = looked_up.column(name).combine_chunks().take(places)
         if len(keep):
-            made = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-            yield fitter(self.result)(made)
+            batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            yield fitter(self.result)(batch)

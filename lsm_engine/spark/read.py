@@ -37,8 +37,8 @@ def read_dataframe(
     (`parquet_rows.parquet_frame`); columns are nullable then. Other rows that are few, or named by their keys,
     are read now (`spark.lsm.driver-bytes`), and the rest by tasks in Python when Spark asks for them.
     """
-    asked = table.schema.names if columns is None else columns
-    names = asked or table.schema.names[:1]  # batches without columns lose their rows in Spark
+    selected = table.schema.names if columns is None else columns
+    names = selected or table.schema.names[:1]  # batches without columns lose their rows in Spark
     scan = table.scan(
         columns=names,
         where=where,
@@ -50,7 +50,7 @@ def read_dataframe(
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
     frame = scanned_frame(scan, schema, session)
-    return frame if asked else frame.select()
+    return frame if selected else frame.select()
 
 
 def session_of(table: Table) -> SparkSession:

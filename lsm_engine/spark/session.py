@@ -145,8 +145,8 @@ def java_version(banner: str) -> int | None:
 
     Versions before 9 call themselves 1.x: "1.8.0_392" is 8.
     """
-    _, quote, rest = banner.partition('version "')
-    numbers = rest.split('"', maxsplit=1)[0].replace("-", ".").split(".")
+    _, quote, version_text = banner.partition('version "')
+    numbers = version_text.split('"', maxsplit=1)[0].replace("-", ".").split(".")
     major = numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0]
     return int(major) if quote and major.isdigit() else None
 
@@ -162,8 +162,8 @@ def task_goal(spark: SparkSession) -> int:
         goal = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
         if spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
             return goal
-    asked = spark.conf.get("spark.sql.shuffle.partitions", "2") or "2"
-    return max(goal, int(asked) if asked.isdigit() else _SHUFFLE_PARTITIONS)
+    setting = spark.conf.get("spark.sql.shuffle.partitions", "2") or "2"
+    return max(goal, int(setting) if setting.isdigit() else _SHUFFLE_PARTITIONS)
 
 
 def task_attempts(spark: SparkSession) -> int:

@@ -47,7 +47,7 @@ class SplitReader:
     untagged: Snapshot | None
 
     @staticmethod
-    def of(scan: Scan, schema: pa.Schema) -> "SplitReader":
+    def from_scan(scan: Scan, schema: pa.Schema) -> "SplitReader":
         """Return what the splits of a scan's plan are read with."""
         return SplitReader(source=scan.plan.source, schema=schema, untagged=scan.untagged)
 
@@ -90,9 +90,9 @@ def frame_of_splits(
     if not splits:
         return spark.createDataFrame([], schema)
     sizes = [split.size_bytes for split in splits]
-    shipped = PackedItems.of(splits, sizes, spark, in_order=in_order)
-    wanted = min(byte_count, 2 * broadcast_threshold(spark)) // 8
-    step = max(1, wanted // len(shipped.tasks))
+    shipped = PackedItems.pack(splits, sizes, spark, in_order=in_order)
+    number_count = min(byte_count, 2 * broadcast_threshold(spark)) // 8
+    step = max(1, number_count // len(shipped.tasks))
     task = SplitTask(read=read, splits=shipped, step=step)
     return map_arrow(shipped.frame(spark, step=step), task, schema)
 
@@ -215,15 +215,15 @@ def scanned_frame(scan: Scan, schema: sql_types.StructType, spark: SparkSession)
     if stored is not None:
         return stored
     columns = arrow_schema_of(schema)
-    few = _few_rows(scan, columns, spark) if is_plain(schema) else None
-    if few is not None:
+    table = _few_rows(scan, columns, spark) if is_plain(schema) else None
+    if table is not None:
         fit = fitter(columns)
         return spark.createDataFrame(
-            pa.Table.from_batches(map(fit, few.to_batches()), columns), schema
+            pa.Table.from_batches(map(fit, table.to_batches()), columns), schema
         )
     splits = list(scan.plan.splits)
     row_count = sum(split.row_count for split in splits)
-    read = SplitReader.of(scan, columns).batches
+    read = SplitReader.from_scan(scan, columns).batches
     return frame_of_splits(
         splits, read, schema, spark, byte_count=row_count * bytes_per_row(columns)
     )
@@ -234,8 +234,8 @@ def _few_rows(scan: Scan, columns: pa.Schema, spark: SparkSession) -> pa.Table |
     most = driver_bytes(spark)
     if not most or not columns:
         return None
-    few = scan.names_keys or scan.explain().row_count * bytes_per_row(columns) <= most
-    return scan.to_arrow() if few else None
+    is_small = scan.names_keys or scan.explain().row_count * bytes_per_row(columns) <= most
+    return scan.to_arrow() if is_small else None
 
 
 def parquet_frame(
@@ -258,14 +258,14 @@ def parquet_frame(
     partial = [file for file in files if 0 < _left_out(file) < file.row_count]
     if len({*map(_name, partial)}) < len(partial) or len(partial) > _SEARCHED_MAX:
         return None  # others keep the names of files that they add to several partitions
-    whole = [file for file in files if not _left_out(file)]
-    parts = [_read(spark, schema, whole)] if whole else []
+    complete_files = [file for file in files if not _left_out(file)]
+    parts = [_read(spark, schema, complete_files)] if complete_files else []
     if partial:
-        parts.append(_less(_read(spark, schema, partial), partial))
+        parts.append(_without_replaced(_read(spark, schema, partial), partial))
     if not parts:
         return spark.createDataFrame([], schema)
-    found = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
-    return found.select(*map(_as_declared, schema.fields))
+    frame = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
+    return frame.select(*map(_as_declared, schema.fields))
 
 
 def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession) -> bool:
@@ -276,9 +276,9 @@ def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession
     if zone != "UTC" and any(_has_no_zone(field) for field in schema.fields):
         return False
     names = {name.lower() for name in schema.names}  # Spark compares them so
-    plain = all(isinstance(field.dataType, _BUILT_IN) for field in schema.fields)
+    built_in = all(isinstance(field.dataType, _BUILT_IN) for field in schema.fields)
     finest = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in columns.types)
-    return plain and not finest and len(names) == len(schema.names) and "_metadata" not in names
+    return built_in and not finest and len(names) == len(schema.names) and "_metadata" not in names
 
 
 def _is_hidden(file: RawFile) -> bool:
@@ -325,22 +325,26 @@ def _bitmap(files: Sequence[RawFile]) -> pa.Table:
     return pa.table({"words": pa.ListArray.from_arrays(offsets, pa.array(np.concatenate(words)))})
 
 
-def _less(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
+def _without_replaced(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
     """Return the rows of files without those that are left out."""
     words = frame.sparkSession.createDataFrame(_bitmap(files)).scalar()
     firsts = np.cumsum([0, *map(_word_count, files)]).tolist()
     first = sql.create_map(
         *(
             sql.lit(value)
-            for file, at in zip(files, firsts, strict=False)
-            for value in (_name(file), at)
+            for file, word_index in zip(files, firsts, strict=False)
+            for value in (_name(file), word_index)
         )
     )
     row = sql.col("_metadata.row_index")
-    at = sql.element_at(first, sql.col("_metadata.file_name")) + sql.shiftright(row, _WORD_SHIFT)
+    word_index = sql.element_at(first, sql.col("_metadata.file_name")) + sql.shiftright(
+        row, _WORD_SHIFT
+    )
     bit = row.bitwiseAND(_WORD_BITS - 1).cast("int")
-    kept: DataFrame = frame.where(sql.bit_get(sql.get(words, at.cast("int")), bit) == 0)
-    return kept
+    live_rows: DataFrame = frame.where(
+        sql.bit_get(sql.get(words, word_index.cast("int")), bit) == 0
+    )
+    return live_rows
 
 
 def _sized(frame: DataFrame, row_count: int, file_bytes: int) -> DataFrame:

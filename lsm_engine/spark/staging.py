@@ -112,8 +112,10 @@ class Packer:
         self._schema = parcel_schema(schema)
         self._owners = owners
         self._merge = LocalMerge.for_schema(schema)
-        asked = schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE]
-        self._gathered_max = _GATHERED_BYTES if self._merge is None or asked is None else asked
+        buffer_size = schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE]
+        self._gathered_max = (
+            _GATHERED_BYTES if self._merge is None or buffer_size is None else buffer_size
+        )
         self._next = source << _SOURCE_BITS
         self._gathered: list[IncomingRows] = []
         self._byte_count = 0
@@ -125,16 +127,16 @@ class Packer:
         if self._byte_count >= self._gathered_max:
             yield self._parcels()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are still gathered, as parcels."""
         if self._gathered:
             yield self._parcels()
 
     def _parcels(self) -> pa.RecordBatch:
         parcels = [
             self._parcel(routed.partition, routed.bucket, part)
-            for whole in self._routing.route(joined(self._gathered))
-            for routed in ([whole] if self._merge is None else self._merge.merged(whole))
+            for rows in self._routing.route(joined(self._gathered))
+            for routed in ([rows] if self._merge is None else self._merge.merged(rows))
             for part in self._parts(routed)
         ]
         self._gathered, self._byte_count = [], 0
@@ -334,7 +336,7 @@ def packed(packer: Packer, rows: Iterator[IncomingRows]) -> Batches:
     try:
         for incoming in rows:
             yield from packer.pack(incoming)
-        yield from packer.rest()
+        yield from packer.flush()
     except LsmError as error:
         if not is_final(error):
             raise ShippedError(error) from error

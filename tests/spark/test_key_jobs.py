@@ -196,7 +196,7 @@ def test_every_key_has_exactly_one_home(new_table):
     )
     homes = homes_of(table.schema, {b"\0\0\0\0": 3}, [], [])
     assert isinstance(homes, Homes)
-    numbers = sorted(n for _, rows in homes.of(keys) for n in rows.tolist())
+    numbers = sorted(n for _, rows in homes.route(keys) for n in rows.tolist())
     assert numbers == list(range(1000))
 
 

@@ -245,7 +245,7 @@ class EventTime:
     delay_millis: int
 
     @staticmethod
-    def of(schema: StructType) -> "EventTime | None":
+    def from_schema(schema: StructType) -> "EventTime | None":
         """Return what the metadata of columns hold; None where nothing is declared."""
         for field in schema.fields:
             if _DELAY in field.metadata:
@@ -290,7 +290,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._path = path
         self._storage = storage_of(options)
         self._replaces = replaces
-        self._event_time = EventTime.of(schema)
+        self._event_time = EventTime.from_schema(schema)
         self._planned: tuple[Staging, Snapshot | None] | None = None
         check_rows(open_staged(path, self._storage), arrow_schema_of(schema))
 
@@ -318,13 +318,13 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what all tasks wrote, at once; a batch that was committed before is a no-op."""
-        parts = [one for one in messages if isinstance(one, StagedBatch)]
+        parts = [batch for batch in messages if isinstance(batch, StagedBatch)]
         session = open_staged(self._path, self._storage)
         identity = CommitIdentity(
             commit_user=parts[0].query_id,
             commit_identifier=batchId,
             watermark=max(
-                (one.watermark for one in parts if one.watermark is not None), default=None
+                (batch.watermark for batch in parts if batch.watermark is not None), default=None
             ),
         )
         if self._replaces:

@@ -104,11 +104,11 @@ def comments_of(
     """Yield the comments in a type, each with the path of its field, which begins with `within`."""
     match kind:
         case StructType():
-            for each in kind.fields:
-                path = (*within, each.name)
-                if each.metadata.get("comment"):
-                    yield path, each.metadata["comment"]
-                yield from comments_of(each.dataType, path)
+            for field in kind.fields:
+                path = (*within, field.name)
+                if field.metadata.get("comment"):
+                    yield path, field.metadata["comment"]
+                yield from comments_of(field.dataType, path)
         case ArrayType():
             yield from comments_of(kind.elementType, (*within, "element"))
         case MapType():
@@ -175,7 +175,7 @@ class _Columns:
 
     def add(self, text: str) -> None:
         """Take what stands between two commas: a column, or PRIMARY KEY (…)."""
-        part = Statement.of(text)
+        part = Statement.from_text(text)
         assert part is not None
         if part.takes("PRIMARY", "KEY"):
             self.key = part.names()
@@ -184,7 +184,7 @@ class _Columns:
             return
         first = part.tokens[0]
         name = part.name()
-        kept = [
+        words = [
             text[first.start : part.tokens[part.at - 1].end + 1],
             part.until(*_COLUMN_WORDS, types=True),
         ]
@@ -197,12 +197,12 @@ class _Columns:
                 _ = part.takes("NOT", "ENFORCED")
                 self.key.append(name)
             elif part.takes("NOT", "NULL"):
-                kept.append("NOT NULL")
+                words.append("NOT NULL")
             elif part.takes("COMMENT"):
-                kept.append(f"COMMENT {_literal_text(part)}")
+                words.append(f"COMMENT {_literal_text(part)}")
             else:
                 _refuse_column(part)
-        self.texts.append(" ".join(kept))
+        self.texts.append(" ".join(words))
 
     def schema(self) -> StructType:
         """Return the columns as Spark reads them."""
@@ -268,39 +268,39 @@ def comment_statement(table: Table, statement: Statement) -> None:
 
 def properties_of(table: Table, statement: Statement) -> list[tuple[str, str]]:
     """Return what SHOW TBLPROPERTIES shows: options, the primary key and the comment, or one of them."""
-    found = dict(table.schema.options.texts)
+    properties = dict(table.schema.options.texts)
     if table.schema.primary_keys:
-        found["primary-key"] = ",".join(table.schema.primary_keys)
+        properties["primary-key"] = ",".join(table.schema.primary_keys)
     if table.schema.comment:
-        found[_COMMENT] = table.schema.comment
+        properties[_COMMENT] = table.schema.comment
     if statement.word() == "(":
-        (asked,) = statement.listed()
-        inner = Statement.of(asked)
+        (argument,) = statement.listed()
+        inner = Statement.from_text(argument)
         assert inner is not None
         key = inner.literal() if inner.is_text else inner.name()
         missing = f"Table {table.name} does not have property: {key}"
-        found = {key: found.get(key, missing)}
+        properties = {key: properties.get(key, missing)}
     statement.ended()
-    return sorted(found.items())
+    return sorted(properties.items())
 
 
 def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
-    made: list[SchemaChange]
+    changes: list[SchemaChange]
     if statement.takes("SET", "TBLPROPERTIES"):
-        given = statement.properties()
-        made = [
+        properties = statement.properties()
+        changes = [
             SetComment(text) if key == _COMMENT else SetOption(key, text)
-            for key, text in given.items()
+            for key, text in properties.items()
         ]
     elif statement.takes("UNSET", "TBLPROPERTIES"):
         ignores = statement.takes("IF", "EXISTS")
-        made = [*_removed(table, statement, ignores=ignores)]
+        changes = [*_removed(table, statement, ignores=ignores)]
     elif statement.takes("ADD", "COLUMNS") or statement.takes("ADD", "COLUMN"):
-        made = [change for part in _parts(statement) for change in _added(part)]
+        changes = [change for part in _parts(statement) for change in _added(part)]
     elif statement.takes("DROP", "COLUMNS") or statement.takes("DROP", "COLUMN"):
         ignores = statement.takes("IF", "EXISTS")
         paths = [part.path() for part in _parts(statement)]
-        made = [
+        changes = [
             DropColumn(path)
             for path in paths
             if not (ignores and len(path) == 1 and path[0] not in table.schema.names)
@@ -308,9 +308,9 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
     elif statement.takes("RENAME", "COLUMN"):
         old = statement.path()
         statement.needs("TO")
-        made = [RenameColumn(old, path_text(statement.path()))]
+        changes = [RenameColumn(old, path_text(statement.path()))]
     elif statement.takes("ALTER", "COLUMN") or statement.takes("ALTER"):
-        made = [_altered(statement)]
+        changes = [_altered(statement)]
     else:
         for words, instead in _INSTEAD:
             if statement.takes(*words):
@@ -319,7 +319,7 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
             "ADD, DROP, RENAME or ALTER COLUMN, SET or UNSET TBLPROPERTIES is expected"
         )
     statement.ended()
-    return made
+    return changes
 
 
 def _parts(statement: Statement) -> list[Statement]:
@@ -331,7 +331,7 @@ def _parts(statement: Statement) -> list[Statement]:
         texts.append(statement.until(",", types=True))
         while statement.takes(","):
             texts.append(statement.until(",", types=True))
-    parts = [Statement.of(text) for text in texts]
+    parts = [Statement.from_text(text) for text in texts]
     return [part for part in parts if part is not None]
 
 
@@ -397,7 +397,7 @@ def _kind(declared: StructType) -> pa.DataType | str:
 
 def _removed(table: Table, statement: Statement, *, ignores: bool) -> Iterator[SchemaChange]:
     for text in statement.listed():
-        part = Statement.of(text)
+        part = Statement.from_text(text)
         assert part is not None
         key = part.literal() if part.is_text else part.name()
         if key == _COMMENT:

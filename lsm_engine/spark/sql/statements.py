@@ -72,7 +72,7 @@ def sql(
     if args:
         text = with_parameters(text, args)
     text = with_products(text)
-    statement = Statement.of(text)
+    statement = Statement.from_text(text)
     if statement is None:
         return spark.sql(text)
     with closing(_Session(spark)) as session:
@@ -131,12 +131,12 @@ class _Session:
         show = _SHOWN.get(f"SHOW {second}" if verb == "SHOW" else verb)
         if show is not None:
             return show(self._spark, self._table(target), change)
-        done = self._changed(verb, change, target)
+        done = self._run_change(verb, change, target)
         if not target.branch:
             self._tables.refresh(target.parts)
         return done
 
-    def _changed(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
+    def _run_change(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
         """Do a statement that changes a table; return the counts of its rows where it writes some."""
         if verb in _OF_SPARKS_CATALOG:
             if target.branch:
@@ -158,8 +158,8 @@ class _Session:
         if target.located is None:
             self._tables.mount(target.name)
         evolves = statement.first_words == ("MERGE", "WITH")
-        clauses = Statement.of(
-            "" if statement.done else self._with_views(with_ctes(statement.rest(), self._ctes))
+        clauses = Statement.from_text(
+            "" if statement.done else self._with_views(with_ctes(statement.remainder(), self._ctes))
         )
         assert clauses is not None
         if verb == "MERGE":
@@ -180,7 +180,7 @@ class _Session:
         """Return what a query gives, of lsm tables too, and of the CTEs before the statement that it is part of."""
         if self._ctes and text.lstrip()[:4].upper() == "WITH":
             text = f"({text})"
-        statement = Statement.of(self._ctes + text)
+        statement = Statement.from_text(self._ctes + text)
         assert statement is not None
         return self._by_spark(statement)
 
@@ -204,7 +204,7 @@ class _Session:
 
     def _with_views(self, text: str) -> str:
         """Return a text with views in the place of names that Spark does not know, as long as the statement runs."""
-        statement = Statement.of(text)
+        statement = Statement.from_text(text)
         assert statement is not None
         rewritten, frames = self._rewritten(statement)
         views = {name: f"lsm_{SystemIds().new_id().replace('-', '_')}" for name in frames}
@@ -227,10 +227,10 @@ class _Session:
                 "of a state of the past, a branch or a system table Spark keeps no query, but CREATE TEMP VIEW name AS "
                 "SELECT …; sql(spark, 'SELECT …') is a DataFrame, for createOrReplaceTempView and cache"
             )
-        frame = self.query(statement.rest())
+        frame = self.query(statement.remainder())
         create = frame.createOrReplaceTempView if replaces else frame.createTempView
         create(quoted(name[0]))
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _target(self, statement: Statement) -> _Target | None:
         """Return the lsm table that a statement changes or shows, and step over its name; None for any other.
@@ -254,7 +254,7 @@ class _Session:
     def _meant(self, parts: tuple[str, ...], *, locates: bool) -> _Target | None:
         *database, last = parts
         table, _, branch = last.partition("@")
-        name = self._tables.named((*database, table))
+        name = self._tables.table_name((*database, table))
         if name is not None:
             return _Target(name=name, parts=spark_parts(name), branch=branch)
         located = self._tables.located(parts) if locates else None
@@ -274,14 +274,14 @@ class _Session:
         name = self._new_name(statement)
         new = create_statement(statement, name)
         statement.takes("AS")
-        rows = None if statement.done else self.query(statement.rest())
+        rows = None if statement.done else self.query(statement.remainder())
         if not self._tables.is_free(name):
             if ignores:
-                return _nothing(self._spark)
+                return _empty_frame(self._spark)
             raise AlreadyExistsError("a table of this name is there", table=name)
         new.create(self._tables.catalog, rows)
         self._tables.mount(name)
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _alter(
         self, statement: Statement, name: str, verb: Callable[[Table, Statement], None]
@@ -294,10 +294,10 @@ class _Session:
             self._tables.catalog.rename_table(name, new)
             self._tables.unmount(name)
             self._tables.mount(new)
-            return _nothing(self._spark)
+            return _empty_frame(self._spark)
         verb(self._tables.catalog.table(name), statement)
         self._tables.mount(name)
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _new_name(self, statement: Statement) -> str:
         """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
@@ -315,24 +315,26 @@ class _Session:
         statement.ended()
         self._tables.unmount(name)
         self._tables.catalog.drop_table(name)
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _show(self, statement: Statement) -> DataFrame:
         """Return Spark's tables of a database, and those of the catalog that it does not know."""
         shown = self._spark.sql(statement.text)
         statement.needs("SHOW", "TABLES")
-        of = statement.takes("IN") or statement.takes("FROM")
-        database = statement.name() if of else self._spark.catalog.currentDatabase()
+        has_database = statement.takes("IN") or statement.takes("FROM")
+        database = statement.name() if has_database else self._spark.catalog.currentDatabase()
         if not statement.done or database not in self._tables.catalog.list_databases():
             return shown
-        known = {row["tableName"] for row in shown.collect()}
-        more = [
+        spark_names = {row["tableName"] for row in shown.collect()}
+        catalog_rows = [
             (database, name, False)
             for name in self._tables.catalog.list_tables(database)
-            if name not in known
+            if name not in spark_names
         ]
         kinds = {field.name: field.dataType for field in shown.schema.fields}
-        return shown.union(frame_of_rows(self._spark, more, kinds)) if more else shown
+        return (
+            shown.union(frame_of_rows(self._spark, catalog_rows, kinds)) if catalog_rows else shown
+        )
 
     # --- names in queries ------------------------------------------------------------------------
 
@@ -381,7 +383,7 @@ class _Session:
             self._mount_prefix(parts)
             return None
         is_table = is_relation(tokens, index)
-        if (len(parts) == 1 and not is_table) or self._tables.named(table_parts) is None:
+        if (len(parts) == 1 and not is_table) or self._tables.table_name(table_parts) is None:
             return None
         moment = travel(tokens, end)
         options: dict[str, str] = {}
@@ -414,7 +416,7 @@ class _Session:
     def _mount_prefix(self, parts: tuple[str, ...]) -> None:
         """Make `shop.orders` known where a column is written with it: shop.orders.id."""
         for length in (2, 3):
-            table = self._tables.named(parts[:length]) if len(parts) > length else None
+            table = self._tables.table_name(parts[:length]) if len(parts) > length else None
             if table is not None:
                 self._tables.mount(table)
 
@@ -461,7 +463,7 @@ _SHOWN: dict[str, Shown] = {
 
 def _makes_table(statement: Statement) -> bool:
     """Whether CREATE, or REPLACE, is about a table."""
-    words = [statement.word(at) for at in range(4)]
+    words = [statement.word(index) for index in range(4)]
     return words[: words.index("TABLE") if "TABLE" in words else 0] in (
         ["CREATE"],
         ["REPLACE"],
@@ -479,8 +481,10 @@ def _uses_lsm(statement: Statement) -> bool:
 
 
 def _first(statement: Statement, word: str) -> int:
-    found = [at for at, token in enumerate(statement.tokens) if token.text.upper() == word]
-    return found[0] if found else len(statement.tokens)
+    positions = [
+        index for index, token in enumerate(statement.tokens) if token.text.upper() == word
+    ]
+    return positions[0] if positions else len(statement.tokens)
 
 
 def _escaped(text: str) -> str:
@@ -488,15 +492,15 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _nothing(spark: SparkSession) -> DataFrame:
+def _empty_frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], StructType())
 
 
-def _counted(spark: SparkSession, made: WriteResult | None) -> DataFrame:
+def _counted(spark: SparkSession, result: WriteResult | None) -> DataFrame:
     """Return the counts of a write as one row; null where nobody counted."""
-    counts = RowCounts() if made is None else row_counts_of(made.properties)
+    counts = RowCounts() if result is None else row_counts_of(result.properties)
     row = (
-        None if made is None else made.id,
+        None if result is None else result.id,
         *((None,) * 3 if counts is None else (counts.inserted, counts.updated, counts.deleted)),
     )
     counted = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")

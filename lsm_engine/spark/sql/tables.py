@@ -59,7 +59,7 @@ class Place:
     warehouse: str
 
     @staticmethod
-    def of(spark: SparkSession) -> "Place":
+    def from_session(spark: SparkSession) -> "Place":
         """Return what a session's settings name, or the variables of the command line; else ./lake."""
         environment = os.environ
         url = spark.conf.get(CATALOG_SETTING, None) or environment.get("LSM_CATALOG_URL")
@@ -79,7 +79,7 @@ class SparkEntry:
     facts: str = ""
 
     @staticmethod
-    def of(spark: SparkSession, parts: NameParts) -> "SparkEntry | None":
+    def from_name(spark: SparkSession, parts: NameParts) -> "SparkEntry | None":
         """Return what a name means to Spark now, temporary views first; None where it means nothing."""
         try:
             table = spark.catalog.getTable(sql_name(parts))
@@ -142,7 +142,7 @@ class SessionTables:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        place = Place.of(spark)
+        place = Place.from_session(spark)
         self.catalog: Catalog = open_catalog(
             place.url, warehouse=place.warehouse, executor=SparkExecutor(spark)
         )
@@ -177,7 +177,7 @@ class SessionTables:
             )
         return names[0] if names else None
 
-    def named(self, parts: NameParts) -> str | None:
+    def table_name(self, parts: NameParts) -> str | None:
         """Return the table of the warehouse's catalog that a name in a statement means.
 
         None where it means something else: a view, or a table of Spark's own that has the name of one of ours.
@@ -191,7 +191,7 @@ class SessionTables:
     def entry(self, parts: NameParts) -> SparkEntry | None:
         """Return what Spark's catalog has under a name."""
         if parts not in self._entries:
-            self._entries[parts] = SparkEntry.of(self.spark, parts)
+            self._entries[parts] = SparkEntry.from_name(self.spark, parts)
         separated = _separated(parts)
         if self._entries[parts] is None and separated != parts:
             return self.entry(separated)
@@ -214,7 +214,7 @@ class SessionTables:
     def table(self, name: str) -> Table:
         """Open a table by any form of its name, a branch's too: "shop.orders@fix"; NotFoundError."""
         text, _, branch = name.partition("@")
-        full_name = self.named(tuple(text.split(".")))
+        full_name = self.table_name(tuple(text.split(".")))
         if full_name is None:
             raise NotFoundError(
                 "no such table in the catalog of this session; register(spark, warehouse=…) names another",
