@@ -1,8 +1,8 @@
-"""Floor 8: PySpark, and only here. The same verbs, run by Spark's executors.
+"""The operations of a table, run by the executors of Spark. No other package imports PySpark.
 
-Executors get values that pickle and share nothing but storage; only DataFrame APIs are used, so that
-Spark Connect works. Start reading at `executor`, then `staging`. Names are loaded when they are asked for: the
-processes in which Spark plans a read need few of them.
+Executors get values that pickle and share nothing but storage. The package uses DataFrame APIs alone, so that it
+works on Spark Connect. Start reading at `executor`, then `staging`. A name is imported when it is first used,
+because the processes in which Spark plans a read need few of them.
 """
 
 from importlib import import_module
@@ -67,6 +67,7 @@ def __getattr__(name: str) -> Any:
     try:
         attribute = getattr(import_module(f"lsm_engine.spark.{home}"), name)
     except ImportError as cause:
+        # An import that fails inside the engine is a defect: only a missing part of PySpark gets advice.
         if not (cause.name or "").startswith("pyspark"):
             raise
         # Not by the package's name: pyspark-client and databricks-connect bring the module too.

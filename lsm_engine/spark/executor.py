@@ -1,7 +1,7 @@
-"""SparkExecutor: the work of many buckets as one job, small buckets packed into tasks.
+"""SparkExecutor: the work of many buckets as one Spark job, small buckets packed into tasks.
 
-Work and items travel in the task's closure, results come back as commit messages in JSON, and no
-table row passes through the JVM. Only DataFrame APIs are used, so that Spark Connect works.
+Work and items travel in the closure of the task. Results come back as commit messages in JSON. No table row passes
+through the JVM. The executor uses DataFrame APIs alone, so that it works on Spark Connect.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,6 +88,7 @@ class SparkExecutor:
                 raise answers.error
             check_items(answers, range(len(items)), label=label)
         except LsmError:
+            # Items that worked have written files, which no snapshot will ever name.
             discard(messages)
             raise
         return messages
@@ -115,7 +116,7 @@ class SparkExecutor:
                 return None
 
     def merging(self, session: Any, source: Any, plan: Any) -> StageOn | None:
-        """Return what merges a Spark DataFrame; None for rows of other kinds."""
+        """Return the merge of a Spark DataFrame; None for rows of other kinds."""
         if not isinstance(source, DataFrame):
             return None
         sides = Sides.from_columns(session.schema, source.columns)
@@ -124,7 +125,7 @@ class SparkExecutor:
 
 @record
 class ItemTask:
-    """What a task runs: the work on its items."""
+    """The work of a task on its items."""
 
     work: Callable[..., CommitMessage | None]
     items: PackedItems

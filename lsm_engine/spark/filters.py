@@ -1,4 +1,4 @@
-"""Spark's filters → Arrow expressions, where both mean the same to the last row."""
+"""Conversion of Spark's filters to Arrow expressions, where both match exactly the same rows."""
 
 import datetime
 import math
@@ -188,6 +188,7 @@ def _literal(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     try:
         return pa.scalar(value, kind)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        # The column's type does not hold the value: Spark applies the filter.
         return None
 
 

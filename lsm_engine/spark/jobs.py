@@ -1,4 +1,4 @@
-"""One Spark job: tasks that answer with commit messages or errors, each item exactly once."""
+"""Spark jobs whose tasks answer with one commit message or error for each item."""
 
 import gc
 import json
@@ -212,6 +212,7 @@ def attempt(item: int, work: Callable[[], bytes | None], *, attempts: int) -> pa
     try:
         return answer(item, message=work())
     except LsmError as error:
+        # An answer fails the job at once; a raised error lets Spark try the task again.
         if is_answer(error, attempts):
             return answer(item, error=encode_error(error))
         raise ShippedError(error) from error

@@ -1,4 +1,4 @@
-"""Lookups on Spark: rows sent to the tasks of their keys, located, or joined."""
+"""Lookups on Spark: rows are shuffled to the tasks that have their keys, and located or joined there."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ Group = tuple[bytes, int]
 
 @record
 class PinnedTable:
-    """One snapshot of a table (None: it is empty), as tasks open it. Pickles."""
+    """One snapshot of a table, as tasks open it (None: the table is empty). It pickles."""
 
     name: str
     file_io: FileIO
@@ -76,7 +76,7 @@ class PinnedTable:
 
     @staticmethod
     def from_session(session: TableSession, snapshot: Snapshot | None) -> "PinnedTable":
-        """Return a snapshot of the table that a session is about."""
+        """Return a snapshot of the table of a session."""
         return PinnedTable(
             name=session.name,
             file_io=session.file_io,
@@ -119,9 +119,10 @@ class Homes:
             rows = groups.order[start:stop]
             total = self.totals.get(stored[number], 0)
             if total == 0:
+                # No hash leads to the bucket of a key: every task of the partition searches for it.
                 yield self._tasks(stored[number], _ANY_BUCKET), rows
                 continue
-            if hashes is None:
+            if hashes is None:  # computed once, and only where some partition has hashed buckets
                 hashes = bucket_hashes(schema.select(schema.bucket_keys), keys)
             by_bucket = group_rows(bucket_of(hashes[rows], total), total)
             for bucket, first, last in by_bucket.stretches():
@@ -142,6 +143,7 @@ def homes_of(
 ) -> Homes:
     """Return homes, from the bucket of each share of work and the task that has it."""
     if everywhere:
+        # The bucket of a key is known in all partitions only if they have the same number of buckets.
         bucket_counts = set(totals.values())
         totals = {b"": bucket_counts.pop() if len(bucket_counts) == 1 else 0}
     tasks_by_group: dict[Group, set[int]] = {}
@@ -171,7 +173,7 @@ def parcels(
 
 
 def chunks(batches: Batches, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that a task was handed, many at a time, and the task's number."""
+    """Yield the rows of a task in large batches, and the number of the task."""
     buffer: list[pa.RecordBatch] = []
     task, byte_count = 0, 0
     for batch in batches:
@@ -269,7 +271,7 @@ def _answers_of(keys: DataFrame) -> sql_types.StructType:
 def _searched(
     session: TableSession, snapshot: Snapshot | None, keys: DataFrame, arrow: pa.Schema
 ) -> DataFrame:
-    """Return each task's answer for each key that it was handed; every key has at least one."""
+    """Return the answer of each task for each of its keys; every key has at least one answer."""
     schema, options = session.schema, session.options
     kind = options[core_options.INDEX_TYPE]
     everywhere = looks_everywhere(schema)

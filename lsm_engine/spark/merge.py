@@ -1,4 +1,4 @@
-"""MERGE, UPDATE and DELETE on Spark: by DataFrames, or by the driver where tables are small."""
+"""MERGE, UPDATE and DELETE on Spark: by DataFrames, or by the driver if the table is small."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ _COMPARED: Mapping[type[exp.Expr], tuple[Callable[[Any, Any], Any], str, str]] =
 
 
 class _NotPlainError(Exception):
-    """An expression is none that Arrow and Spark make the same of."""
+    """Arrow and Spark may compute an expression differently."""
 
 
 @record
@@ -110,9 +110,9 @@ class _Part:
 def plain_condition(
     condition: Any, sides: Sides, schemas: Mapping[str, sql_types.StructType], match: Match
 ) -> Computed | None:
-    """Return a condition as Arrow computes it, SQL of Spark's or of ours; None where Spark has to.
+    """Return a condition that Arrow can compute, from SQL text; None if Spark has to compute it.
 
-    Raises InvalidInputError for names that are of no side.
+    Raises InvalidInputError for a name that neither side has.
     """
     if not isinstance(condition, str | SparkSql):
         return None
@@ -123,6 +123,7 @@ def plain_condition(
         reader = _Reader(sides, schemas)
         part = reader.condition(parse_one(text, dialect="spark"))
     except (SqlglotError, _NotPlainError, RecursionError):
+        # Not an error of the statement: Spark computes what this parser does not read.
         return None
     return Computed(evaluate=part.evaluate, needs=frozenset(reader.needs), prefilter=part.prefilter)
 
@@ -134,7 +135,7 @@ class _Reader:
         self.needs: set[str] = set()
 
     def condition(self, node: exp.Expr) -> _Part:
-        """Return what an expression means as a condition."""
+        """Return an expression as a condition."""
         if type(node) in _COMPARED:
             return self._compared(type(node), self._value(node.this), self._value(node.expression))
         match node:
@@ -419,7 +420,7 @@ class FrameMerge:
         return self.source.limit(most + 1).count() <= most
 
     def _looked_up(self, source: DataFrame, base: Snapshot) -> DataFrame:
-        """Look the source's keys up on the executors: of the table nothing is read but what matches."""
+        """Look up the keys of the source on the executors, which read only the matching rows of the table."""
         arrow = self.session.schema.arrow
         kinds = {field.name: field.dataType for field in self.spark_schema.fields}
         key_names = {
@@ -563,7 +564,7 @@ class FrameMerge:
 def frame_merge(
     session: TableSession, source: DataFrame | None, plan: MergePlan, sides: Sides, spark: Any
 ) -> FrameMerge:
-    """Return what stages a MERGE on Spark; raises as `table.write.merge.merge` does."""
+    """Return a MERGE on Spark, to be staged; raises as `dml.merge.merge` does."""
     arrow = session.schema.arrow if source is None else arrow_schema_of(source.schema)
     check_merge(session, plan, arrow.names, any_case=True)
     for clause in plan.clauses:
@@ -692,9 +693,8 @@ class FrameRows:
 
     def types(self, columns: Mapping[str, SqlColumn]) -> dict[str, sql_types.DataType]:
         """Return the types of expressions; Spark refuses those that do not give one value for each row."""
-        struct = sql.struct(*columns.values()).alias(
-            ""
-        )  # no generator may stand within another expression
+        # A struct of them, because Spark refuses a generator within another expression.
+        struct = sql.struct(*columns.values()).alias("")
         kind = self.template().select(_ROW, struct).schema[""].dataType
         assert isinstance(kind, sql_types.StructType)
         return {name: field.dataType for name, field in zip(columns, kind.fields, strict=True)}
@@ -706,6 +706,7 @@ class FrameRows:
         projected = self.template().select(*columns.values())
         plan = projected._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- Spark tells it nowhere else
         if plan.nodeName() != "Project" or plan.children().apply(0).children().size():
+            # Only of a projection of the rows themselves are the references all that the expressions need.
             return self._all()
         references = plan.references().toSeq()
         return {references.apply(index).name() for index in range(references.size())} & self._all()
@@ -836,7 +837,7 @@ class Expressions:
 
     def __call__(self, frame: Frame, name: str) -> pa.ChunkedArray:
         """Return the values of one of them."""
-        if self._frame is not frame:
+        if self._frame is not frame:  # one job for all columns of a frame
             values = (value.alias(f"_{name}") for name, value in self._columns.items())
             rows = self._rows.to_dataframe(frame, self._needed).select(_ROW, *values)
             table = self._rows.collected(rows).sort_by(_ROW)
@@ -976,5 +977,5 @@ class DriverMerge:
 def staged_merge(
     session: TableSession, source: DataFrame | None, plan: MergePlan, sides: Sides, spark: Any
 ) -> StageOn:
-    """Return what stages a MERGE of a DataFrame; raises as `frame_merge` does."""
+    """Return the function that stages a MERGE of a DataFrame; raises as `frame_merge` does."""
     return DriverMerge(frame_merge(session, source, plan, sides, spark))

@@ -1,4 +1,4 @@
-"""The clauses of a MERGE as Spark's columns: which clause takes a row, and what becomes of it."""
+"""The clauses of a MERGE as columns of Spark: the clause that applies to a row, and the values that it sets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -92,7 +92,7 @@ def stored(
 
 
 def sql_name(kind: sql_types.DataType) -> str:
-    """Return a type as SQL names it, whatever the session takes a plain TIMESTAMP for."""
+    """Return a type as SQL names it; a plain TIMESTAMP is never used, because the session decides what it is."""
     return (
         "timestamp_ltz" if isinstance(kind, sql_types.TimestampType) else str(kind.simpleString())
     )
@@ -187,7 +187,7 @@ class SparkSql:
 
 @record
 class Sides:
-    """What the rows of the table and of the source are called in expressions.
+    """The names of the rows of the table and of the source in expressions.
 
     `unqualified`: columns that one side alone has, by name, and that side; they need no qualifier. `lengths`: n of the
     table's columns that are CHAR(n), by name in small letters.

@@ -154,14 +154,14 @@ def _read(
 
 @record
 class FileProblems:
-    """What is wrong with one file."""
+    """The problems of one file."""
 
     texts: tuple[str, ...]
 
 
 @record
 class VerifyTask:
-    """What a task runs: it reads its files."""
+    """The work of a task: it reads its files."""
 
     context: BucketContext
     files: PackedItems

@@ -1,7 +1,7 @@
-"""Read a table as a DataFrame: by Spark's own reader where it can, else in Python.
+"""Reads of a table as a DataFrame: by Spark's own Parquet reader if it can, else by tasks in Python.
 
-What tasks in Python read are only the columns asked for: name them here rather than with `select`, which Spark
-cannot hand down to a Python function.
+Tasks in Python read only the columns that the caller names. Name them here rather than with `select`, which Spark
+cannot push down into a Python function.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def read_dataframe(
     as_of_millis: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Return a table's rows as a DataFrame, merged, deleted keys gone; in no promised order.
+    """Return the merged rows of a table as a DataFrame, without deleted keys; in no defined order.
 
     The snapshot is chosen now and is the same whenever the DataFrame is computed, as long as
     retention leaves it. `columns`, `where` and the snapshot as in `Table.scan`. `spark` None: the

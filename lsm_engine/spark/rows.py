@@ -1,4 +1,4 @@
-"""Rows that reach Spark without a shuffle: few on the driver, and rows that are files already."""
+"""Rows that need no shuffle: few rows, collected on the driver, and rows that are files already."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -78,6 +78,7 @@ def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:
     try:
         return collected_by(partial(_small_table, frame, most), frame.sparkSession, label=label)
     except TaskFailedError as error:
+        # Spark's estimate was too small: the executors write these rows instead.
         if any(_TOO_LARGE in note for note in error.__notes__):
             return None
         raise
@@ -89,7 +90,7 @@ def is_plain(schema: StructType) -> bool:
         return False
     try:
         return not any(pa.types.is_nested(kind) for kind in arrow_schema_of(schema).types)
-    except UnsupportedError:
+    except UnsupportedError:  # the caller's own path names the column
         return False
 
 
@@ -160,7 +161,7 @@ def stage_files(
 
 
 def file_parts(paths: Sequence[str], *, task_count: int) -> list[FilePart]:
-    """Return what is to be read, in order, in parts for about `task_count` tasks.
+    """Return the parts of files to read, in order, for about `task_count` tasks.
 
     Raises NotFoundError for a path that is not there, InvalidInputError if no file is found.
     """
@@ -338,7 +339,9 @@ def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
     paths = [_local_path(uri) for uri in relation.location().inputFiles()]
     try:
         schema = arrow_schema_of(frame.schema)
-    except UnsupportedError:
+    except (
+        UnsupportedError
+    ):  # raised again, with the column's name, by the way that every DataFrame takes
         return None
     if not 0 < len(paths) <= _FILES_MAX:
         return None

@@ -1,4 +1,4 @@
-"""Spark sessions: one of this machine, and the settings that a session of the user's own needs."""
+"""Spark sessions: a local one, and the settings that any other session needs."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def engine_settings() -> dict[str, str]:
 def local_settings(
     *, threads: int | None = None, memory: str = "2g", quick_start: bool = False
 ) -> dict[str, str]:
-    """Return the configuration of a session on this machine that talks to nobody outside it.
+    """Return the configuration of a session on this machine that opens no port to other machines.
 
     `threads` None takes every core; `memory` bounds the JVM's heap. A task is tried four times, as
     on a cluster. `quick_start` halves the processor time of the first minute by compiling the JVM's

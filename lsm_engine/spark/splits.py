@@ -1,4 +1,4 @@
-"""The rows of one split, in Spark's Arrow types: what a reading task yields."""
+"""The rows of splits in Spark's Arrow types, as the tasks of a read yield them."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +48,7 @@ class SplitReader:
 
     @staticmethod
     def from_scan(scan: Scan, schema: pa.Schema) -> "SplitReader":
-        """Return what the splits of a scan's plan are read with."""
+        """Return the reader of the splits of a scan."""
         return SplitReader(source=scan.plan.source, schema=schema, untagged=scan.untagged)
 
     def batches(self, split: Split) -> Batches:
@@ -59,6 +59,7 @@ class SplitReader:
         try:
             yield from self._batches(split)
         except NotFoundError as cause:
+            # A read without a tag may be overtaken by expiry: that has an error of its own.
             if self.untagged is not None:
                 raise_if_expired(self.source.context.snapshots, self.untagged, cause)
             raise
@@ -257,7 +258,8 @@ def parquet_frame(
         return None
     partial = [file for file in files if 0 < _left_out(file) < file.row_count]
     if len({*map(_name, partial)}) < len(partial) or len(partial) > _SEARCHED_MAX:
-        return None  # others keep the names of files that they add to several partitions
+        # Spark knows a file by its name alone, and other clients may give files of several partitions one name.
+        return None
     complete_files = [file for file in files if not _left_out(file)]
     parts = [_read(spark, schema, complete_files)] if complete_files else []
     if partial:

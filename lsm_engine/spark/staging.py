@@ -1,10 +1,10 @@
-"""Upsert on Spark: rows → parcels by bucket → one task owns a bucket and writes its level-0 files.
+"""Staged writes on Spark: rows are shuffled to the task that owns their bucket, which writes level-0 files.
 
-    stage one   any task      conform, number and route rows, pack them by bucket
-    shuffle     Spark         parcels to their owners, in order of bucket and number
+    stage one   any task      conform, number and route rows, pack them into parcels by bucket
+    shuffle     Spark         parcels to the tasks that own their buckets, in order of bucket and number
     stage two   owner tasks   unpack, buffer, sort, merge, write: write/writers.BucketWriter
 
-Committing is the caller's step. Until then nothing that was written is visible."""
+The caller commits. No written row is visible before that."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ class Owners:
 
 
 def parcel_schema(schema: TableSchema) -> pa.Schema:
-    """Return what a parcel's rows look like: the table's columns, and what each row does."""
+    """Return the schema of the rows of a parcel: the columns of the table, and the row kind."""
     return schema.arrow.append(pa.field(_KIND, pa.int8()))
 
 
@@ -159,7 +159,7 @@ class Packer:
 
 
 def unpack(parcel: pa.Buffer, schema: pa.Schema) -> tuple[pa.RecordBatch, pa.Array]:
-    """Return the rows of a parcel, and what each does. `schema` is that of `parcel_schema`."""
+    """Return the rows of a parcel, and their row kinds. `schema` is that of `parcel_schema`."""
     rows = pa.ipc.read_record_batch(parcel, schema)
     last = rows.num_columns - 1
     return rows.remove_column(last), rows.column(last)
@@ -176,7 +176,7 @@ Writer = RowsWriter | TableWriter
 
 
 class RowSource(Protocol):
-    """Where a task's rows come from. It pickles."""
+    """The source of the rows of a task. It pickles."""
 
     def sources(self, batches: Batches) -> Iterator[tuple[int, Iterator[IncomingRows]]]:
         """Yield the sources that a task reads, by number (see Packer), and the rows of each."""
@@ -223,7 +223,7 @@ def stage_source(
 def stage_parcels(
     staging: Staging, parcels: DataFrame, owners: Owners, *, label: str
 ) -> list[CommitMessage]:
-    """Hand parcels to their owners, who write them; return what to commit."""
+    """Shuffle parcels to the tasks that own their buckets, which write them; return the commit messages."""
     handed = by_task(parcels, owners.task_count).sortWithinPartitions(
         "partition", "bucket", "number"
     )
@@ -237,19 +237,21 @@ def _staged(staging: Staging, answers: Answers, error: LsmError | None) -> list[
     messages = [decode_message(message, CommitMessage) for message in answers.messages]
     error = answers.error or error
     if error is not None:
+        # Other tasks have written their buckets; without a commit their files are orphans.
         discard(staging.context, messages)
         raise error
     return messages
 
 
 def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
-    """Return how many tasks write: at most two per core, each its buckets one after the other.
+    """Return the owners of buckets: at most two tasks per core, each with its buckets one after the other.
 
     Dynamic buckets of a partition have one owner, and those of a table whose keys move from
     partition to partition have one for all.
     """
     mode = schema.bucket_mode
     if mode.policy.crosses_partitions:
+        # One index of keys covers all partitions, and one task alone may change it.
         return Owners(task_count=1)
     buckets = max(1, schema.bucket_count)
     if mode.policy.is_postponed:
@@ -325,6 +327,7 @@ class AppendTask:
                 except LsmError as error:
                     if not is_answer(error, self.attempts):
                         raise ShippedError(error) from error
+                    # Without an answer Spark would try the task again, only to fail in the same way.
                     yield _given_up(number, encode_error(error), [writer], batches)
 
 
@@ -338,7 +341,7 @@ def packed(packer: Packer, rows: Iterator[IncomingRows]) -> Batches:
             yield from packer.pack(incoming)
         yield from packer.flush()
     except LsmError as error:
-        if not is_final(error):
+        if not is_final(error):  # Spark tries the task again
             raise ShippedError(error) from error
         yield failed_parcel(encode_error(error))
 
@@ -365,6 +368,7 @@ class OwnerTask:
                     raise ShippedError(error) from error
                 yield _given_up(number, encode_error(error), writers, batches)
             except FailedParcelError as carried:
+                # Stage one failed for good: its error becomes the answer of the job.
                 yield _given_up(number, carried.error, writers, batches)
 
     def _messages(
@@ -431,7 +435,7 @@ def _given_up(
     """Delete what the task wrote and return its answer, with the input read to its end."""
     for writer in writers:
         writer.abort()
-    for _ in batches:
+    for _ in batches:  # Spark replaces a worker that leaves input unread
         pass
     return answer(number, error=error)
 

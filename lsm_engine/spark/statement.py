@@ -1,4 +1,4 @@
-"""One SQL statement as tokens over its own text: clauses are cut out as they were written, for Spark to read."""
+"""One SQL statement as tokens over its own text. Spark gets its clauses as they were written."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def parsed_expression(text: str) -> exp.Expr | None:
     """Return the tree of one expression in Spark's SQL; None for a text that is none, or that the parser does not know."""
     try:
         return parse_one(text, into=exp.Condition, dialect="spark")
-    except (SqlglotError, RecursionError):
+    except (SqlglotError, RecursionError):  # Spark may well know the expression
         return None
 
 
@@ -189,7 +189,7 @@ class Statement:
                 tokens = Spark().tokenize(
                     f"{text[: tokens[0].start]}x{text[tokens[0].start + 1 :]}"
                 )
-        except TokenError:
+        except TokenError:  # Spark's own message names the place
             return None
         return cls(text, [part for token in tokens for part in _words(token)])
 

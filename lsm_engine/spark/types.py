@@ -1,4 +1,4 @@
-"""Spark types ⇄ column types, and batches in exactly the Arrow types that Spark takes."""
+"""Conversion between Spark types and column types, and of batches to the Arrow types that Spark takes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

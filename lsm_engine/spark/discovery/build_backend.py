@@ -1,7 +1,7 @@
-"""Builds the wheel with setuptools, and puts the module `pyspark_lsm` beside the packages.
+"""The build backend: setuptools builds the wheel, and the module `pyspark_lsm` is added beside the packages.
 
-PySpark lists the modules of directories, and the finder of an editable install is none: there the module
-has to be a file as well, which setuptools has no setting for.
+PySpark lists the modules of directories. An editable install is a finder and not a directory, so it needs the
+module as a file, for which setuptools has no setting.
 """
 
 import hashlib

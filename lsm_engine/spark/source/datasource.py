@@ -1,8 +1,7 @@
-"""`format("lsm")`: a table's directory as a Spark data source, to read and to write.
+"""The data source `format("lsm")`: the directory of a table, to read and to write.
 
-Spark hands down neither the choice of columns nor, safely, filters: `read_dataframe` reads less, and
-`Table.upsert` writes one file per bucket where a data source, which cannot shuffle, writes one per
-task and bucket.
+Spark pushes no columns into a Python data source, and filters only in part, so `read_dataframe` reads less. A data
+source cannot shuffle: it writes a file per task and bucket, and `Table.upsert` one per bucket.
 """
 
 import difflib
@@ -258,7 +257,7 @@ class LsmSource(DataSource):
 
 
 class ClusterSource(LsmSource):
-    """The same on a cluster: Spark's workers know nothing of the session that plans."""
+    """The same on a cluster, whose workers do not have the settings of the session that plans."""
 
     def _check_options(self, schema: StructType | None = None) -> None:
         super()._check_options(schema)

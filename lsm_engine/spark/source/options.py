@@ -1,4 +1,4 @@
-"""The options of `format("lsm")`, and which of them ask for changes."""
+"""The options of `format("lsm")`, and the storage options of a session."""
 
 from collections.abc import Mapping
 

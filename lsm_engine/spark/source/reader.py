@@ -1,4 +1,4 @@
-"""Batch reads of `format("lsm")`: snapshots, ranges of changes and system tables."""
+"""Batch reads of `format("lsm")`: one snapshot, a range of changes, or a system table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ _TASK_GOAL = 64
 
 
 class RowsPartition(InputPartition):
-    """A partition that knows how to read itself, and how many bytes that are."""
+    """A partition that reads itself, and the number of bytes that it reads."""
 
     size_bytes: int
 

@@ -1,8 +1,8 @@
-"""`readStream.format("lsm")`: a state to begin with, then the changes of one snapshot after another.
+"""Streams of `readStream.format("lsm")`: the first state, then the changes of one snapshot after another.
 
-A micro-batch ends between two buckets of a snapshot, or of the first state: what is there does not
-change, and neither does the order of its buckets, so that a place is a snapshot and a number. The rows of a
-snapshot in one bucket are in one micro-batch."""
+A micro-batch ends between two buckets of a snapshot, or of the first state. Both are immutable, and so is the order
+of their buckets, so an offset is a snapshot and a number of buckets. The rows of a snapshot in one bucket are in one
+micro-batch."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -254,7 +254,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = Offset(after=newest)
         if start is not None:
             begin = self._continued(table, start, newest)
-        if self._last is not None:
+        if self._last is not None:  # availableNow ends at what was the newest when the run began
             newest = max(begin.reaches, min(newest, self._last))
         if is_unlimited(limit) or self._limits == ReadLimits():
             return _checkpoint(table, Offset(after=newest))
@@ -273,6 +273,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the place that a checkpoint holds; NotFoundError where the table has another past."""
         begin = Offset.from_json(place)
         snapshot = table.session.snapshots.find(begin.reaches) if place.get(_UUID) else None
+        # The id alone may have been given again after a rollback; the UUID is of one commit.
         if newest < begin.reaches or (snapshot is not None and snapshot.uuid != place[_UUID]):
             raise NotFoundError(
                 "the table was rolled back to before what was read already, or made anew, or the checkpoint "
@@ -297,7 +298,9 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 table=self._path,
             )
         partitions: list[RowsPartition] = []
-        if begin.is_within:
+        if (
+            begin.is_within
+        ):  # first the remaining buckets of the snapshot in which the last micro-batch ended
             is_last = (begin.after, begin.full) == (stop.after, stop.full)
             buckets = self._next(table, begin)
             partitions += _partitions_of(buckets[begin.buckets : stop.buckets if is_last else None])
@@ -308,7 +311,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partitions += [
                 partition for _, partition in self._changes(table, begin.after, stop.after)
             ]
-        if stop.buckets:
+        if stop.buckets:  # then the leading buckets of the one in which this micro-batch ends
             partitions += _partitions_of(self._next(table, stop)[: stop.buckets])
         return partitions
 
@@ -317,9 +320,9 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from rows_of_partition(partition)
 
     def commit(self, end: _Place) -> None:
-        """Let the consumer move on: everything up to `end` has been dealt with.
+        """Advance the consumer to `end`: Spark has checkpointed everything before it.
 
-        Not within the first state: who has no checkpoint begins with that again.
+        Not within the first state: a query without a checkpoint begins with the state again.
         """
         consumer, reached = self._options.get(CONSUMER_ID), Offset.from_json(end)
         if consumer is None or reached.full is not None:
@@ -334,7 +337,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held open."""
 
     def _hold_state(self, snapshot_id: int) -> None:
-        """Keep the first state's snapshot, by a consumer beside the stream's own, until the state has been read."""
+        """Retain the snapshot of the first state by a second consumer, until the state has been read."""
         consumer = self._options.get(CONSUMER_ID)
         if consumer is not None:
             self._table().session.consumers.reset(f"{consumer}{_OF_STATE}", snapshot_id)

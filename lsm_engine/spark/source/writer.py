@@ -1,4 +1,4 @@
-"""Writing through `format("lsm")`: each task writes its rows, then one commit on the driver."""
+"""Writes of `format("lsm")`: each task writes level-0 files, and the driver commits all of them once."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -95,6 +95,7 @@ def write_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> tuple[byt
                 writer.write(conformer.conform(batch))
         messages = writer.finish()
     except BaseException:
+        # A killed task too: its files are in no message, so the driver could not delete them.
         writer.abort()
         raise
     return tuple(encode_message(message) for message in messages)
@@ -279,7 +280,7 @@ class _Watched:
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Writes level-0 files in tasks, and commits them once on the driver, whoever asks how often.
+    """Writes level-0 files in tasks, and commits a batch once on the driver, however often Spark repeats it.
 
     Spark makes one to send to tasks, and another in the process that commits.
     """
@@ -295,7 +296,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         check_rows(open_staged(path, self._storage), arrow_schema_of(schema))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need. Planned here, as who commits needs no plan of its own."""
+        """Return what tasks need. The plan is made here, because the process that commits needs none."""
         if self._planned is None:
             session = open_staged(self._path, self._storage)
             # Who they are that compact rows that wait for a bucket does not matter.
@@ -318,6 +319,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what all tasks wrote, at once; a batch that was committed before is a no-op."""
+        # The query and its batch number make a replay of the batch a no-op.
         parts = [batch for batch in messages if isinstance(batch, StagedBatch)]
         session = open_staged(self._path, self._storage)
         identity = CommitIdentity(

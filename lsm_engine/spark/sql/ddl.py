@@ -1,4 +1,4 @@
-"""CREATE TABLE, ALTER TABLE and DESCRIBE as text."""
+"""The statements CREATE TABLE, ALTER TABLE, COMMENT ON, DESCRIBE and SHOW."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
@@ -94,6 +94,7 @@ class NewTable:
             if rows is not None:
                 write_rows(table, rows)
         except BaseException:
+            # CREATE TABLE … AS is all or nothing: a table without its rows would look finished.
             catalog.drop_table(self.name)
             raise
 
@@ -312,6 +313,7 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
     elif statement.takes("ALTER", "COLUMN") or statement.takes("ALTER"):
         changes = [_altered(statement)]
     else:
+        # Clauses that Spark knows for other tables name the statement to use instead.
         for words, instead in _INSTEAD:
             if statement.takes(*words):
                 statement.refuse(f"{' '.join(words)} is not done here: {instead}")

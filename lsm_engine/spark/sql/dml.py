@@ -1,4 +1,4 @@
-"""INSERT, MERGE, UPDATE and DELETE as text."""
+"""The statements INSERT, MERGE, UPDATE and DELETE."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -107,7 +107,7 @@ def _partition(
 
 
 def _is_other(before: object, value: object) -> bool:
-    """Whether a value that was given became another in its column's type: 1.5 would be 1, a time its day."""
+    """Whether the cast to the column's type changed a value: 1.5 would be 1, a time its day."""
     if value is None or before is None:
         return value is not before
     if isinstance(value, int | Decimal) and isinstance(before, int | float | Decimal):
@@ -243,7 +243,7 @@ def merge_statement(
 def _plan(
     statement: Statement, table: Table, frame: DataFrame, target: str, source: str
 ) -> tuple[MergePlan, Sides]:
-    """Step over ON and the clauses; return what they ask for."""
+    """Step over ON and the clauses; return them as a plan."""
     statement.needs("ON")
     condition = statement.expression("WHEN")
     sides = Sides.from_columns(table.schema, frame.columns, target, source)
@@ -314,7 +314,7 @@ def _last(name: str) -> str:
 def _equalities(
     condition: str, sides: Sides, table: Table, frame: DataFrame
 ) -> tuple[tuple[tuple[str, str], ...], SparkSql | None]:
-    """Return the pairs of columns that `a.x = b.y AND …` equates, and what else has to hold."""
+    """Return the pairs of columns that `a.x = b.y AND …` equates, and the residual condition."""
     statement = Statement.from_text(condition)
     assert statement is not None
     tree = parsed_expression(condition)

@@ -1,7 +1,7 @@
-"""Procedures: `CALL sys.compact(table => 'shop.orders')`, and the same as table functions, `lsm_compact(…)`.
+"""Procedures: `CALL sys.compact(table => 'shop.orders')`, and the table functions `lsm_compact(…)`.
 
-Names and arguments are those of Paimon's procedures where it has them. CALL runs on the driver and hands
-work to the executors; a table function runs in one task, so LATERAL maintains many tables at once.
+They have the names and arguments of Paimon's procedures, if Paimon has the procedure. CALL runs on the driver and
+uses the executors. A table function runs in one task, so LATERAL maintains many tables concurrently.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ Named = Mapping[str, Any]
 
 
 def _partitions(text: str | None) -> list[dict[str, str]] | None:
-    """Return what "day=1,hour=2;day=2" names."""
+    """Return the partitions that "day=1,hour=2;day=2" names."""
     if not text:
         return None
     return [
@@ -208,6 +208,7 @@ def call(
     try:
         bound = inspect.signature(run).bind(table, *arguments, **keywords)
     except TypeError as cause:
+        # `bind` refuses arguments by Python's rules; the error lists those of the procedure.
         takes = ", ".join([*inspect.signature(run).parameters])
         raise InvalidInputError(
             f"{procedure} takes {takes}: {cause}",

@@ -1,4 +1,4 @@
-"""`sql(spark, text)`: statements about lsm tables that Spark cannot do itself; all others it gets as they are.
+"""`sql(spark, text)`: the statements on lsm tables that Spark cannot run itself. Spark gets all others unchanged.
 
 CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
 DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
@@ -59,7 +59,7 @@ _SYSTEM = re.compile(r"(?P<table>[^$@]+)(?:@(?P<branch>[^$]+))?(?:\$(?P<system>\
 def sql(
     spark: SparkSession, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None
 ) -> DataFrame:
-    """Run one SQL statement; what Spark cannot do with lsm tables is done here, the rest by `spark.sql`.
+    """Run one SQL statement: by the engine if Spark cannot do it with lsm tables, else by `spark.sql`.
 
     Tables are those of the session's catalog: `register(spark, warehouse=…)`. CREATE TABLE … USING lsm takes
     columns, PARTITIONED BY, COMMENT, and options by TBLPROPERTIES or OPTIONS, the key as 'primary-key' =
@@ -98,7 +98,7 @@ class _Target:
 
 
 class _Session:
-    """One statement's look at the catalogs."""
+    """The catalogs as one statement sees them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -196,6 +196,7 @@ class _Session:
         try:
             return self._spark.sql(text, **frames)
         except PySparkException as cause:
+            # Spark starts Python to plan a data source: a wrong interpreter shows here first.
             if remedy(str(cause)):
                 raise from_spark(
                     cause, label="plan a query"
@@ -497,7 +498,7 @@ def _empty_frame(spark: SparkSession) -> DataFrame:
 
 
 def _counted(spark: SparkSession, result: WriteResult | None) -> DataFrame:
-    """Return the counts of a write as one row; null where nobody counted."""
+    """Return the counts of a write as one row; null if the write has none."""
     counts = RowCounts() if result is None else row_counts_of(result.properties)
     row = (
         None if result is None else result.id,

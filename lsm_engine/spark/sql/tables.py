@@ -1,7 +1,7 @@
-"""The tables of a session by name: what Spark's catalog means by it, and what the catalog of the warehouse has.
+"""The tables of a session by name, from Spark's catalog and from the catalog of the warehouse.
 
-Spark's catalog is asked first. A view, a table of another provider and a table at a location of the user's are what
-Spark says they are, whatever their columns carry along from a table of ours: Spark copies the metadata of columns.
+Spark's catalog comes first. A view, a table of another provider and a table with a LOCATION of its own are what
+Spark's catalog has, even if their columns have the metadata of an lsm table: Spark copies the metadata of columns.
 """
 
 import hashlib
@@ -259,6 +259,7 @@ class SessionTables:
         if entry is not None:
             if not entry.is_mount(name):
                 return True
+            # Spark does not see a changed schema or location of its own accord: the entry is replaced.
             is_same = entry.is_mount(name, table.location)
             if is_same and self.spark.table(sql_name(parts)).schema == schema:
                 return True
