@@ -182,9 +182,9 @@ class Tags(Accessor):
 
     def list(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""
-        found = self._session.tags.list()
-        self._session.identity.require(found[-1].snapshot if found else None)
-        return found
+        tags = self._session.tags.list()
+        self._session.identity.require(tags[-1].snapshot if tags else None)
+        return tags
 
 
 @checks_all_arguments
@@ -452,8 +452,8 @@ class Inspect(Accessor):
 
         Of the newest snapshot, or of one given whole or by its id. Raises as `snapshot()` does.
         """
-        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
-        return bucket_trees(self._session, at)
+        loaded = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return bucket_trees(self._session, loaded)
 
     def partition_path(self, partition: bytes | Mapping[str, object]) -> str:
         """Return the directory of a partition, such as `dt=2024-01-01`.
@@ -471,12 +471,14 @@ class Inspect(Accessor):
 
     def partition_rows(self, partitions: Sequence[bytes]) -> pa.Table:
         """Return partitions, given as they are stored in facts, as a table of the partition columns."""
-        return _opened(partitions, self._session.schema.select(self._session.schema.partition_keys))
+        return _decoded_rows(
+            partitions, self._session.schema.select(self._session.schema.partition_keys)
+        )
 
     def key_rows(self, keys: Sequence[bytes]) -> pa.Table:
         """Return keys, given as they are stored in facts, as a table of the key without partition columns."""
         schema = self._session.schema
-        return _opened(keys, schema.select(schema.trimmed_primary_keys))
+        return _decoded_rows(keys, schema.select(schema.trimmed_primary_keys))
 
     def pressure(self) -> list[BucketPressure]:
         """Return the compaction debt of each bucket, the greatest first."""
@@ -532,8 +534,8 @@ class Inspect(Accessor):
         `hides_level_0`: then it changes those whose rows it takes up, and a write alone none. What
         expired snapshots changed: `Lineage.commits_of_table`. Raises as `snapshot()` does.
         """
-        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
-        return changed_partitions(self._session, at)
+        loaded = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_partitions(self._session, loaded)
 
     def changed_ranges(self, snapshot: Snapshot | int, column: str) -> pa.Table | None:
         """Return in which range of a column's values a commit may have changed rows; None: any rows.
@@ -543,8 +545,8 @@ class Inspect(Accessor):
         primary key and of append tables alone: other columns of a row with a key may have had any
         value before. Files in which it is null throughout are left out. Raises as `snapshot()` does.
         """
-        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
-        return changed_ranges(self._session, at, column)
+        loaded = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_ranges(self._session, loaded, column)
 
     @property
     def hides_level_0(self) -> bool:
@@ -560,10 +562,12 @@ class Inspect(Accessor):
         `print(table.explain_key({"id": 5}))` is readable; `.versions` is an Arrow table. Raises
         InvalidInputError for keys that are missing, null or of another type.
         """
-        at = snapshot_to_read(self._session, snapshot_id=snapshot_id, tag=tag)
-        named = at is not None and (snapshot_id, tag) != (None, None)
-        session = self._session.as_of(at) if named and at is not None else self._session
-        return explain.explain_key(session, at, key)
+        snapshot = snapshot_to_read(self._session, snapshot_id=snapshot_id, tag=tag)
+        is_named = snapshot is not None and (snapshot_id, tag) != (None, None)
+        session = (
+            self._session.as_of(snapshot) if is_named and snapshot is not None else self._session
+        )
+        return explain.explain_key(session, snapshot, key)
 
     def explain_file(self, file_name: str) -> FileExplanation:
         """Return which commit added a data file, which compaction took it, and what pins it.
@@ -675,9 +679,9 @@ class Maintenance(Accessor):
         whose buckets are not a number, CommitConflictError if others keep writing to them.
         """
         identity = self._identity(commit)
-        schema, made = rescale.rescale(self._session, buckets, identity, partitions=partitions)
+        schema, snapshot = rescale.rescale(self._session, buckets, identity, partitions=partitions)
         self._table.session = self._session.with_schema(schema)
-        return made
+        return snapshot
 
     def verify(
         self,
@@ -811,8 +815,8 @@ class Maintenance(Accessor):
             move_consumers=move_consumers,
             unreferenced_older_than=unreferenced_older_than,
         )
-        made: ForgetReport = forget(self._session, keys, scope, dry_run=dry_run)
-        return made
+        report: ForgetReport = forget(self._session, keys, scope, dry_run=dry_run)
+        return report
 
     def trash(self) -> list[TrashRecord]:
         """Return what maintenance has taken and can give back, oldest first."""
@@ -838,7 +842,7 @@ class Maintenance(Accessor):
         return trash.empty(self._session, everything=everything, dry_run=dry_run)
 
 
-def _opened(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Table:
+def _decoded_rows(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Table:
     return partition_rows(pa.array(stored, pa.binary()), fields)
 
 
@@ -846,13 +850,13 @@ def _mode(text: str) -> ChangeMode:
     try:
         return ChangeMode(text)
     except ValueError as cause:
-        known = ", ".join(mode.value for mode in ChangeMode)
-        raise InvalidInputError(f"changes are read in mode {known}", mode=text) from cause
+        modes = ", ".join(mode.value for mode in ChangeMode)
+        raise InvalidInputError(f"changes are read in mode {modes}", mode=text) from cause
 
 
 def _start(text: str) -> StartMode:
     try:
         return StartMode(text)
     except ValueError as cause:
-        known = ", ".join(mode.value for mode in StartMode)
-        raise InvalidInputError(f"following starts at one of {known}", start=text) from cause
+        modes = ", ".join(mode.value for mode in StartMode)
+        raise InvalidInputError(f"following starts at one of {modes}", start=text) from cause

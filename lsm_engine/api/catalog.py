@@ -156,11 +156,11 @@ class CatalogListener:
 
     def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
         """Return how many rows about a table hold a key, or an emptied partition."""
-        return self.names.rows_with_keys(TableName.parse(table), _held(keys))
+        return self.names.rows_with_keys(TableName.parse(table), _held_keys(keys))
 
     def forget_keys(self, table: str, keys: StoredKeys) -> None:
         """Take keys out of the catalog's rows, and out of the bytes of its files."""
-        self.names.forget_keys(TableName.parse(table), _held(keys))
+        self.names.forget_keys(TableName.parse(table), _held_keys(keys))
 
     def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
         """Return the catalog's files that hold one of some texts, and the text."""
@@ -174,7 +174,7 @@ class CatalogListener:
         return replace(TableName.parse(table), branch=self.branch)
 
 
-def _held(keys: StoredKeys) -> HeldKeys:
+def _held_keys(keys: StoredKeys) -> HeldKeys:
     return HeldKeys(
         keys=keys.by_partition, emptied_partitions=tuple(keys.emptied_partitions), texts=keys.texts
     )
@@ -196,15 +196,19 @@ def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
 def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterable[int]) -> int:
     """Record those snapshots that the lineage does not have; return how many they were."""
     table = TableName.parse(session.name)
-    wanted = set(snapshot_ids)
-    if not wanted:
+    ids = set(snapshot_ids)
+    if not ids:
         return 0
-    known = lineage.commits_of_table(table, after=min(wanted) - 1, before=max(wanted) + 1)
+    recorded = lineage.commits_of_table(table, after=min(ids) - 1, before=max(ids) + 1)
     marks = set(
-        zip(known["snapshot_id"].to_pylist(), known["delta_manifest_list"].to_pylist(), strict=True)
+        zip(
+            recorded["snapshot_id"].to_pylist(),
+            recorded["delta_manifest_list"].to_pylist(),
+            strict=True,
+        )
     )
     facts = []
-    for number in sorted(wanted):
+    for number in sorted(ids):
         try:
             snapshot = session.snapshots.load(number)
             if (number, snapshot.delta_manifest_list) not in marks:
@@ -308,7 +312,7 @@ class CatalogRegistry(ABC):
         that was there is being dropped.
         """
         table_name = TableName.parse(name)
-        return self._named(table_name.checked(), self._schema_of(table_name))
+        return self._name_and_open(table_name.checked(), self._schema_of(table_name))
 
     def unregister_table(self, name: str) -> None:
         """Take a table's name and lineage out of the catalog; its files, if there are any, stay."""
@@ -334,8 +338,8 @@ class CatalogRegistry(ABC):
 
     def unknown_tables(self) -> list[str]:
         """Return the tables in the warehouse that the catalog has no name for, from listings alone."""
-        known = set(self.list_tables())
-        return [name for name in self.found_tables() if name not in known]
+        registered = set(self.list_tables())
+        return [name for name in self.found_tables() if name not in registered]
 
     def found_tables(self) -> list[str]:
         """Return the tables whose directories lie in the warehouse, from listings alone.
@@ -350,14 +354,14 @@ class CatalogRegistry(ABC):
 
     def found_and_unnameable(self) -> tuple[list[str], dict[str, str]]:
         """Return what `found_tables` and `unnameable_tables` do, from the same listings."""
-        found, unnameable = [], {}
+        names, unnameable = [], {}
         for database, table in table_directories(self._names.warehouse, self._storage):
             try:
-                found.append(TableName(database=database, table=table).checked().text)
+                names.append(TableName(database=database, table=table).checked().text)
             except LsmError as error:
                 path = f"{database}{DATABASE_SUFFIX}/{table}"
                 unnameable[path] = error.message.partition(";")[0]
-        return found, unnameable
+        return names, unnameable
 
     @property
     def is_in_memory(self) -> bool:
@@ -371,14 +375,14 @@ class CatalogRegistry(ABC):
 
         A table whose schema cannot be read gets its name all the same: opening it raises why.
         """
-        found = self.unknown_tables()
+        unknown = self.unknown_tables()
         databases = (
             database_directories(self._names.warehouse, self._storage) if self.is_in_memory else ()
         )
         for database in databases:
             with suppress(InvalidInputError):  # a directory that no database's name means
                 self._names.create_database(database, ignore_existing=True)
-        for name in found:
+        for name in unknown:
             table_name = TableName.parse(name)
             try:
                 schema = None if self.is_in_memory else self._schema_of(table_name)
@@ -386,7 +390,7 @@ class CatalogRegistry(ABC):
                 log.warning("table %s is named, and cannot be opened: %s", name, error)
                 schema = None
             self.name_table(table_name, schema)
-        return found
+        return unknown
 
     def _schema_of(self, name: TableName) -> TableSchema:
         location = self._names.table_location(name)
@@ -436,8 +440,8 @@ class CatalogRegistry(ABC):
 
         A branch that cannot be read is left out, with a warning.
         """
-        lineage, there = self._names.lineage, table.branches()
-        for branch in there:
+        lineage, branches = self._names.lineage, table.branches()
+        for branch in branches:
             try:
                 rebuild_lineage(table.branch(branch).session, lineage)
             except LsmError as error:
@@ -448,9 +452,9 @@ class CatalogRegistry(ABC):
                     error,
                 )
         name = TableName.parse(table.name)
-        for known in lineage.tables(branches_of=name):
-            if known.branch not in (*there, name.branch):
-                lineage.rebuild(known, [])
+        for recorded in lineage.tables(branches_of=name):
+            if recorded.branch not in (*branches, name.branch):
+                lineage.rebuild(recorded, [])
 
     def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
         """Record snapshots of a table that the lineage does not have; return how many they were.
@@ -460,7 +464,7 @@ class CatalogRegistry(ABC):
         self._names.outbox.drain(patiently=True)
         return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
 
-    def _named(self, name: TableName, schema: TableSchema) -> Table:
+    def _name_and_open(self, name: TableName, schema: TableSchema) -> Table:
         """Name a table and open it; where a drop takes its files meanwhile, it loses the name again."""
         self.name_table(name, schema)
         try:
@@ -528,25 +532,25 @@ def _places(
             "open_catalog(url, warehouse='lake')",
             given=type(url).__name__,
         )
-    given = None if url is None else os.fspath(url)
-    if given == ":memory:":
+    catalog_url = None if url is None else os.fspath(url)
+    if catalog_url == ":memory:":
         raise InvalidInputError("tables are files: give a directory, such as tempfile.mkdtemp()")
     directory = None if warehouse is None else os.fspath(warehouse)
     if (
-        given is not None
+        catalog_url is not None
         and directory is None
-        and (not _URL.match(given) or scheme_of(given) in STORES)
+        and (not _URL.match(catalog_url) or scheme_of(catalog_url) in STORES)
     ):
-        given, directory = None, given
+        catalog_url, directory = None, catalog_url
     if directory is not None and os.path.isfile(directory):
         raise InvalidInputError(
             "this is a file: give its directory, or the URL of a database, 'sqlite:///path/to/catalog.db'",
             directory=directory,
         )
-    if given is None:
+    if catalog_url is None:
         directory = directory or DEFAULT_DIRECTORY
-        given = default_catalog_url(directory)
-    return given, directory
+        catalog_url = default_catalog_url(directory)
+    return catalog_url, directory
 
 
 @checks_all_arguments
@@ -686,27 +690,27 @@ class Catalog(CatalogRegistry):
             clock=self._clock,
             is_unknown=lambda: not self._exists(table_name),
         )
-        return self._named(table_name, created)
+        return self._name_and_open(table_name, created)
 
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
-        return self._opened(name, self._known(TableName.parse(name)).location)
+        return self._open_location(name, self._load_info(TableName.parse(name)).location)
 
     def table_in_warehouse(self, name: str) -> Table:
         """Open a table where its directory has to be, whether the catalog knows it or not."""
-        return self._opened(name, self._names.table_location(TableName.parse(name)))
+        return self._open_location(name, self._names.table_location(TableName.parse(name)))
 
     def newest_states(self, names: Iterable[str] | None = None) -> Iterator[NewestState]:
         """Yield tables of the warehouse (None: all that the catalog knows) with their newest snapshots.
 
         One that cannot be opened or read has its error. In an object store several are read together.
         """
-        wanted = self.list_tables() if names is None else names
+        table_names = self.list_tables() if names is None else names
         if scheme_of(self.warehouse) is None:  # on a disk, threads would only wait for each other
-            yield from map(self.newest_state, wanted)
+            yield from map(self.newest_state, table_names)
             return
         with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-tables") as pool:
-            yield from pool.map(self.newest_state, wanted)
+            yield from pool.map(self.newest_state, table_names)
 
     def newest_state(self, name: str) -> NewestState:
         """Return a table of the warehouse with its newest snapshot, or the error of either."""
@@ -717,7 +721,7 @@ class Catalog(CatalogRegistry):
         except LsmError as error:
             return NewestState(name=name, table=table, problem=error)
 
-    def _opened(self, name: str, location: str) -> Table:
+    def _open_location(self, name: str, location: str) -> Table:
         file_io, schema = open_directory_of_table(location, self._storage)
         components = Components(
             file_io=file_io,
@@ -804,7 +808,7 @@ class Catalog(CatalogRegistry):
         self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
         return f"{self.warehouse}/{LINEAGE_PAGE}"
 
-    def _known(self, name: TableName) -> TableInfo:
+    def _load_info(self, name: TableName) -> TableInfo:
         try:
             return self._names.load_table(name)
         except NotFoundError as error:

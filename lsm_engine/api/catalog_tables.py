@@ -148,9 +148,9 @@ class NewestState:
 def newest_of(states: Iterable[NewestState]) -> Newest:
     """Return the tables that have a snapshot, for what looks at many of them together."""
     return {
-        each.name: (each.table.session, each.newest)
-        for each in states
-        if each.table is not None and each.newest is not None
+        state.name: (state.table.session, state.newest)
+        for state in states
+        if state.table is not None and state.newest is not None
     }
 
 
@@ -165,21 +165,21 @@ def catalog_table(
 
     Raises NotFoundError, naming those there are, for any other name.
     """
-    made = _MADE.get(name.removeprefix(f"{SYSTEM_DATABASE}."))
-    if made is None:
+    build = _MADE.get(name.removeprefix(f"{SYSTEM_DATABASE}."))
+    if build is None:
         raise NotFoundError(
             f"no catalog-wide system table {name!r}; there are {', '.join(_MADE)}",
             kind=ErrorKind.NO_SUCH_TABLE,
             name=name,
         )
-    return chosen(made(tables), where, columns)
+    return chosen(build(tables), where, columns)
 
 
 def _tables(tables: Iterable[NewestState]) -> pa.Table:
-    left, rows = iter(tables), []
-    while some := list(islice(left, TOGETHER)):
-        totals = live_totals(newest_of(some))
-        rows += [_table_row(each, totals.get(each.name)) for each in some]
+    remaining, rows = iter(tables), []
+    while batch := list(islice(remaining, TOGETHER)):
+        totals = live_totals(newest_of(batch))
+        rows += [_table_row(state, totals.get(state.name)) for state in batch]
     return pa.Table.from_pylist(rows, schema=ALL_TABLES)
 
 
@@ -205,14 +205,14 @@ def _table_row(state: NewestState, totals: LiveTotals | None) -> dict[str, Any]:
     if state.problem is not None:
         return row
     try:
-        found = totals or _totals_alone(state.table.session, snapshot)
+        sums = totals or _totals_alone(state.table.session, snapshot)
     except LsmError as error:
         return row | {"problem": str(error)}
     return row | {
         "snapshot_id": None if snapshot is None else snapshot.id,
-        "record_count": found.rows,
-        "file_size_in_bytes": found.size_bytes,
-        "file_count": found.files,
+        "record_count": sums.rows,
+        "file_size_in_bytes": sums.size_bytes,
+        "file_count": sums.files,
         "last_update_time": None if snapshot is None else snapshot.time_millis,
     }
 
@@ -223,33 +223,35 @@ def _names(state: NewestState) -> dict[str, str]:
 
 
 def _totals_alone(session: TableSession, snapshot: Snapshot | None) -> LiveTotals:
-    held = partitions(session, snapshot)
+    stats = partitions(session, snapshot)
     rows, size, files = (
-        pc.sum(held.column(name)).as_py() or 0
+        pc.sum(stats.column(name)).as_py() or 0
         for name in ("record_count", "file_size_in_bytes", "file_count")
     )
     return LiveTotals(rows=rows, size_bytes=size, files=files)
 
 
 def _partitions(tables: Iterable[NewestState]) -> pa.Table:
-    found = [ALL_PARTITIONS.empty_table()]
-    for each in tables:
-        if each.table is None or not each.table.schema.partition_keys:
+    partition_tables = [ALL_PARTITIONS.empty_table()]
+    for state in tables:
+        if state.table is None or not state.table.schema.partition_keys:
             continue
-        if each.problem is not None:
-            raise each.problem
-        rows = partitions(each.table.session, each.newest)
-        names = [pa.array([text] * rows.num_rows, pa.string()) for text in _names(each).values()]
-        found.append(pa.Table.from_arrays([*names, *rows.columns], schema=ALL_PARTITIONS))
-    return pa.concat_tables(found)
+        if state.problem is not None:
+            raise state.problem
+        rows = partitions(state.table.session, state.newest)
+        names = [pa.array([text] * rows.num_rows, pa.string()) for text in _names(state).values()]
+        partition_tables.append(
+            pa.Table.from_arrays([*names, *rows.columns], schema=ALL_PARTITIONS)
+        )
+    return pa.concat_tables(partition_tables)
 
 
 def _options(tables: Iterable[NewestState]) -> pa.Table:
     rows = [
-        {**_names(each), "key": key, "value": value}
-        for each in tables
-        if each.table is not None
-        for key, value in sorted(each.table.options.texts.items())
+        {**_names(state), "key": key, "value": value}
+        for state in tables
+        if state.table is not None
+        for key, value in sorted(state.table.options.texts.items())
     ]
     return pa.Table.from_pylist(rows, schema=ALL_TABLE_OPTIONS)
 

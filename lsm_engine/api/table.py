@@ -84,7 +84,7 @@ class Table:
     method that raises leaves the table as it was (but see CommitUnknownError).
     """
 
-    _kept_keys: NewestKeys | None = None
+    _cached_keys: NewestKeys | None = None
 
     def __init__(self, session: TableSession, location: str = "") -> None:
         if not isinstance(session, TableSession):
@@ -112,8 +112,8 @@ class Table:
 
     def __repr__(self) -> str:
         latest = self.latest_snapshot()
-        at = "empty" if latest is None else f"snapshot {latest.id}"
-        return f"<Table {self.name!r} {at} at {self.location!r}>"
+        state = "empty" if latest is None else f"snapshot {latest.id}"
+        return f"<Table {self.name!r} {state} at {self.location!r}>"
 
     @property
     def name(self) -> str:
@@ -224,8 +224,8 @@ class Table:
         """
         identity = self._identity(commit)
         rarely = import_module("lsm_engine.dml.add_files")
-        made: WriteResult | None = rarely.add_files(self.session, paths, identity)
-        return made
+        result: WriteResult | None = rarely.add_files(self.session, paths, identity)
+        return result
 
     def writer(
         self,
@@ -435,8 +435,8 @@ class Table:
                     "version= names a snapshot or a tag; leave out snapshot_id= and tag=",
                     version=version,
                 )
-            named = version_named(version)
-            snapshot_id, tag = named.get("snapshot_id"), named.get("tag")
+            version_fields = version_named(version)
+            snapshot_id, tag = version_fields.get("snapshot_id"), version_fields.get("tag")
         if as_of is not None:
             if as_of_millis is not None:
                 raise InvalidInputError("as_of= and as_of_millis= both name a time; give one")
@@ -456,10 +456,10 @@ class Table:
     @property
     def _keys(self) -> NewestKeys:
         """What finds keys, made anew once the table has other columns or options."""
-        kept = self._kept_keys
-        if kept is None or kept.session is not self.session:
-            self._kept_keys = kept = NewestKeys(self.session)
-        return kept
+        keys = self._cached_keys
+        if keys is None or keys.session is not self.session:
+            self._cached_keys = keys = NewestKeys(self.session)
+        return keys
 
     def _time_of(self, as_of: Moment) -> int:
         try:
@@ -520,8 +520,8 @@ class Table:
         else takes a dataset. The state is chosen now.
         """
         dataset: type[ArrowDataset] = import_module("lsm_engine.read.engines").ArrowDataset
-        whole = self.scan(columns, **read)
-        return dataset(whole.schema, whole.narrowed)
+        scan = self.scan(columns, **read)
+        return dataset(scan.schema, scan.narrowed)
 
     def head(self, n: int = 5, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
         """Return some `n` rows, to have a look; arguments as of `scan`."""
@@ -547,7 +547,7 @@ class Table:
         for batch in self.scan().to_batches():
             yield from batch.to_pylist()
 
-    def __contains__(self, given: object) -> NoReturn:
+    def __contains__(self, item: object) -> NoReturn:
         raise TypeError(
             "a table is not searched by `in`: `name in table.schema` asks for a column, "
             "lookup(keys) for rows"
@@ -579,8 +579,8 @@ class Table:
         Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
         keys = self._keys
-        found = keys.locator.locate(rows, lambda: keys.query)
-        return found.table.replace_schema_metadata({"lsm.how": "\n".join(found.how)})
+        located = keys.locator.locate(rows, lambda: keys.query)
+        return located.table.replace_schema_metadata({"lsm.how": "\n".join(located.how)})
 
     def query(self, cache: LookupCache | None = None) -> TableQuery:
         """Return a reader of keys that stays at one snapshot until it is refreshed; close it.
@@ -710,9 +710,9 @@ class Table:
                 commit_identifier=commit_identifier,
             )
         self.session.options.require_writable()
-        made = propose(self.session, Proposal(identity=identity))
-        assert made is not None, identity
-        return made
+        snapshot = propose(self.session, Proposal(identity=identity))
+        assert snapshot is not None, identity
+        return snapshot
 
     def branch(self, name: str) -> "Table":
         """Open a branch of this table ("main": the table itself), with snapshots, tags and a schema of its own."""

@@ -48,10 +48,10 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if place >= len(values):
                 break
             values[place] = checks[name](values[place])
-        named: dict[str, Any] = {
+        keywords: dict[str, Any] = {
             name: checks[name](value) if name in checks else value for name, value in kwargs.items()
         }
-        return function(*values, **named)
+        return function(*values, **keywords)
 
     return checked
 

@@ -127,10 +127,10 @@ class CommitIdentifiers:
         if before is not None and before.identifier == commit.identifier:
             kinds = before.kinds.replace(UNCERTAIN, "").replace(AT_LEAST, "")
             commit = replace(
-                commit, kinds=kinds + "".join(one for one in commit.kinds if one not in kinds)
+                commit, kinds=kinds + "".join(kind for kind in commit.kinds if kind not in kinds)
             )
-        others = {other: last for other, last in self.users.items() if other != key}
-        return replace(self, users={**others, key: commit})
+        users = {user: last for user, last in self.users.items() if user != key}
+        return replace(self, users={**users, key: commit})
 
 
 @record

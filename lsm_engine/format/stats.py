@@ -108,8 +108,8 @@ def stats_of_each(
     ]
     if too_long:
         null_row = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
-        for at in too_long:
-            least[at] = greatest[at] = null_row[0]
+        for row in too_long:
+            least[row] = greatest[row] = null_row[0]
     counts = [
         tuple(column.null_counts[index] for column in extremes) for index in range(file_count)
     ]

@@ -143,13 +143,13 @@ def _parsed(text: str) -> Steps | None:
         part = _PART.match(text, end + 1)
         if part is None or text[part.end() : part.end() + 1] not in ("", "."):
             return None
-        in_backquotes, in_quotes, plain = part.groups()
+        in_backquotes, in_quotes, unquoted = part.groups()
         if in_backquotes is not None:
             steps.append(in_backquotes.replace("``", "`"))
         elif in_quotes is not None:
             steps.append(in_quotes.replace('""', '"'))
         else:
-            steps.append(plain)
+            steps.append(unquoted)
         end = part.end()
     return tuple(steps)
 

@@ -69,15 +69,15 @@ def _struct(
 ) -> pa.Array:
     missing = values.is_null()
     names = [field.name for field in values.type]
-    given = values.flatten()
+    children = values.flatten()
     if names != [field.name for field in target_type]:  # else by place, as two may share a name
-        by_name = dict(zip(names, given, strict=True))
-        given = [
+        by_name = dict(zip(names, children, strict=True))
+        children = [
             by_name.get(field.name, pa.nulls(len(values), field.type)) for field in target_type
         ]
     members = [
         _member(f"{column}.{field.name}", inner, field, cast, missing)
-        for field, inner in zip(target_type, given, strict=True)
+        for field, inner in zip(target_type, children, strict=True)
     ]
     return pa.StructArray.from_arrays(
         members, fields=list(target_type), mask=missing if values.null_count else None

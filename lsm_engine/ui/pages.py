@@ -37,7 +37,7 @@ _SCHEMA = [
 class TableState:
     """A table as the list shows it. `report` None: it cannot be opened, `problem` is why.
 
-    `pending`: it is being examined. `debt_bytes`: what a full compaction of all buckets would read; `due`: buckets whose compaction is due.
+    `pending`: it is being examined. `debt_bytes`: what a full compaction of all buckets would read; `due_buckets`: buckets whose compaction is due.
     """
 
     name: str
@@ -46,7 +46,7 @@ class TableState:
     problem: str | None = None
     newest: Snapshot | None = None
     debt_bytes: int | None = None
-    due: int | None = None
+    due_buckets: int | None = None
 
 
 @record
@@ -55,7 +55,7 @@ class TableList:
 
     warehouse: str
     searched: str
-    found: int
+    matching: int
     number: int
     page_size: int
     tables: Sequence[TableState]
@@ -64,8 +64,8 @@ class TableList:
 def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
     """Return the list of tables. `line` completes a command with what names this catalog."""
     query = {"q": shown.searched}
-    last = max(0, (shown.found - 1) // shown.page_size)
-    position = f"{counted(shown.found, 'table')}, page {shown.number + 1} of {last + 1}"
+    last = max(0, (shown.matching - 1) // shown.page_size)
+    position = f"{counted(shown.matching, 'table')}, page {shown.number + 1} of {last + 1}"
     empty_text = (
         "no table's name holds that" if shown.searched else "no tables yet; lsm create makes one"
     )
@@ -104,7 +104,7 @@ def _row(state: TableState) -> dict[str, Any]:
         if state.pending
         else parts.health_chip(state.report, state.problem),
         "debt_bytes": state.debt_bytes,
-        "due": state.due,
+        "due": state.due_buckets,
         "snapshot_id": None if newest is None else newest.id,
         "committed": None if newest is None else utc_text(newest.time_millis),
         "rows": None if newest is None else newest.total_record_count,
@@ -187,11 +187,11 @@ _COLOURS = 6
 class TreeFacts:
     """One page of a table's buckets, those with most runs first, out of `total`.
 
-    `at`: the snapshot as words; `query`: what of the address names it.
+    `state`: the snapshot in words; `query`: what of the address names it.
     """
 
     table: str
-    at: str
+    state: str
     query: Mapping[str, object]
     buckets: Sequence[BucketTree]
     total: int
@@ -205,14 +205,14 @@ def tree_page(shown: TreeFacts) -> Html:
     name = shown.table
     if not shown.buckets:
         text = element("p", "nothing has been committed yet, or no such page", class_="dim")
-        return parts.table_page(name, "Tree", shown.at, text)
+        return parts.table_page(name, "Tree", shown.state, text)
     largest = largest_run(shown.buckets)
     last = (shown.total - 1) // shown.page_size
     totals = f"{counted(shown.total, 'bucket')}, {size_text(shown.size_bytes)}"
     return parts.table_page(
         name,
         "Tree",
-        shown.at,
+        shown.state,
         element("p", f"{totals}. A read merges all runs of a bucket that share keys; those with most come first.",
                 class_="dim"),
         [_bucket(shown, bucket, largest) for bucket in shown.buckets],
@@ -300,8 +300,8 @@ class KeyFacts:
 
     table: str
     columns: Mapping[str, str]
-    given: Mapping[str, str]
-    at: Mapping[str, str]
+    key_texts: Mapping[str, str]
+    state: Mapping[str, str]
     answer: KeyAnswer | None = None
     problem: str | None = None
 
@@ -313,13 +313,13 @@ def key_page(shown: KeyFacts) -> Html:
         return parts.table_page(shown.table, "Key", "", text)
     fields = [
         element("label", element("span", f"{name} ", element("small", kind, class_="dim")),
-                element("input", name=name, value=shown.given.get(name, ""), required=True,
+                element("input", name=name, value=shown.key_texts.get(name, ""), required=True,
                         autocomplete="off", autofocus=position == 0 and shown.answer is None))
         for position, (name, kind) in enumerate(shown.columns.items())
     ]  # fmt: skip
     times = [
         element("label", element("span", name, element("small", " optional", class_="dim")),
-                element("input", name=name, value=shown.at.get(name, ""), autocomplete="off"))
+                element("input", name=name, value=shown.state.get(name, ""), autocomplete="off"))
         for name in ("snapshot", "tag")
         if name not in shown.columns
     ]  # fmt: skip

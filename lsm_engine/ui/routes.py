@@ -141,7 +141,7 @@ def list_of_tables(
     return TableList(
         warehouse=catalog.warehouse,
         searched=searched,
-        found=len(names),
+        matching=len(names),
         number=page,
         page_size=TABLES_PER_PAGE,
         tables=states(shown),
@@ -169,7 +169,7 @@ def _state(table: Table, name: str) -> TableState:
         report=report,
         newest=newest,
         debt_bytes=sum(bucket.debt_bytes for bucket in buckets),
-        due=sum(bucket.compactable for bucket in buckets),
+        due_buckets=sum(bucket.compactable for bucket in buckets),
     )
 
 
@@ -202,7 +202,7 @@ def overview(table: Table, name: str) -> TableFacts:
 def history(table: Table, name: str, newest: int | None) -> History:
     """Return the page of snapshots that begins at `newest` and goes back; only those are read."""
     ids = table.snapshot_ids()[::-1]
-    start = 0 if newest is None else sum(1 for each in ids if each > newest)
+    start = 0 if newest is None else sum(1 for number in ids if number > newest)
     shown = ids[start : start + SNAPSHOTS_PER_PAGE]
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-ui") as pool:
         read = list(pool.map(lambda snapshot_id: _snapshot_or_problem(table, snapshot_id), shown))
@@ -294,11 +294,11 @@ def tree(table: Table, name: str, query: Mapping[str, str], page: int) -> TreeFa
     most = sorted(trees, key=lambda bucket: -len(bucket.runs))[start : start + BUCKETS_PER_PAGE]
     return TreeFacts(
         table=name,
-        at=state_text,
+        state=state_text,
         query={key: query[key] for key in ("snapshot", "tag") if key in query},
         buckets=most,
         total=len(trees),
-        size_bytes=sum(each.size_bytes for each in trees),
+        size_bytes=sum(bucket_tree.size_bytes for bucket_tree in trees),
         page=page,
         page_size=BUCKETS_PER_PAGE,
     )
@@ -336,7 +336,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
         if column_name not in columns and query.get(column_name)
     }
     key_texts = {column_name: query[column_name] for column_name in columns if column_name in query}
-    question = KeyFacts(table=name, columns=columns, given=key_texts, at=state)
+    question = KeyFacts(table=name, columns=columns, key_texts=key_texts, state=state)
     if not columns or set(key_texts) != set(columns):
         return question
     number = whole_number("snapshot", state["snapshot"]) if "snapshot" in state else None
@@ -345,7 +345,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
         explanation = table.explain_key(typed, snapshot_id=number, tag=state.get("tag"))
     except InvalidInputError as error:
         return KeyFacts(
-            table=name, columns=columns, given=key_texts, at=state, problem=error.message
+            table=name, columns=columns, key_texts=key_texts, state=state, problem=error.message
         )
     answer = KeyAnswer(
         rule=explanation.rule,
@@ -354,7 +354,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
         names=explanation.versions.schema.names,
         versions=list(plain_rows(explanation.versions)),
     )
-    return KeyFacts(table=name, columns=columns, given=key_texts, at=state, answer=answer)
+    return KeyFacts(table=name, columns=columns, key_texts=key_texts, state=state, answer=answer)
 
 
 # -- Addresses → pages: what a browser gets for a path and a query, errors included ----------------
