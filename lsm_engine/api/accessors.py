@@ -99,15 +99,15 @@ class Accessor:
         return self._table.session
 
     def _of_table(self, items: list[T]) -> list[T]:
-        """Return what was listed; NotFoundError where it is nothing because the table was dropped."""
-        if not items:
+        """Return the items; NotFoundError if there are none because the table was dropped."""
+        if not items:  # an empty listing may be that of a directory that a drop has emptied
             self._session.identity.require(None)
         return items
 
     def _identity(self, commit: CommitOptions) -> CommitIdentity:
         return commit_identity(self._session, **commit)
 
-    def _upkeep(self, commit_user: str | None) -> CommitIdentity:
+    def _maintenance_identity(self, commit_user: str | None) -> CommitIdentity:
         return commit_identity(self._session, commit_user=commit_user)
 
 
@@ -161,7 +161,7 @@ class Tags(Accessor):
         return tags.rename(self._session, name, new_name)
 
     def delete(self, name: str) -> None:
-        """Delete a tag, and the files that nothing else names any more."""
+        """Delete a tag, and the files that no other snapshot, tag or branch references."""
         tags.delete(self._session, name)
 
     def expire(
@@ -170,7 +170,7 @@ class Tags(Accessor):
         *,
         older_than: str | None = None,
     ) -> TagExpiryReport:
-        """Take tags whose lifetime is over; `older_than`: those created before that age as well."""
+        """Delete tags whose lifetime is over; `older_than`: those created before that age as well."""
         return tags.expire_tags(self._session, dry_run=dry_run, older_than=older_than)
 
     def create_due(
@@ -217,7 +217,7 @@ class Branches(Accessor):
         return branches.rename(self._session, name, new_name)
 
     def delete(self, name: str) -> None:
-        """Take a branch away; files that only it named are freed by `remove_orphan_files`."""
+        """Delete a branch; `remove_orphan_files` deletes the files that only it referenced."""
         branches_table.delete(self._session, name)
 
     def fast_forward(
@@ -265,7 +265,7 @@ class Consumers(Accessor):
 
 @checks_all_arguments
 class Changes(Accessor):
-    """What changed between snapshots of a table, and what changes from now on."""
+    """The changes between snapshots of a table, and those of snapshots to come."""
 
     def read(
         self,
@@ -399,7 +399,7 @@ def _system_table(name: str, content: str) -> Callable[..., pa.Table]:
 
 @checks_all_arguments
 class Inspect(Accessor):
-    """What a table is made of, and why: system tables and explanations. Nothing is changed."""
+    """System tables and explanations of a table. They change nothing."""
 
     def system(
         self,
@@ -493,7 +493,7 @@ class Inspect(Accessor):
         return plan.bucket_forecasts(self._session)
 
     def amplification(self, commit_count: int | None = None) -> Amplification:
-        """Return what the tree costs beside its rows: write, read and space amplification.
+        """Return the write, read and space amplification of the tree.
 
         Over the newest `commit_count` snapshots, by default all that have not expired.
         """
@@ -512,7 +512,7 @@ class Inspect(Accessor):
     def diff_snapshots(
         self, first: int | str | None, second: int | str | None = None
     ) -> SnapshotDiff:
-        """Return which files came and went from one snapshot, by id or tag, to another (None: the newest).
+        """Return the files added and removed from one snapshot, by id or tag, to another (None: the newest).
 
         `first` None: from nothing. Raises NotFoundError for a snapshot or tag that is not there.
         """
@@ -584,7 +584,7 @@ class Inspect(Accessor):
         older_than: str | None = None,
         later: str = "0 ms",
     ) -> RetentionSimulation:
-        """Return what could still be read, what would be freed, and what pins what; touch nothing.
+        """Return what a retention would keep and free, and what pins what; change nothing.
 
         Arguments as of `expire_snapshots`; `later`: as if that much time had passed, such as "7 d".
         """
@@ -599,7 +599,7 @@ class Inspect(Accessor):
 
 @checks_all_arguments
 class Maintenance(Accessor):
-    """What drops old data, repairs what is broken, and gives back. Repairs only show their plan by default."""
+    """Expiry, repair, verification and undo. By default a repair returns its plan and changes nothing."""
 
     def expire(
         self,
@@ -610,7 +610,7 @@ class Maintenance(Accessor):
         older_than: str | timedelta | None = None,
         everything: bool = False,
     ) -> ExpiryReport:
-        """Take away snapshots that retention no longer keeps, and the files that only they name.
+        """Expire snapshots past their retention, and delete the files that only they reference.
 
         The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
         argument does; `older_than` is an age such as "1 h", or a timedelta; `everything`: whatever
@@ -660,7 +660,7 @@ class Maintenance(Accessor):
         taken from its values, or its newest file (`partition.expiration-strategy`); those
         whose values spell no time are kept for ever.
         """
-        identity = self._upkeep(commit_user)
+        identity = self._maintenance_identity(commit_user)
         return expire.expire_partitions(
             self._session, identity, dry_run=dry_run, older_than=older_than
         )
@@ -716,7 +716,9 @@ class Maintenance(Accessor):
         From the inputs of the compaction that wrote a file, the changelog of its commit, or older rows
         in a snapshot, tag or trash record; the report counts what each has, and what nothing has.
         """
-        return repair.restore_files(self._session, self._upkeep(commit_user), dry_run=dry_run)
+        return repair.restore_files(
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
+        )
 
     def remove_damaged_files(
         self,
@@ -726,7 +728,7 @@ class Maintenance(Accessor):
     ) -> RepairReport:
         """Find damaged and missing data files of the newest state; with `dry_run=False` let go of them."""
         return repair.remove_damaged_files(
-            self._session, self._upkeep(commit_user), dry_run=dry_run
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
         )
 
     def remove_unexisting_files(
@@ -736,7 +738,7 @@ class Maintenance(Accessor):
         commit_user: str | None = None,
     ) -> RepairReport:
         """Find missing data files of the newest state; with `dry_run=False` drop them from it."""
-        identity = self._upkeep(commit_user)
+        identity = self._maintenance_identity(commit_user)
         return repair.remove_unexisting_files(self._session, identity, dry_run=dry_run)
 
     def remove_broken_records(
@@ -771,7 +773,9 @@ class Maintenance(Accessor):
         commit_user: str | None = None,
     ) -> RepairReport:
         """Write the manifests of the newest state anew, fewer and without what was deleted."""
-        return repair.compact_manifest(self._session, self._upkeep(commit_user), dry_run=dry_run)
+        return repair.compact_manifest(
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
+        )
 
     def purge_files(
         self,
@@ -780,7 +784,9 @@ class Maintenance(Accessor):
         commit_user: str | None = None,
     ) -> RepairReport:
         """List what is there; with `dry_run=False` empty the table for good, history and all."""
-        return repair.purge_files(self._session, self._upkeep(commit_user), dry_run=dry_run)
+        return repair.purge_files(
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
+        )
 
     def forget(
         self,
@@ -819,11 +825,11 @@ class Maintenance(Accessor):
         return report
 
     def trash(self) -> list[TrashRecord]:
-        """Return what maintenance has taken and can give back, oldest first."""
+        """Return the records of the trash, oldest first: files that maintenance removed and can restore."""
         return trash.trash_of(self._session).list()
 
     def undo(self, name: str | None = None) -> TrashRecord:
-        """Give back what one record of the trash holds, by default the newest; return it.
+        """Restore the files of one record of the trash, by default the newest; return the record.
 
         Raises NotFoundError for an empty trash, InvalidInputError if the table has new
         snapshots, so that those of the trash no longer fit.

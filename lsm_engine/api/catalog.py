@@ -1,4 +1,4 @@
-"""Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped."""
+"""The Catalog: databases and tables of a warehouse, with their names in an SQL database."""
 
 import logging
 import os
@@ -86,17 +86,17 @@ from lsm_engine.types.table_schema import TableSchema
 
 @record
 class CatalogListener:
-    """A TableListener that keeps the catalog in step. Tables are named "database.table"."""
+    """A TableListener that records changes of tables, named "database.table", in the catalog."""
 
     names: SqlCatalog
     branch: str = MAIN_BRANCH
 
     def _deliver(self, fact: Fact) -> None:
-        """Have a fact recorded, now or later: nobody waits for the catalog."""
+        """Record a fact, now or later: a commit does not wait for the catalog."""
         self.names.outbox.deliver(fact)
 
     def altered(self, table: str, schema: TableSchema) -> None:
-        """Copy the options and keys anew, for people who look at the catalog; not those of a branch."""
+        """Copy the options and keys of the table, not of a branch, to the catalog, for people who read it."""
         if self.branch != MAIN_BRANCH:
             return
         self.names.replace_table_properties(
@@ -331,7 +331,9 @@ class CatalogRegistry(ABC):
         move_directory(path, location, self._storage)
         try:
             self.name_table(table_name, schema)
-        except LsmError:
+        except (
+            LsmError
+        ):  # the name may be taken: the directory goes back, so that nothing has changed
             move_directory(location, path, self._storage)
             raise
         return self.table(name)
@@ -358,7 +360,7 @@ class CatalogRegistry(ABC):
         for database, table in table_directories(self._names.warehouse, self._storage):
             try:
                 names.append(TableName(database=database, table=table).checked().text)
-            except LsmError as error:
+            except LsmError as error:  # the first clause of the message is the reason
                 path = f"{database}{DATABASE_SUFFIX}/{table}"
                 unnameable[path] = error.message.partition(";")[0]
         return names, unnameable
@@ -407,7 +409,7 @@ class CatalogRegistry(ABC):
         )
 
     def rebuild(self) -> dict[str, int]:
-        """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
+        """Rebuild a lost catalog from the warehouse: names first, then lineage, for every table.
 
         Returns the number of snapshots recorded, per table; one that cannot be read is left out, with a
         warning. What the catalog knows already is kept. A damaged file has to be moved aside first:
@@ -430,7 +432,9 @@ class CatalogRegistry(ABC):
                 recorded[name] = rebuild_lineage(table.session, self._names.lineage)
                 self._rebuild_branches(table)
             except LsmError as error:
-                if tables is not None:
+                if (
+                    tables is not None
+                ):  # the caller named the table; of all tables one may be damaged
                     raise
                 log.warning("the lineage of table %s is not recorded: %s", name, error)
         return recorded
@@ -444,7 +448,7 @@ class CatalogRegistry(ABC):
         for branch in branches:
             try:
                 rebuild_lineage(table.branch(branch).session, lineage)
-            except LsmError as error:
+            except LsmError as error:  # other branches are recorded all the same
                 log.warning(
                     "the lineage of branch %s of table %s is not recorded: %s",
                     branch,
@@ -465,11 +469,12 @@ class CatalogRegistry(ABC):
         return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
 
     def _name_and_open(self, name: TableName, schema: TableSchema) -> Table:
-        """Name a table and open it; where a drop takes its files meanwhile, it loses the name again."""
+        """Name a table and open it; take the name back if a drop deletes its files meanwhile."""
         self.name_table(name, schema)
         try:
             refuse_beside_drop(self._directory(self._names.table_location(name)), is_made=True)
         except AlreadyExistsError:
+            # A drop has begun to delete the files: a name would lead to a table without them.
             self._names.drop_table(name, ignore_missing=True)
             raise
         return self.table(str(name))
@@ -525,7 +530,7 @@ def open_catalog(
 def _places(
     url: str | os.PathLike[str] | None, warehouse: str | os.PathLike[str] | None
 ) -> tuple[str, str | None]:
-    """Return the database's URL and the warehouse's directory, if it is known without a look inside."""
+    """Return the URL of the database, and the directory of the warehouse unless the database has it."""
     if not isinstance(url, str | os.PathLike | None):
         raise InvalidInputError(
             "a catalog is opened by a directory or a database URL: write open_catalog('lake'), or "
@@ -718,7 +723,7 @@ class Catalog(CatalogRegistry):
         try:
             table = self.table_in_warehouse(name)
             return NewestState(name=name, table=table, newest=table.latest_snapshot())
-        except LsmError as error:
+        except LsmError as error:  # one damaged table does not hide the others
             return NewestState(name=name, table=table, problem=error)
 
     def _open_location(self, name: str, location: str) -> Table:
@@ -770,7 +775,7 @@ class Catalog(CatalogRegistry):
         move_directory(info.location, location, self._storage)
         try:
             self._names.rename_table(old, new)
-        except LsmError:
+        except LsmError:  # the name still leads to the old place: the directory goes back there
             move_directory(location, info.location, self._storage)
             raise
         return self.table(target)
@@ -812,6 +817,7 @@ class Catalog(CatalogRegistry):
         try:
             return self._names.load_table(name)
         except NotFoundError as error:
+            # A directory without a name is that of a lost catalog, or of another client.
             if self._directory(self._names.table_location(name)).list("schema"):
                 error = NotFoundError(
                     f"{name.text} lies in the warehouse, and the catalog does not know it; 'lsm catalog "

@@ -1,4 +1,4 @@
-"""System tables of a whole catalog: its tables, their partitions, their options."""
+"""System tables of a catalog: its tables, and their partitions and options."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ Newest = Mapping[str, tuple[TableSession, Snapshot]]
 
 @record
 class LiveTotals:
-    """Of a snapshot's live files: rows before merging, bytes, and how many files."""
+    """The totals of the live files of a snapshot: rows before merging, bytes and files."""
 
     rows: int
     size_bytes: int
@@ -63,7 +63,7 @@ def live_totals(tables: Newest) -> dict[str, LiveTotals]:
     for owner, (session, snapshot) in enumerate(tables.values()):
         if session.options[core_options.SCAN_FALLBACK_BRANCH] is not None:
             continue
-        with suppress(LsmError):
+        with suppress(LsmError):  # a damaged table is read on its own, which raises its error
             metas = session.manifest_metas(snapshot)
             manifests += [(session.manifests, meta) for meta in metas]
             owners += [owner] * len(metas)
@@ -146,7 +146,7 @@ class NewestState:
 
 
 def newest_of(states: Iterable[NewestState]) -> Newest:
-    """Return the tables that have a snapshot, for what looks at many of them together."""
+    """Return the tables that have a snapshot, with it, for reads of many tables together."""
     return {
         state.name: (state.table.session, state.newest)
         for state in states
@@ -206,7 +206,7 @@ def _table_row(state: NewestState, totals: LiveTotals | None) -> dict[str, Any]:
         return row
     try:
         sums = totals or _totals_alone(state.table.session, snapshot)
-    except LsmError as error:
+    except LsmError as error:  # a damaged table has a row all the same, with what is wrong
         return row | {"problem": str(error)}
     return row | {
         "snapshot_id": None if snapshot is None else snapshot.id,

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with a table, a database or a whole warehouse, and the commands that mend it."""
+"""The doctor: findings about a table or a catalog, each with the command that repairs it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +47,7 @@ def doctor(
     stale_after: str = "30 d",
     progress: Callable[[str, int], None] | None = None,
 ) -> HealthReport:
-    """Return what is wrong with a table, or with the tables of a catalog and the catalog itself.
+    """Return the findings about a table, or about a catalog and its tables.
 
     `tables`: only these of a catalog, "database.table", and of the catalog only what is about them. `depth`:
     "shallow" reads the newest snapshot of each table, "whole" verifies every root, looks for orphans and
@@ -79,6 +79,7 @@ def doctor(
             judged = report_of(facts, chosen, stale_millis=stale_millis).findings
             return name, _live_snapshots(facts), judged
         except LsmError as error:
+            # A table that was dropped meanwhile is no damage; one that cannot be read is a finding.
             if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
                 dropped.add(name)  # the catalog's names are judged below
                 return name, {}, ()
@@ -105,7 +106,7 @@ def doctor(
 
 
 def _once_readable(differs: Iterable[Finding], of_tables: Iterable[Finding]) -> Iterator[Finding]:
-    """Leave out that a lineage is to be rebuilt of tables with damage: that reads all of their snapshots."""
+    """Leave out the advice to rebuild the lineage of damaged tables: a rebuild reads all of their snapshots."""
     torn = {
         finding.table
         for finding in of_tables
@@ -130,7 +131,7 @@ def _reported(
 def _depth(text: str) -> Depth:
     try:
         return Depth[text.upper()]
-    except KeyError:
+    except KeyError:  # the error lists the depths that exist
         names = ", ".join(depth.name.lower() for depth in Depth)
         raise InvalidInputError(f"a depth is one of {names}, not {text!r}", depth=text) from None
 
@@ -178,7 +179,7 @@ def _drift(
     present: Collection[str],
     live: Mapping[TableName, LiveSnapshots],
 ) -> Iterator[Finding]:
-    """Yield where the catalog and the warehouse differ; nowhere if it was made of what is found there."""
+    """Yield the differences between the catalog and the warehouse; a catalog in memory has none."""
     if catalog.is_in_memory:
         return
     since = {name: snapshots.first - _BEFORE_OLDEST for name, snapshots in live.items()}

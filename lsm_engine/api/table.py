@@ -67,7 +67,7 @@ R = TypeVar("R")
 def _of_accessor(
     accessor: Callable[["Table"], A], method: Callable[Concatenate[A, P], R]
 ) -> Callable[Concatenate["Table", P], R]:
-    """Return a method of tables that calls one of an accessor, under the name it had before accessors."""
+    """Return a method of `Table` that calls a method of an accessor, under its older name."""
 
     @functools.wraps(method)
     def call(table: "Table", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -215,7 +215,7 @@ class Table:
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Take Parquet files over as they are, by hard links; one atomic commit, and no row is copied.
+        """Add Parquet files as they are, by hard links; one atomic commit, and no row is copied.
 
         Into a table without a primary key, partitions and fixed buckets, on the disk of the files,
         which have its columns, in any order. The files stay where they are, and nobody may change
@@ -254,7 +254,7 @@ class Table:
         existing: str = "refuse",
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Add rows whose keys are not there. With `existing="skip"` the others are left out.
+        """Insert rows whose keys do not exist. With `existing="skip"` the others are left out.
 
         By default one key that is there, anywhere in the table where keys are unique across partitions,
         refuses all rows: InvalidInputError, kind ROW_EXISTS, naming some of the keys. That holds for the state
@@ -289,7 +289,7 @@ class Table:
         where: Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Write rows whose keys are there, or `set` columns of the rows that `where` keeps.
+        """Update rows whose keys exist, or `set` columns of the rows that match `where`.
 
         `set`: {column: value}; a value is SQL text ("price * 2", "'text'"), an Arrow expression or a Python
         value that is no text. `where`: any filter; without one every row. With `missing="skip"` rows
@@ -329,7 +329,7 @@ class Table:
         where: Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Delete rows by key, or those that `where` keeps.
+        """Delete rows by key, or the rows that match `where`.
 
         `keys` holds the primary key columns, or the values alone where that is one column. Other columns go into the -D: values to take back, or `sequence.field`,
         by which it may be older than the row. Where that, or a column NOT NULL, is left out, the rows are looked up first.
@@ -361,7 +361,7 @@ class Table:
         partition: Mapping[str, object] | Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Replace what is there by `rows`, in one atomic commit.
+        """Replace the rows of the table, or of partitions, by `rows`, in one atomic commit.
 
         With `partition`, a value for some or all partition columns, or a filter over them such as
         "day >= '2024-01-01'", exactly those partitions are replaced, and a row outside them is refused. Without it, the partitions that the rows touch
@@ -455,7 +455,7 @@ class Table:
 
     @property
     def _keys(self) -> NewestKeys:
-        """What finds keys, made anew once the table has other columns or options."""
+        """The readers of keys; a change of the schema or the options makes new ones."""
         keys = self._cached_keys
         if keys is None or keys.session is not self.session:
             self._cached_keys = keys = NewestKeys(self.session)
@@ -464,7 +464,7 @@ class Table:
     def _time_of(self, as_of: Moment) -> int:
         try:
             return millis_of(as_of)
-        except InvalidInputError as wrong:
+        except InvalidInputError as wrong:  # a tag is the usual text that is no time
             if isinstance(as_of, str) and self.session.tags.find(as_of) is not None:
                 hint = f"{as_of!r} is a tag, which version= names"
                 raise InvalidInputError(hint, tag=as_of) from wrong
@@ -592,7 +592,7 @@ class Table:
     # --- snapshots and branches ----------------------------------------------------------------
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the snapshots that are there, oldest first."""
+        """Return the retained snapshots, oldest first."""
         return self.session.snapshots.all()
 
     def newest_snapshots(self, limit: int | None = None) -> Iterator[Snapshot]:
@@ -604,7 +604,7 @@ class Table:
         return self.session.snapshots.load(snapshot_id)
 
     def snapshot_ids(self) -> list[int]:
-        """Return the ids of the snapshots that are there, oldest first, from one listing."""
+        """Return the ids of the retained snapshots, oldest first, from one listing."""
         ids = self.session.snapshots.ids()
         if not ids:
             self.session.identity.require(None)  # NotFoundError if the table was dropped
@@ -619,7 +619,7 @@ class Table:
         return self.session.snapshots.latest()
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """Return what was committed, newest first: an Arrow table with the columns of system table `snapshots`.
+        """Return the commits, newest first: an Arrow table with the columns of system table `snapshots`.
 
         `history().to_pylist()[0]` is the newest commit as a dictionary, `snapshots()[-1]` its snapshot.
 

@@ -1,4 +1,4 @@
-"""Check arguments of public functions against their annotations."""
+"""Checks of the arguments of public functions, by their annotations."""
 
 import functools
 import inspect
@@ -66,7 +66,7 @@ def checks_all_arguments(cls: type[T]) -> type[T]:
 
 
 def _check_of(name: str, function: Callable[..., Any]) -> Callable[[Any], Any] | None:
-    """Return what checks and converts values of one argument; None if its annotation is not checked."""
+    """Return the function that checks and converts one argument; None if its annotation is not checked."""
     annotation = function.__annotations__.get(name)
     parts = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     kinds = [part for part in parts if part is not NoneType]
@@ -105,7 +105,7 @@ def _require_whole_characters(name: str, text: str) -> None:
 
 
 def _converter_of(kind: Any, name: str) -> Callable[[Any], Any] | None:
-    """Return what makes a value one of a kind, or _MISMATCH; None for a kind that is not checked."""
+    """Return the function that converts a value to a kind, or returns _MISMATCH; None for a kind that is not checked."""
     origin, items = get_origin(kind) or kind, get_args(kind)
     if kind is int:
         return functools.partial(_whole_number, may_have_fraction=name.endswith("millis"))

@@ -32,7 +32,7 @@ _PARAMETER = re.compile(r"([?&;])([^=&;?#\s'\"]+)=([^&;#\s'\"]*)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name is not shown."""
+    """Whether a value of this name is secret, and not shown."""
     return any(word in name.lower() for word in SECRET_WORDS)
 
 
@@ -65,7 +65,7 @@ def hidden_in(value: object) -> object:
 
 
 class ErrorKind(Enum):
-    """What exactly happened. Append-only: programs compare these codes."""
+    """The reason of an error. Append-only: programs compare these codes."""
 
     CONFLICT = "conflict"
     RETRIES_EXHAUSTED = "retries-exhausted"

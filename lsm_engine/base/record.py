@@ -1,4 +1,4 @@
-"""The house's one kind of value: frozen, slotted, keyword-only."""
+"""`record`, the decorator of all values: frozen, slotted, keyword-only."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -38,7 +38,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def _content(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what gets values by these names, as a tuple however many there are."""
+    """Return a function that gets the attributes of these names, always as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)

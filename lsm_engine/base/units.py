@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: "128 mb", "1 d"."""
+"""Sizes and durations with units: "128 mb", "1 d"."""
 
 import re
 from datetime import timedelta

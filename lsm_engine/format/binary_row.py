@@ -1,7 +1,7 @@
-"""The BinaryRow layout (format section 6): Arrow columns ⇄ row bytes, for any number of rows.
+"""Codec of the BinaryRow layout (format section 6): Arrow columns to and from row bytes.
 
-A *stored row* is a 4-byte big-endian arity and the row; what is hashed is the row alone. Decoding
-checks every bound before it believes a byte."""
+A *stored row* is a 4-byte big-endian arity and the row; a hash is of the row alone. The decoder checks every bound
+before it uses a byte."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -436,6 +436,7 @@ def _python_value(column: pa.Array) -> object:
     try:
         return column[0].as_py()
     except (OverflowError, ValueError):
+        # A date or time outside of Python's range stays the number that is stored.
         return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())[0].as_py()
 
 

@@ -1,4 +1,4 @@
-"""Checksums of whole files: CRC-32, kept by whoever names a file, so that damage to it is noticed.
+"""Checksums of whole files: a CRC-32, stored by the document that references the file, to detect damage.
 
 Every single flipped bit and every burst of up to 32 bits changes a CRC-32; of other damage one case in
 four thousand million passes. ISA-L computes several times as much of it a second as zlib (decision 38).

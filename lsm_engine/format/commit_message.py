@@ -1,4 +1,4 @@
-"""What writers and compactions hand to a commit. Values that pickle and travel."""
+"""Commit messages: the files of writers and compactions that a commit publishes. They pickle."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class DataIncrement:
 
 @record
 class CompactIncrement:
-    """What a compaction took and gave. A file in `before` and `after` under one name was upgraded."""
+    """The files that a compaction read and wrote. A file in `before` and `after` under one name was upgraded."""
 
     before: tuple[DataFileMeta, ...] = ()
     after: tuple[DataFileMeta, ...] = ()
@@ -135,7 +135,7 @@ class CommitIdentifiers:
 
 @record
 class RecordedIdentifiers:
-    """What a table's file of commit identifiers holds: what snapshots may not keep.
+    """The file of commit identifiers of a table: those that snapshots may not retain.
 
     It has every numbered commit up to snapshot `snapshot_id`; where `is_recorded` is true also those since, as
     `users`, or as `pending` before they were made: the identifier, and the snapshot that it was tried on.

@@ -130,7 +130,7 @@ def stored_properties(snapshot: Snapshot) -> Mapping[str, str] | None:
 
 
 def _mark(snapshot: Snapshot) -> str:
-    """Return what tells a state from others: no two commits name one delta list."""
+    """Return the mark of a state: no two commits reference one delta manifest list."""
     return checksum_text(checksum_of(snapshot.delta_manifest_list.encode(errors="replace")))
 
 
@@ -161,6 +161,7 @@ def readable(data: bytes, decode: Callable[..., object]) -> bytes:
     try:
         decode(data, file_name=_NEW)
     except (CorruptFileError, UnsupportedError) as refusal:
+        # Not damage: the caller's values would make a file that no reader takes.
         raise InvalidInputError(
             f"nothing was written, as readers would refuse it: {refusal.message}",
             member=refusal.facts.get("member"),
@@ -272,6 +273,7 @@ def _field(item: JsonObject, file_name: str) -> DataField:
             refusal.message, kind=refusal.kind, file=file_name, **refusal.facts
         ) from refusal
     except (LsmError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        # The members of a damaged file may have any type: every such error means damage.
         if isinstance(cause, CorruptFileError):
             raise
         raise CorruptFileError(

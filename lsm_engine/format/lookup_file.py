@@ -201,7 +201,7 @@ def _taken_pieces(
         if len(sizes) and (int(sizes.max()) > 16 or bool(np.any(valid & (sizes == 0)))):
             return None
         return decimal_column(data, starts, sizes, arrow_type(kind), valid)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid:  # no valid value of the type; the caller raises with the file's name
         return None
 
 

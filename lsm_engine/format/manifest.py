@@ -1,4 +1,4 @@
-"""Manifest entries and the facts about manifests."""
+"""Manifest entries, and the metadata of manifests."""
 
 from collections.abc import Iterable
 

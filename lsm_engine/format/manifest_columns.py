@@ -1,4 +1,4 @@
-"""The columns of manifests and manifest lists, whoever wrote them and whatever he left out."""
+"""The columns of manifests and manifest lists, with defaults for those that other clients leave out."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

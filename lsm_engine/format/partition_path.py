@@ -1,7 +1,7 @@
 """The directory of a partition: `a=1/b=x`, escaped (format section 9).
 
-A path is made of a partition, never the other way round: several partitions may share a directory,
-so only the stored row identifies the partition."""
+A partition gives a path, and a path gives no partition: several partitions may share a directory, so only the
+stored row identifies the partition."""
 
 import decimal
 import re

@@ -1,6 +1,6 @@
-"""Column statistics of what is being written: minima, maxima and null counts (format section 5).
+"""Column statistics of the rows of a new file: minima, maxima and null counts (format section 5).
 
-A bound that is not safe is left out: readers skip files by these, and must never skip a match.
+An unsafe bound is left out: readers skip files by their bounds, and must never skip a match.
 """
 
 import re

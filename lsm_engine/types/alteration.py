@@ -1,7 +1,7 @@
-"""A schema under changes: the next version, or why not.
+"""Schema changes, applied: the next version of a schema, or the error that refuses it.
 
-A column is its id: renaming keeps it, dropping and adding again makes another one. Nothing here looks
-at data: the caller passes whether the table holds any.
+The id identifies a column: a renamed column keeps it, and a column that is dropped and added again gets another one.
+This module reads no data: the caller passes whether the table has any.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Paimon types ⇄ Arrow types: which Arrow type holds a column's values in memory."""
+"""Conversion between Paimon types and the Arrow types that hold their values in memory."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -347,7 +347,7 @@ def default_of(field: DataField) -> pa.Scalar | None:
             text = pa.array([field.default_value], pa.string())
             return text.cast(arrow_type(field.type))[0]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass
+            pass  # the error below names the column, the type and the text
     raise InvalidInputError(
         f"column {field.name!r} of type {type_text(field.type)} cannot have the default "
         f"{field.default_value!r}",

@@ -1,4 +1,4 @@
-"""Casts between column types: which type changes there are, and what stored values become."""
+"""Casts between column types: the type changes that are allowed, and the conversion of stored values."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""How schema changes and options name a column, or a field within one.
+"""Column paths: the notation of schema changes and options for a column, or a field within one.
 
 A change gives a text, or a sequence of names.
 

@@ -1,4 +1,4 @@
-"""File schema → read schema: which stored column fills which wanted one, and through which cast."""
+"""Mapping of the columns of a file to those of the read schema, and the casts between them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -176,7 +176,7 @@ Column: TypeAlias = Any
 
 @record
 class ColumnMapping:
-    """How one wanted column is made. `source` None: no such column then, so every value is null."""
+    """The mapping of one column of the read. `source` None: the file has no such column, so every value is null."""
 
     target: DataField
     source: DataField | None
@@ -304,6 +304,7 @@ def conform(values: Column, target_type: pa.DataType, *, file_name: str, column:
             return pa.chunked_array(chunks, type=target_type)
         return in_type(column, values, target_type, pc.cast)
     except (pa.ArrowException, UnicodeDecodeError, InvalidInputError) as cause:
+        # Values come from a file here, so what does not fit is damage and not a mistake of the caller.
         raise CorruptFileError(
             f"column {column!r} is stored as {stored}, which does not read as {target_type}",
             file=file_name,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def _change(cls: type[T]) -> type[T]:
-    """Make a value as `record` does, whose members may also be given by their place."""
+    """Make a class a value as `record` does; its members may also be positional."""
     frozen_class: Any = dataclass(frozen=True, slots=True)(cls)
     frozen_class.__init__ = checks_arguments(frozen_class.__init__)
     return frozen_class  # type: ignore[no-any-return]
@@ -116,7 +116,7 @@ class RemoveOption:
 
 @_change
 class SetComment:
-    """What the table is for."""
+    """The comment of the table."""
 
     comment: str | None
 

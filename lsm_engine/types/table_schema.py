@@ -1,4 +1,4 @@
-"""A table's schema: fields by id, keys, options, and what follows from them."""
+"""The schema of a table: fields by id, keys, options, and the properties derived from them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field as attribute
@@ -36,7 +36,7 @@ _TRACKING_FIELDS = tuple(
 
 @record
 class TableSchema:
-    """One version of what a table is. `primary_keys` include the partition columns, if they are keys."""
+    """One version of the schema of a table. `primary_keys` include the partition columns, if they are keys."""
 
     id: int
     fields: tuple[DataField, ...]
@@ -251,7 +251,7 @@ def char_keys(schema: TableSchema) -> frozenset[str]:
 
 
 class SameSchema:
-    """A schema as a key: equal to itself alone, so that nobody compares or hashes its columns."""
+    """A schema as a key of a dictionary: equal to itself alone, so that its columns are never compared or hashed."""
 
     __slots__ = ("schema",)
 

@@ -1,4 +1,4 @@
-"""Paimon's types, their text in schema files, and the Arrow types that hold their values."""
+"""The data types of Paimon, and their form in schema files."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""lsm ui: what `lsm` knows, in a browser on this machine."""
+"""The command `lsm ui`: the web server and its connections."""
 
 import logging
 import os
@@ -66,7 +66,7 @@ class PageServer(ThreadingHTTPServer):
         self.site.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what ended a connection: mostly a browser that did not wait."""
+        """Log the error that ended a connection, mostly a browser that did not wait."""
         log.debug("a connection from %s ended early", client_address)
 
 
@@ -115,7 +115,7 @@ class PageRequest(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send a refusal as plain text: of what is no request, and of every method but GET and HEAD."""
-        self.close_connection = True  # a body may follow, which nobody reads
+        self.close_connection = True  # a body may follow, which this server does not read
         refused = code == HTTPStatus.NOT_IMPLEMENTED
         text = "Pages are read only: GET and HEAD." if refused else HTTPStatus(code).phrase
         reply = Reply(

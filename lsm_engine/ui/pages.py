@@ -1,4 +1,4 @@
-"""The pages: all tables, one table, its tree, a key and its history."""
+"""The pages as HTML: the list of tables, and a table with its tree, files, keys and snapshots."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

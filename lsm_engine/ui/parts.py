@@ -1,4 +1,4 @@
-"""What pages have in common: the frame, tables of rows, facts below each other, findings, bars."""
+"""The parts that pages share: the frame, tables of rows, lists of facts, findings and bars."""
 
 import html
 import shlex
@@ -227,7 +227,7 @@ def health_chip(report: HealthReport | None, problem: str | None = None) -> Html
 
 
 def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
-    """Return what the doctor found, what each costs, and the command that mends it."""
+    """Return the findings of the doctor, each with its cost and the command that repairs it."""
     if not report.findings:
         return element("p", health_chip(report))
     return element(
@@ -288,6 +288,6 @@ def pager(newer: str | None, position: str, older: str | None, words: tuple[str,
 def error_page(
     heading: str, message: str, facts: Mapping[str, object], links: Mapping[str, str]
 ) -> Html:
-    """Return what is shown in place of a page that there is not, with where to go on."""
+    """Return the page of an error, with links to go on."""
     onward = [element("li", link(text, url)) for text, url in links.items()]
     return page(heading, element("p", message), fact_list(facts), element("ul", onward))

@@ -1,4 +1,4 @@
-"""Addresses → pages: what a browser gets for a path and a query, errors included."""
+"""The routes: the reply to a path and a query, errors included."""
 
 import base64
 import hashlib
@@ -102,6 +102,7 @@ class HealthBoard:
         try:
             state = self._examine(name)
         except Exception as error:
+            # In a thread of the pool no caller would see it, and the page would stay pending.
             log.warning("examining %s failed", name, exc_info=error)
             state = TableState(name=name, problem=f"{type(error).__name__}: {error}")
         with self._lock:
@@ -210,7 +211,7 @@ def history(table: Table, name: str, newest: int | None) -> History:
     problems = [item for item in read if isinstance(item, str)]
     try:
         tags = table.tags()
-    except LsmError as error:
+    except LsmError as error:  # the snapshots are shown without their tags
         problems.append(f"tags cannot be read: {error}")
     after = start + SNAPSHOTS_PER_PAGE
     return History(
@@ -252,7 +253,7 @@ def snapshot_facts(table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts
             ]
         if snapshot.id in ids:
             lists = list(plain_rows(table.system("manifest_lists", snapshot_id=snapshot.id)))
-    except LsmError as error:
+    except LsmError as error:  # its own facts are shown even if its files cannot be read
         problem = str(error)
     return SnapshotFacts(
         table=name,
@@ -343,7 +344,9 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
     try:
         typed = key_of(table, [f"{column_name}={text}" for column_name, text in key_texts.items()])
         explanation = table.explain_key(typed, snapshot_id=number, tag=state.get("tag"))
-    except InvalidInputError as error:
+    except (
+        InvalidInputError
+    ) as error:  # the form stays, with what was typed and why it does not fit
         return KeyFacts(
             table=name, columns=columns, key_texts=key_texts, state=state, problem=error.message
         )
@@ -377,7 +380,7 @@ _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 @record
 class Reply:
-    """What is sent for one request."""
+    """The reply to one request."""
 
     status: int
     body: bytes
@@ -407,14 +410,14 @@ class Site:
         self._board.close()
 
     def reply(self, target: str) -> Reply:
-        """Return what there is at the target of a request; a failure is a page that helps."""
+        """Return the reply to the target of a request; an error is a page that helps."""
         parts: list[str] = []
         try:
             parts, query = _parsed(target)
             return self._page(parts, query)
         except LsmError as error:
             return self._failure(error, parts)
-        except Exception as error:
+        except Exception as error:  # a defect: the server goes on, and the page names it
             log.warning("the page %s failed", target, exc_info=error)
             message = f"{type(error).__name__}: {error}"
             return _html(error_page("This should not have happened", message, {}, {}), 500)

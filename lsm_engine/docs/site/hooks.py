@@ -1,7 +1,7 @@
-"""What the documentation site needs beside the pages of lsm_engine/docs: hooks of mkdocs.
+"""Hooks of mkdocs for the documentation site.
 
-Pages of the repository that lie elsewhere get a place on the site, and links to them lead there; the API
-reference, the command line's reference and the list of decisions are made of the sources.
+They add pages from outside lsm_engine/docs and rewrite the links to them. They generate the API reference, the
+reference of the command line and the list of decisions from the sources.
 """
 
 import ast
@@ -142,7 +142,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add what lies elsewhere, and what is made."""
+    """Add the pages from elsewhere, and the generated ones."""
     for place, path in ELSEWHERE.items():
         files.append(File.generated(config, place, abs_src_path=str(path)))
     generated = {
@@ -155,7 +155,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to files that have another place on the site lead there."""
+    """Rewrite links to files that have another place on the site."""
     page_path = page.file.src_uri
     source = ELSEWHERE.get(page_path, DOCS / page_path)
 

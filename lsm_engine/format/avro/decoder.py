@@ -1,4 +1,4 @@
-"""Avro files → Arrow tables: no Python object per record, only the columns asked for."""
+"""Decoder of Avro files into Arrow tables: only the selected columns, and no Python object per record."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -377,9 +377,11 @@ def _run_few_blocks(data: Any, blocks: Any, ops: Any, columns: Any, *arguments: 
                 reader.used[0] += 1
             if position != end:
                 return BYTES_LEFT
-    except _Damaged as found:
-        failure[2] = found.level
-        return found.code
+    except (
+        _Damaged
+    ) as damage:  # the compiled loop returns codes too, as it cannot raise with values
+        failure[2] = damage.level
+        return damage.code
     for level, count in enumerate(reader.used):
         used[level] = count
     return DONE
