@@ -331,9 +331,8 @@ class CatalogRegistry(ABC):
         move_directory(path, location, self._storage)
         try:
             self.name_table(table_name, schema)
-        except (
-            LsmError
-        ):  # the name may be taken: the directory goes back, so that nothing has changed
+        except LsmError:
+            # The name may be taken: the directory goes back, so that nothing has changed.
             move_directory(location, path, self._storage)
             raise
         return self.table(name)
@@ -432,9 +431,8 @@ class CatalogRegistry(ABC):
                 recorded[name] = rebuild_lineage(table.session, self._names.lineage)
                 self._rebuild_branches(table)
             except LsmError as error:
-                if (
-                    tables is not None
-                ):  # the caller named the table; of all tables one may be damaged
+                if tables is not None:
+                    # The caller named the table; of all tables one may be damaged.
                     raise
                 log.warning("the lineage of table %s is not recorded: %s", name, error)
         return recorded
@@ -514,9 +512,8 @@ def open_catalog(
     """
     database, directory = _places(url, warehouse)
     options = StorageOptions.coerce(storage)
-    if (
-        directory is not None and scheme_of(directory) is not None
-    ):  # what is wrong with it is known before a file is made
+    if directory is not None and scheme_of(directory) is not None:
+        # What is wrong with it is known before a file is made.
         open_directory(directory, storage=options)
     return Catalog(
         SqlCatalog.open(database, warehouse=directory, catalog_key=catalog_key),

@@ -540,9 +540,8 @@ def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple
     shares = file_shares(entries, task_count=most, task_rows_max=None)
     costs: Counter[Group] = Counter()
     for share in shares:
-        any_bucket = (
-            totals.get(share.partition, 0) == 0
-        )  # a key may be in any bucket of the partition
+        # A key may be in any bucket of the partition.
+        any_bucket = totals.get(share.partition, 0) == 0
         costs[share.partition, -1 if any_bucket else share.bucket] += share.row_count
     count = max(1, min(most, len(costs)))
     tasks_of = balanced([*costs.values()], count)

@@ -339,9 +339,8 @@ def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
     paths = [_local_path(uri) for uri in relation.location().inputFiles()]
     try:
         schema = arrow_schema_of(frame.schema)
-    except (
-        UnsupportedError
-    ):  # raised again, with the column's name, by the way that every DataFrame takes
+    except UnsupportedError:
+        # Raised again, with the column's name, by the way that every DataFrame takes.
         return None
     if not 0 < len(paths) <= _FILES_MAX:
         return None

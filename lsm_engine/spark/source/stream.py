@@ -298,9 +298,8 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 table=self._path,
             )
         partitions: list[RowsPartition] = []
-        if (
-            begin.is_within
-        ):  # first the remaining buckets of the snapshot in which the last micro-batch ended
+        if begin.is_within:
+            # First the remaining buckets of the snapshot in which the last micro-batch ended.
             is_last = (begin.after, begin.full) == (stop.after, stop.full)
             buckets = self._next(table, begin)
             partitions += _partitions_of(buckets[begin.buckets : stop.buckets if is_last else None])

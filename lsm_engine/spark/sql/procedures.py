@@ -186,8 +186,8 @@ def _explain_key(table: Table, key: str) -> Any:
 
 
 PROCEDURES: Mapping[str, Callable[..., Any]] = {
-    made.__name__.removeprefix("_"): made
-    for made in (
+    procedure.__name__.removeprefix("_"): procedure
+    for procedure in (
         _compact, _rescale, _rollback, _rollback_to_timestamp, _rollback_to_as_latest,
         _expire_snapshots, _create_tag, _replace_tag, _rename_tag, _delete_tag, _expire_tags,
         _create_branch, _rename_branch, _delete_branch, _fast_forward, _remove_orphan_files,
