@@ -194,11 +194,12 @@ def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
 
 
 def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterable[int]) -> int:
-    """Record those snapshots that the lineage does not have; return how many they were."""
+    """Record the snapshots that the lineage lacks; return their number."""
     table = TableName.parse(session.name)
     ids = set(snapshot_ids)
     if not ids:
         return 0
+    # An id alone is not enough: after a rollback another snapshot may have it.
     recorded = lineage.commits_of_table(table, after=min(ids) - 1, before=max(ids) + 1)
     marks = set(
         zip(
@@ -230,6 +231,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
     if oldest is None:
         return
     first = snapshots[oldest]
+    # Expired snapshots added these files; no commit that can still be read did.
     inherited = session.manifest_list(first, first.base_manifest_list)
     if inherited and table.branch == MAIN_BRANCH:
         yield inherited_files(
@@ -284,15 +286,15 @@ def _lists(files: CommittedFiles) -> Iterator[ManifestListFacts]:
             yield ManifestListFacts(kind=kind, file_name=name, file_size=size, manifests=manifests)
 
 
-# -- Which tables a catalog knows ------------------------------------------------------------------
+# -- The registered tables of a catalog ------------------------------------------------------------------
 #
-# Named, adopted, let go of, and all of them anew from the warehouse.
+# Registering, adopting and unregistering tables, and rebuilding a catalog from the warehouse.
 
 log = logging.getLogger(__name__)
 
 
 class CatalogRegistry(ABC):
-    """The part of a Catalog that names tables whose directories are there already."""
+    """The part of a Catalog that registers tables whose directories exist already."""
 
     _names: SqlCatalog
     _storage: StorageOptions
@@ -418,7 +420,7 @@ class CatalogRegistry(ABC):
         return self.rebuild_lineage()
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Record anew what files of tables (default: all) and their branches hold.
+        """Rebuild the lineage of tables (default: all) and their branches from their files.
 
         Returns how many snapshots of main were recorded, per table.
         """
@@ -438,7 +440,7 @@ class CatalogRegistry(ABC):
         return recorded
 
     def _rebuild_branches(self, table: Table) -> None:
-        """Record anew what files of a table's branches hold, and forget deleted branches.
+        """Rebuild the lineage of the branches of a table, and delete that of deleted branches.
 
         A branch that cannot be read is left out, with a warning.
         """
@@ -459,7 +461,7 @@ class CatalogRegistry(ABC):
                 lineage.rebuild(recorded, [])
 
     def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
-        """Record snapshots of a table that the lineage does not have; return how many they were.
+        """Record the snapshots of a table that the lineage lacks; return their number.
 
         Those of this catalog's own commits are there already: this is for commits of other clients.
         """
@@ -538,6 +540,7 @@ def _places(
     if catalog_url == ":memory:":
         raise InvalidInputError("tables are files: give a directory, such as tempfile.mkdtemp()")
     directory = None if warehouse is None else os.fspath(warehouse)
+    # One argument that is no URL of a database is the directory of the warehouse.
     if (
         catalog_url is not None
         and directory is None
@@ -557,7 +560,7 @@ def _places(
 
 @checks_all_arguments
 class Catalog(CatalogRegistry):
-    """Databases and tables of one warehouse, and the lineage of what is in them."""
+    """The databases and tables of a warehouse, and their lineage."""
 
     def __init__(
         self,
@@ -634,7 +637,7 @@ class Catalog(CatalogRegistry):
 
     @property
     def lineage(self) -> Lineage:
-        """Questions about runs, snapshots, manifests, files and tags, answered in Arrow tables."""
+        """The lineage of runs, snapshots, manifests, files and tags, as Arrow tables."""
         return self._names.lineage
 
     # --- databases -------------------------------------------------------------------------------
@@ -650,6 +653,7 @@ class Catalog(CatalogRegistry):
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
         """Drop a database; with `cascade` its tables and all their files as well."""
         if cascade:
+            # Table by table: an interrupted drop leaves whole tables and a database to drop again.
             for table in self._names.list_tables(name):
                 self.drop_table(f"{name}.{table}")
         self._names.drop_database(name)

@@ -78,7 +78,7 @@ def live_totals(tables: Newest) -> dict[str, LiveTotals]:
     return {
         name: LiveTotals(rows=rows, size_bytes=size, files=files)
         for owner, (name, (rows, size, files)) in enumerate(zip(tables, sums, strict=True))
-        if lacking.get(owner) == 0
+        if lacking.get(owner) == 0  # all of its manifests were decoded
     }
 
 
@@ -88,6 +88,7 @@ def _sums(entries: pa.Table, count: int) -> list[tuple[int, int, int]]:
     live = entries.filter(pc.not_equal(kinds, EntryKind.DELETE.value))
     deleted = entries.filter(pc.equal(kinds, EntryKind.DELETE.value))
     if deleted.num_rows:
+        # A file that was added and deleted is not live; most manifests have no deletions.
         live = live.join(deleted.select(_IDENTITY), _IDENTITY, join_type="left anti")
     owners = live.column(_OWNER).to_numpy()
 

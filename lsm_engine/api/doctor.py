@@ -139,6 +139,7 @@ def _depth(text: str) -> Depth:
 def _examined(
     catalog: Catalog, work: Callable[[NewestState], _LookedAt], names: Sequence[str]
 ) -> Iterator[_LookedAt]:
+    # In a store the requests of several tables run concurrently; on a disk decoding together is what saves time.
     if scheme_of(catalog.warehouse) is not None:
         yield from _mapped(catalog, lambda name: work(catalog.newest_state(name)), names)
         return
@@ -194,6 +195,7 @@ def _drift(
     def looked_again(name: TableName) -> LineageDrift | None:
         return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
 
+    # The table and its lineage were read one after the other: a commit between them looks like a drift.
     again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
     lasting = {_shown_name(name): drift for name, drift in again.items() if drift is not None}
     yield from catalog_findings(registered, present, lasting)

@@ -637,10 +637,10 @@ class Table:
         watermark: int | None = None,
         dry_run: bool = False,
     ) -> RollbackReport:
-        """Go back to a snapshot: later snapshots and tags go, and their ids are used again.
+        """Roll back to a snapshot: later snapshots and tags are removed, and their ids are used again.
 
         Name one of: a snapshot, by its id, a tag, by its name in place of that or as `tag` (its snapshot may have expired), a time or a watermark, which
-        mean the newest snapshot at or before. Commits that land before the rollback's own go as well;
+        mean the newest snapshot at or before. Commits before the rollback's own are removed as well;
         later ones stay, and may wait for it. Data files are left to `remove_orphan_files`. Killed half
         way, the table is at the target already, and doing it again deletes the rest. Raises
         CommitConflictError beside another rollback or an expiry.
@@ -663,7 +663,7 @@ class Table:
         watermark: int | None = None,
         **commit: Unpack[CommitOptions],
     ) -> Snapshot | None:
-        """Make a former state the newest, by one commit: history stays, and writers may go on.
+        """Restore a former state by one commit: history stays, and writers may go on.
 
         Returns the OVERWRITE snapshot made, None if nothing differs. A replay of a numbered commit
         returns the snapshot that it made, and undoes nothing that others committed since.
@@ -682,7 +682,7 @@ class Table:
         return rollback.restore(self.session, target, identity)
 
     def last_commit_identifier(self, commit_user: str) -> int | None:
-        """Return the greatest number that a commit user has committed under; None if there is none.
+        """Return the greatest commit identifier of a commit user; None without one.
 
         Raises InvalidInputError, kind UNKNOWN_IDENTIFIER, where that is not kept any more.
         """
@@ -691,7 +691,7 @@ class Table:
     def set_commit_identifier(
         self, commit_user: str, commit_identifier: int, *, others_are_new: bool = False
     ) -> Snapshot:
-        """State the last number that a commit user has committed under, by an empty commit; return that.
+        """Set the last commit identifier of a commit user, by an empty commit; return its snapshot.
 
         From then on numbers up to `commit_identifier` are replays, which change nothing, and greater ones are new:
         after a refusal of kind UNKNOWN_IDENTIFIER, or for a user that begins anew with smaller numbers. Whoever states

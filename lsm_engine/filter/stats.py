@@ -88,7 +88,7 @@ class _Files:
                 return self._some_valid(predicate.column)
             case Constant():
                 return self._yes if predicate.value else ~self._yes
-            case Opaque():
+            case Opaque():  # only Arrow evaluates it, so every file may match
                 return self._yes
 
     def may_be_false(self, predicate: Predicate) -> Mask:

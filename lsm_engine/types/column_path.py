@@ -211,12 +211,12 @@ def names_column(key: str, text: str, path: Sequence[str]) -> bool:
 
 
 def relies_on(key: str, text: str, path: Sequence[str]) -> bool:
-    """Whether something is made of a column's values by an option; statistics are not."""
+    """Whether an option derives something from the values of a column; statistics do not count."""
     return names_column(key, text, path) and not key.endswith(_STATS)
 
 
 def orders_by_column(key: str, text: str, path: Sequence[str]) -> bool:
-    """Whether by an option the order of a column's values decides which row, or which value, stands."""
+    """Whether an option chooses a row, or a value, by the order of a column's values."""
     if key == core_options.SEQUENCE_FIELD.key:
         return names_column(key, text, path)
     if key == core_options.DEFAULT_AGGREGATE_FUNCTION.key:

@@ -68,7 +68,7 @@ def padded_values(kind: DataType, values: Any) -> Any:
 
 
 def compared_values(kind: DataType, values: Any) -> Any:
-    """Return given values as they compare with stored ones: those that are too long equal none."""
+    """Return values of a filter in the form that compares with stored ones: a longer one equals none."""
     return _of_chunks(kind, values, _fitted_text) if has_length(kind) else values
 
 
@@ -118,7 +118,7 @@ def _padded_text(kind: ScalarType, values: Any) -> Any:
 
 
 def _refuse_same_keys(name: str, offsets: pa.Array, keys: pa.Array) -> None:
-    """Refuse maps in which two keys are one with their blanks."""
+    """Raise InvalidInputError for maps with two keys that are equal once padded."""
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets.to_numpy()))
     distinct = pa.table({"row": rows, "key": keys}).group_by(["row", "key"]).aggregate([])
     if distinct.num_rows < len(keys):

@@ -145,7 +145,7 @@ def _member(
 
 
 def _without_nulls(values: pa.Array) -> pa.Array:
-    """Return values with empty ones in the place of nulls."""
+    """Return values with an empty value for each null."""
     types, kind = pa.types, values.type
     if types.is_struct(kind):
         members = [values.field(index) for index in range(kind.num_fields)]
@@ -154,6 +154,7 @@ def _without_nulls(values: pa.Array) -> pa.Array:
         return pa.MapArray.from_arrays(values.offsets, values.keys, values.items, type=kind)
     if types.is_list(kind):
         return pa.ListArray.from_arrays(values.offsets, values.values, type=kind)
+    # A field that may not be null has an empty value, which Arrow makes for every type.
     around = pa.struct([pa.field("value", kind, nullable=False)])
     return pc.fill_null(values, pa.array([None], around).field(0)[0])
 
@@ -202,7 +203,7 @@ class ColumnMapping:
 def map_fields(
     file_fields: Sequence[DataField], read_fields: Sequence[DataField], *, may_lose: bool = True
 ) -> tuple[ColumnMapping, ...]:
-    """Return one mapping per wanted field, in order, matched by field id and never by name.
+    """Return one mapping per field of the read, in order, matched by field id and never by name.
 
     A column that was dropped and added again under its old name has a new id: it starts as null.
     Raises UnsupportedError for a type change that this version does not read; inside of lists and maps,
@@ -232,7 +233,7 @@ def _check_reads(column: str, source: DataType, target: DataType, *, may_lose: b
 
 
 def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int) -> Column:
-    """Return the wanted column from the stored one (`None` when the mapping has no source)."""
+    """Return the column of the read from the stored one (`None` if the mapping has no source)."""
     target_type = arrow_type(mapping.target.type)
     if mapping.source is None or values is None:
         return nulls(row_count, target_type)
