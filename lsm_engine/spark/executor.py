@@ -65,7 +65,7 @@ class SparkExecutor:
         discard: Discard,
         is_far: bool = False,
     ) -> list[CommitMessage]:
-        """Return what the work on each item has to commit; small items share a task.
+        """Return the commit messages of the work on each item; small items share a task.
 
         A task may be tried several times with all of its items, or twice at once where speculation is on;
         exactly one answer per item is used. The first error is raised, as the LsmError it was, after all tasks

@@ -203,7 +203,7 @@ def _fits(spark_filter: sql.Filter, schema: pa.Schema) -> bool:
 
 
 def _holds(kind: pa.DataType, value: Any) -> bool:
-    """Whether a type holds a literal that `_literal` takes: times alone may be finer than it."""
+    """Whether a type holds a literal that `_literal` accepts: only times may be finer than the type."""
     if not pa.types.is_timestamp(kind) or not isinstance(value, datetime.datetime):
         return True
     step = {"s": 1_000_000, "ms": 1000}.get(kind.unit, 1)

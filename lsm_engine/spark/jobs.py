@@ -86,7 +86,7 @@ def decode_error(text: str, *, label: str) -> LsmError:
 
 
 def from_spark(error: Exception, *, label: str) -> LsmError:
-    """Return what a failed job is about: the LsmError that a task shipped, or a TaskFailedError
+    """Return the error of a failed job: the LsmError that a task shipped, or a TaskFailedError
     with the last line of the task's own error and its traceback in a note.
     """
     text = str(error)
@@ -103,7 +103,7 @@ def from_spark(error: Exception, *, label: str) -> LsmError:
 
 
 def remedy(text: str) -> str:
-    """Return what to do about an executor's Python, where that is what is wrong."""
+    """Return the remedy, if the Python of the executors is the cause of a failure."""
     missing = _MISSING.search(text)
     if missing is not None:
         problem = f"; the executors' Python has no {missing[1]}: install lsm-assets[spark] there"
@@ -192,7 +192,7 @@ def answer(item: int, message: bytes | None = None, error: str | None = None) ->
 
 
 def prepare_worker() -> None:
-    """Set what this worker has loaded aside from garbage collection; call it first in a task.
+    """Exclude the modules of this worker from garbage collection; call it first in a task.
 
     A worker collects garbage after each task, which costs some 20 ms once Arrow and numba are
     loaded, more than a small task itself.
@@ -248,7 +248,7 @@ class RenamedBatches:
     names: tuple[str, ...]
 
     def __call__(self, batches: Batches) -> Batches:
-        """Return what the work makes of a partition."""
+        """Return the result of the work on a partition."""
         return self.work(batch.rename_columns([*self.names]) for batch in batches)
 
 
@@ -284,7 +284,7 @@ def collected(frame: DataFrame, *, label: str) -> list[Row]:
 
 
 def collected_by(collect: Callable[[], T], spark: SparkSession, *, label: str) -> T:
-    """Return what a method of a frame collects; raises as `run` does for tasks that failed."""
+    """Return the result of a method that collects a frame; raises as `run` does for tasks that failed."""
     with described(spark, label):
         try:
             return collect()

@@ -220,7 +220,7 @@ _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
-    """Return a DataFrame's rows with five columns more: what `Table.locate` returns for each; lazy.
+    """Return the rows of a DataFrame with the five columns that `Table.locate` returns; lazy.
 
     `_action`, `_partition`, `_bucket`, `_file_name`, `_snapshot_id`. The DataFrame has the table's key columns, without nulls; it is
     computed twice, so cache one that is costly. Tasks have about the same number of rows to search,
@@ -527,7 +527,7 @@ def joined_at(
 
 
 def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple[Homes, int]:
-    """Return which task has which bucket, and how many tasks there are."""
+    """Return the tasks of each bucket, and the number of tasks."""
     schema = session.schema
     if snapshot is None:
         return homes_of(schema, {}, [], []), 1
@@ -612,7 +612,7 @@ class PackTask:
 
 @record
 class JoinTask:
-    """Stage two: the rows of some buckets, with what the table holds for their keys."""
+    """Stage two: the rows of some buckets, joined with the rows of the table that have their keys."""
 
     table: PinnedTable
     keys: Mapping[str, str]

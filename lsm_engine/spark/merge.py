@@ -373,7 +373,7 @@ class FrameMerge:
         return list(self.session.schema.primary_keys)
 
     def _joined(self, base: Snapshot | None) -> DataFrame | None:
-        """Return a column of rows of the table and one of rows of the source, null where there is none."""
+        """Return the joined rows: a column with the row of the table, and one with the row of the source, or null."""
         if self.source is None:
             target = self._target(base)
             return target and target.withColumn(self.sides.source, sql.lit(None))
@@ -557,7 +557,7 @@ class FrameMerge:
             raise key_conflict("with keys that are there already", existing.count(), rows)
 
     def _deletions_first(self, changes: DataFrame) -> DataFrame:
-        """Order rows so that of a key that goes and comes again the insertion is the later one, which counts."""
+        """Order rows so that the insertion of a key comes after its deletion, and counts."""
         return changes.orderBy(sql.col(ROW_KIND_COLUMN) != "-D", *map(quoted, self._keys))
 
 
@@ -774,7 +774,7 @@ class FrameRows:
             return self.spark.createDataFrame(pa.Table.from_batches([*map(fit, batches)]), schema)
 
     def _structs(self, flat: DataFrame, needed: set[str], present_sides: list[str]) -> DataFrame:
-        """Return flat rows as one column for each side; what nothing needs is null there."""
+        """Return flat rows as one struct column per side; fields that no expression needs are null."""
         columns = []
         for side in (TARGET, SOURCE):
             called = getattr(self.sides, side)
@@ -794,7 +794,7 @@ class FrameRows:
 
 
 class Condition:
-    """A condition that Spark looks at over a `Frame`: of what it computes the numbers of rows alone come back."""
+    """A condition that Spark evaluates over a `Frame`. Only the numbers of the matching rows come back."""
 
     def __init__(self, rows: FrameRows, value: SqlColumn) -> None:
         self._rows = rows
@@ -902,7 +902,7 @@ class DriverMerge:
         return self._merge
 
     def _rows_to_change(self, base: Snapshot) -> pa.Table | None:
-        """Return the rows that the only clause takes, found by Spark's own reader; None where it cannot read them.
+        """Return the rows that the only clause changes, by Spark's own reader; None if it cannot read them.
 
         None too where rows are so many that no condition may be trusted to leave few enough of them.
         """

@@ -260,7 +260,7 @@ class Sides:
                 return sql.lit(value)
 
     def condition(self, condition: Any, match: Match = Match.MATCHED) -> Column:
-        """Return what holds where all the parts of a condition hold; None always does."""
+        """Return the conjunction of the parts of a condition; None is true."""
         if condition is None:
             return sql.lit(True)  # noqa: FBT003
         if not isinstance(condition, list | tuple):
@@ -394,7 +394,7 @@ def columns_of(
     source: list[str],
     joined: DataFrame,
 ) -> dict[str, Column]:
-    """Return the table's columns as the clauses leave them; what none sets stays, or is null.
+    """Return the table's columns after the clauses. A column that no clause sets keeps its value, or is null.
 
     Each value is brought to its column's type by itself: were Spark to find a type for all of them, a BIGINT that
     no clause changes would become a DOUBLE because another row's clause sets one. `joined`: the rows of both sides.
@@ -442,7 +442,7 @@ def direct_source(clause: Clause, name: str, source: Sequence[str]) -> str | Non
 def set_columns(
     clause: Clause, sides: Sides, table: list[str], source: list[str]
 ) -> dict[str, Column]:
-    """Return what a clause sets; all columns are those that both sides have, whose names Spark compares without case."""
+    """Return the columns that a clause sets. All columns are those that both sides have, compared without case as in Spark."""
     if clause.action is Action.DELETE:
         return {}
     if clause.values is None:

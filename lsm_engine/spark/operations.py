@@ -191,7 +191,7 @@ def changes_dataframe(
     where: pc.Expression | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Return what changed after one snapshot, up to and including another, as a DataFrame; lazy.
+    """Return the changes after one snapshot, up to and including another, as a DataFrame; lazy.
 
     Arguments and columns as in `Table.changes`. Rows of one snapshot and bucket come in order, each
     -U right before its +U, and snapshots in the order of the DataFrame's partitions, which is the order

@@ -47,7 +47,7 @@ _TOO_LARGE = "spark.driver.maxResultSize"
 
 
 def driver_bytes(spark: SparkSession) -> int:
-    """Return how many bytes the driver takes over from executors; 0 on Spark Connect, which is not asked."""
+    """Return how many bytes the driver takes over from executors; 0 on Spark Connect."""
     if not is_classic(spark):
         return 0
     text = spark.conf.get(DRIVER_BYTES, _DEFAULT) or _DEFAULT
@@ -102,7 +102,7 @@ def _small_table(frame: DataFrame, most: int) -> pa.Table | None:
 
 
 def _is_estimated(plan: object) -> bool:
-    """Whether Spark's estimate of a plan's size is at least about what comes out of it."""
+    """Whether Spark estimates the size of a plan about right, or too large."""
     if plan.nodeName() not in _ESTIMATED:  # type: ignore[attr-defined]
         return False
     children = plan.children()  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 
 @record
 class FileRows:
-    """Rows in Parquet or CSV files: what `Table.upsert` takes from a Spark executor.
+    """Rows in Parquet or CSV files, as `Table.upsert` on a Spark executor accepts them.
 
     `paths`: files or directories, local or URIs such as "s3://bucket/key", that executors see under
     the same names; of a directory every .parquet, .csv and .csv.gz file counts, except hidden ones.
@@ -132,7 +132,7 @@ class FileRows:
 
 @record
 class FilePart:
-    """What one task reads: the row groups of a Parquet file whose middle lies in a byte range, or a
+    """The part of a file that one task reads: the row groups of a Parquet file whose middle lies in a byte range, or a
     whole CSV file.
     """
 
@@ -220,7 +220,7 @@ def _file_system(path: str) -> tuple[pa_fs.FileSystem, str]:
 
 @record
 class FileSource:
-    """The rows of files, made to fit: the parts with the numbers that are handed over."""
+    """The rows of files, coerced to the schema: the parts with their numbers."""
 
     schema: TableSchema
     deletes: bool
@@ -326,7 +326,7 @@ class PlainFiles:
 
 
 def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
-    """Return the files whose rows a DataFrame is, of at most so many bytes; None where it is anything else.
+    """Return the files whose rows a DataFrame is, of at most so many bytes; None for any other DataFrame.
 
     None too where Spark would not read from them what PyArrow does, or this process may not see the same files.
     """

@@ -141,7 +141,7 @@ def check_java() -> int:
 
 
 def java_version(banner: str) -> int | None:
-    """Return the major version in what `java -version` prints; None if it prints none.
+    """Return the major version in the output of `java -version`; None without one.
 
     Versions before 9 call themselves 1.x: "1.8.0_392" is 8.
     """

@@ -37,7 +37,7 @@ _VARIABLE_BYTES = 20
 
 @record
 class SplitReader:
-    """How the splits of one scan are read. `schema`: the columns as Spark takes them.
+    """A reader of the splits of one scan. `schema`: the columns as Spark takes them.
 
     `untagged`: the snapshot that is read, unless by a tag, which keeps its files.
     """
@@ -119,7 +119,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 @record
 class SplitTask:
-    """What a reading task runs: `read`, for its splits; the numbers that it is handed are `step` a task."""
+    """The work of a task of a read: `read`, for its splits. Each task gets `step` numbers as its input."""
 
     read: Callable[[Any], Batches]
     splits: PackedItems
@@ -156,7 +156,7 @@ def change_schema(schema: TableSchema) -> StructType:
 
 @record
 class ChangeReader:
-    """How the splits of changes are read. `schema`: the columns as Spark takes them."""
+    """A reader of splits of changes. `schema`: the columns as Spark takes them."""
 
     rows: ChangedRows
     schema: pa.Schema
@@ -316,7 +316,7 @@ def _word_count(file: RawFile) -> int:
 
 
 def _bitmap(files: Sequence[RawFile]) -> pa.Table:
-    """Return one value, which has a bit for each row of files, set where it is left out; each file begins a word."""
+    """Return a bitmap with a bit for each row of files, set for rows to leave out; each file begins a word."""
     words = []
     for file in files:
         assert file.deleted is not None
@@ -328,7 +328,7 @@ def _bitmap(files: Sequence[RawFile]) -> pa.Table:
 
 
 def _without_replaced(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
-    """Return the rows of files without those that are left out."""
+    """Return the rows of files, without the replaced ones."""
     words = frame.sparkSession.createDataFrame(_bitmap(files)).scalar()
     firsts = np.cumsum([0, *map(_word_count, files)]).tolist()
     first = sql.create_map(

@@ -74,7 +74,7 @@ _SOURCE_BITS = 40
 
 
 class FailedParcelError(Exception):
-    """A parcel came with an error instead of rows; `error` is what `failures.encode_error` wrote."""
+    """A parcel has an error instead of rows; `error` is the text of `jobs.encode_error`."""
 
     def __init__(self, error: str) -> None:
         super().__init__(error)
@@ -166,7 +166,7 @@ def unpack(parcel: pa.Buffer, schema: pa.Schema) -> tuple[pa.RecordBatch, pa.Arr
 
 
 def failed_parcel(error: str) -> pa.RecordBatch:
-    """Return a parcel that carries an error, as `failures.encode_error` writes it, and no rows."""
+    """Return a parcel without rows that carries an error, as `jobs.encode_error` writes it."""
     return pa.RecordBatch.from_pylist([{"task": 0, "error": error}], schema=PARCEL)
 
 
@@ -203,7 +203,7 @@ def check_columns(staging: Staging, frame: DataFrame) -> None:
 def stage_source(
     staging: Staging, frame: DataFrame, source: RowSource, *, label: str
 ) -> list[CommitMessage]:
-    """Write what `source` makes of a frame's partitions; raises as `stage_frame` does.
+    """Write the rows that `source` reads from the partitions of a frame; raises as `stage_frame` does.
 
     Rows of an append table without buckets are written by the tasks that read them; all others are
     shuffled to the tasks that own their buckets.
@@ -274,7 +274,7 @@ def _doubled(messages: Sequence[CommitMessage], label: str) -> LsmError | None:
 
 @record
 class FrameSource:
-    """The rows of one partition of a DataFrame, made to fit."""
+    """The rows of one partition of a DataFrame, coerced to the schema."""
 
     schema: TableSchema
     deletes: bool
@@ -432,7 +432,7 @@ def parcels_of(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
 def _given_up(
     number: int, error: str, writers: Sequence[Writer], batches: Batches
 ) -> pa.RecordBatch:
-    """Delete what the task wrote and return its answer, with the input read to its end."""
+    """Delete the files of the task and return its answer, with the input read to its end."""
     for writer in writers:
         writer.abort()
     for _ in batches:  # Spark replaces a worker that leaves input unread
@@ -442,7 +442,7 @@ def _given_up(
 
 @contextmanager
 def aborting(writers: Sequence[Writer]) -> Iterator[None]:
-    """Delete what writers wrote if the task fails, or is ended before its time."""
+    """Delete the files of writers if the task fails or is cancelled."""
     try:
         yield
     except BaseException:

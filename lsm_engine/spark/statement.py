@@ -215,7 +215,7 @@ class Statement:
 
     @property
     def done(self) -> bool:
-        """Whether no token is left."""
+        """Whether the cursor is behind the last token."""
         return self.at >= len(self.tokens)
 
     def word(self, ahead: int = 0) -> str:
@@ -348,7 +348,7 @@ class Statement:
         return names
 
     def properties(self) -> dict[str, str]:
-        """Step over "('key' = 'value', key value, …)"; return what is set."""
+        """Step over "('key' = 'value', key value, …)"; return the properties."""
         properties = {}
         for part in self.listed():
             inner = Statement.from_text(part)
@@ -385,6 +385,6 @@ class Statement:
         return self.literal() if sign != "-" else f"-{self.literal()}"
 
     def ended(self) -> None:
-        """Raise InvalidInputError if something is left."""
+        """Raise InvalidInputError unless the statement ends here."""
         if not self.done:
             self.refuse("this is not expected")

@@ -162,7 +162,7 @@ def with_location(fields: Iterable[DataField], location: str) -> sql.StructType:
 
 
 def located(schema: sql.StructType, location: str) -> sql.StructType:
-    """Return a schema whose columns know where their table is."""
+    """Return a schema whose columns have the location of their table in their metadata."""
     return sql.StructType(
         [
             sql.StructField(
@@ -180,7 +180,7 @@ def location_in(schema: sql.StructType) -> str | None:
 
 
 def arrow_type_of(value: sql.DataType, column: str) -> pa.DataType:
-    """Return the Arrow type in which Spark hands over, and takes, values of a Spark type.
+    """Return the Arrow type in which Spark exchanges values of a Spark type.
 
     Raises UnsupportedError, naming the column, for types without a counterpart in a table:
     intervals, variants, geometries, the type of a column of nulls.
@@ -215,7 +215,7 @@ def _scalar_arrow(value: sql.DataType, column: str) -> pa.DataType:
 
 
 def arrow_schema_of(schema: sql.StructType) -> pa.Schema:
-    """Return the Arrow form of a schema: what `create_table` wants. Texts of a declared length keep it."""
+    """Return the Arrow form of a schema, for `create_table`. Texts of a declared length keep it."""
     return pa.schema(
         [_field(field.name, field.dataType, field.nullable, field.name) for field in schema.fields]
     )

@@ -89,7 +89,7 @@ def packed_partitions(
 
 
 def rows_of_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, in a task; none where there is nothing to read."""
+    """Yield the rows of a partition, in a task; no rows for an empty one."""
     prepare_worker()
     if isinstance(partition, RowsPartition):
         yield from partition.batches()
@@ -106,7 +106,7 @@ def schema_of_the_past(path: str, options: Mapping[str, str]) -> TableSchema:
 
 
 def _moment(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return what options name, as a scan takes it."""
+    """Return the moment that options name, as arguments of a scan."""
     snapshot_id, as_of = options.get(SNAPSHOT_ID), options.get(AS_OF)
     return {
         "snapshot_id": None if snapshot_id is None else int(snapshot_id),

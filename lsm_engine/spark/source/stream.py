@@ -62,13 +62,13 @@ _UNBOUNDED = 2**31 - 1
 
 
 def is_unlimited(limit: Any) -> bool:
-    """Whether Spark asks for all there is, whatever the options: `trigger(once=True)` does."""
+    """Whether Spark asks for all rows regardless of the options, as `trigger(once=True)` does."""
     return limit is None or isinstance(limit, ReadAllAvailable)
 
 
 @record
 class ReadLimits:
-    """What a micro-batch takes at most, one bucket at least; None: as much as there is."""
+    """The limits of a micro-batch, which has one bucket at least; None: no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -96,7 +96,7 @@ class ReadLimits:
 
     @property
     def of_spark(self) -> Any:
-        """Spark's form of them: whether there are any is all that it has to know."""
+        """The limits in Spark's form, which only has to know whether there are any."""
         return (
             ReadAllAvailable() if self == ReadLimits() else ReadMaxFiles(self.files or _UNBOUNDED)
         )
@@ -120,7 +120,7 @@ _Place = dict[str, Any]
 
 @record
 class Offset:
-    """How far a stream has read: all changes up to snapshot `after`, and `buckets` buckets of what is next.
+    """The offset of a stream: it has read all changes up to snapshot `after`, and `buckets` buckets of the next.
 
     Next is the state at snapshot `full`, or where that is None the changes of snapshot `after` + 1.
     `in_turns`: its buckets are counted as `plan.incremental.in_turns` orders them.
@@ -142,7 +142,7 @@ class Offset:
         )
 
     def as_json(self) -> _Place:
-        """Return what a checkpoint holds; Spark compares its text."""
+        """Return the offset as a checkpoint stores it; Spark compares its text."""
         full = {} if self.full is None else {_FULL: self.full}
         within = {_BUCKETS: self.buckets} if self.buckets else {}
         turns = {_TURNS: True} if self.buckets and self.in_turns else {}
@@ -150,12 +150,12 @@ class Offset:
 
     @property
     def is_within(self) -> bool:
-        """Whether a part of what is next has been read, or all that is next is a state."""
+        """Whether the offset is within a snapshot, or before the first state."""
         return self.full is not None or self.buckets > 0
 
     @property
     def reaches(self) -> int:
-        """The newest snapshot that has been looked at."""
+        """The newest snapshot of which a part has been read."""
         return self.next.after if self.is_within else self.after
 
     @property
@@ -166,7 +166,7 @@ class Offset:
 
 @record
 class StateReader:
-    """How the splits of a state are read as rows that came with its snapshot."""
+    """A reader of the splits of a state, as rows that its snapshot added."""
 
     reader: SplitReader
     schema: pa.Schema
@@ -266,7 +266,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _checkpoint(table, Offset(after=self._newest(table)))
 
     def partitions(self, start: _Place, end: _Place) -> list[InputPartition]:
-        """Return what tasks read of what lies between two offsets, older snapshots first; small parts share a task."""
+        """Return the partitions between two offsets, older snapshots first; small ones share a task."""
         return packed_partitions(self._parts(start, end), in_order=True)
 
     def _continued(self, table: Table, place: _Place, newest: int) -> Offset:
@@ -420,7 +420,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _checkpoint(table: Table, offset: Offset) -> _Place:
-    """Return what a checkpoint holds, with the snapshot that it reaches; those of some clients have no name."""
+    """Return an offset as a checkpoint stores it, with the UUID of its snapshot if the snapshot has one."""
     snapshot = table.session.snapshots.find(offset.reaches)
     return offset.as_json() | (
         {_UUID: snapshot.uuid} if snapshot is not None and snapshot.uuid else {}

@@ -73,7 +73,7 @@ class StagedRows(LocalExecutor):
 
 
 def write_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
-    """Write one task's rows as level-0 files; return what to commit. What fails deletes what it wrote."""
+    """Write the rows of a task as level-0 files; return the commit messages. A failed task deletes its files."""
     prepare_worker()
     task = TaskContext.get()
     writer = TableWriter(
@@ -111,21 +111,21 @@ class SourceWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows; what fails deletes what it wrote."""
+        """Write the rows of a task; a failed task deletes its files."""
         return StagedMessages(write_rows(self._plan.staging, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks wrote, at once."""
+        """Commit the files of all tasks in one snapshot."""
         self._plan.publish(decoded(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks that worked have written, if another has failed."""
+        """Delete the files of the tasks that succeeded, if another has failed."""
         discard_failed(self._plan.staging.context, messages)
 
 
 @record
 class WritePlan:
-    """One write: to which table, on top of which snapshot, under which identity."""
+    """The plan of a write: its table, base snapshot and commit identity."""
 
     path: str
     storage: StorageOptions
@@ -143,7 +143,7 @@ class WritePlan:
 
 
 def open_staged(path: str, storage: StorageOptions) -> TableSession:
-    """Open a table whose rows tasks have written already."""
+    """Open a table to commit rows that tasks have written."""
     return open_table(path, storage=storage, executor=StagedRows()).session
 
 
@@ -199,7 +199,7 @@ def plan_write(
 
 
 def decoded(messages: list[WriterCommitMessage | None]) -> list[CommitMessage]:
-    """Return what tasks wrote; None stands for a task that failed."""
+    """Return the commit messages of tasks; the message of a failed task is None."""
     return [
         decode_message(text, CommitMessage)
         for message in messages
@@ -223,7 +223,7 @@ _MICROS = pa.timestamp("us", "UTC")
 
 
 class StagedBatch(StagedMessages):
-    """What one task of a micro-batch wrote, for which query, on top of which snapshot."""
+    """The files of one task of a micro-batch, with the query and the base snapshot."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class EventTime:
 
     @staticmethod
     def from_schema(schema: StructType) -> "EventTime | None":
-        """Return what the metadata of columns hold; None where nothing is declared."""
+        """Return the event time that the metadata of a column declare; None without one."""
         for field in schema.fields:
             if _DELAY in field.metadata:
                 return EventTime(column=field.name, delay_millis=int(field.metadata[_DELAY]))
@@ -273,7 +273,7 @@ class _Watched:
 
     @property
     def watermark(self) -> int | None:
-        """Milliseconds since 1970 up to which, by what came here, all rows are there."""
+        """The watermark in milliseconds since 1970, from the event times of the rows of this task."""
         if self._latest is None or self._event_time is None:
             return None
         return self._latest // 1000 - self._event_time.delay_millis
@@ -296,7 +296,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         check_rows(open_staged(path, self._storage), arrow_schema_of(schema))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need. The plan is made here, because the process that commits needs none."""
+        """Return the state that tasks need. The plan is made here, because the process that commits needs none."""
         if self._planned is None:
             session = open_staged(self._path, self._storage)
             # Who they are that compact rows that wait for a bucket does not matter.
@@ -306,7 +306,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows; what fails deletes what it wrote."""
+        """Write the rows of a task; a failed task deletes its files."""
         assert self._planned is not None
         task = TaskContext.get()
         query_id = None if task is None else task.getLocalProperty(QUERY_ID)
@@ -318,7 +318,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return StagedBatch(written, query_id, base, watched.watermark)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish what all tasks wrote, at once; a batch that was committed before is a no-op."""
+        """Commit the files of all tasks in one snapshot; a batch that was committed before is a no-op."""
         # The query and its batch number make a replay of the batch a no-op.
         parts = [batch for batch in messages if isinstance(batch, StagedBatch)]
         session = open_staged(self._path, self._storage)
@@ -335,6 +335,6 @@ class StreamSink(DataSourceStreamArrowWriter):
             Write(session, identity).land(decoded(messages), planned_on=parts[0].base)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks that worked have written, if another has failed."""
+        """Delete the files of the tasks that succeeded, if another has failed."""
         del batchId
         discard_failed(open_staged(self._path, self._storage).context(), messages)

@@ -73,7 +73,7 @@ class NewTable:
     defaults: dict[str, str] = field(default_factory=dict)
 
     def create(self, catalog: Catalog, rows: DataFrame | None) -> None:
-        """Make the table, with rows if there are any: all of it or nothing."""
+        """Create the table, with the rows of a query if it has one: all of it or nothing."""
         schema = self.schema if rows is None else rows.schema
         assert schema is not None
         table = catalog.create_table(
@@ -175,7 +175,7 @@ class _Columns:
         self.defaults: dict[str, str] = {}
 
     def add(self, text: str) -> None:
-        """Take what stands between two commas: a column, or PRIMARY KEY (…)."""
+        """Add the text between two commas: a column, or PRIMARY KEY (…)."""
         part = Statement.from_text(text)
         assert part is not None
         if part.takes("PRIMARY", "KEY"):
@@ -255,12 +255,12 @@ _INSTEAD = (
 
 
 def alter_statement(table: Table, statement: Statement) -> None:
-    """Do what stands after ALTER TABLE and the table's name: all of it or nothing."""
+    """Run an ALTER TABLE, from behind the table's name: all of it or nothing."""
     table.alter(*_changes(table, statement))
 
 
 def comment_statement(table: Table, statement: Statement) -> None:
-    """Do what stands after COMMENT ON TABLE and the table's name."""
+    """Run a COMMENT ON TABLE, from behind the table's name."""
     statement.needs("IS")
     comment = None if statement.takes("NULL") else statement.literal()
     statement.ended()
@@ -268,7 +268,7 @@ def comment_statement(table: Table, statement: Statement) -> None:
 
 
 def properties_of(table: Table, statement: Statement) -> list[tuple[str, str]]:
-    """Return what SHOW TBLPROPERTIES shows: options, the primary key and the comment, or one of them."""
+    """Return the properties of SHOW TBLPROPERTIES: options, the primary key and the comment, or one of them."""
     properties = dict(table.schema.options.texts)
     if table.schema.primary_keys:
         properties["primary-key"] = ",".join(table.schema.primary_keys)
@@ -325,7 +325,7 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
 
 
 def _parts(statement: Statement) -> list[Statement]:
-    """Return what is listed in brackets, or after them, each part on its own."""
+    """Return the items of a list, in brackets or without them, each as a statement."""
     texts = []
     if statement.word() == "(":
         texts = statement.listed(types=True)
@@ -421,7 +421,7 @@ Shown = Callable[[SparkSession, Table, Statement], DataFrame]
 
 
 def describe_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a DESCRIBE [EXTENDED] whose table's name was read already: columns, and facts about the table."""
+    """Run a DESCRIBE [EXTENDED], from behind the table's name: columns, and properties of the table."""
     statement.ended()
     schema = table.schema
     rows: list[tuple[str, str, str | None]] = [
@@ -466,7 +466,7 @@ def _facts(table: Table) -> dict[str, str]:
 
 
 def show_create_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one; of a branch, its schema.
+    """Run a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one; of a branch, its schema.
 
     What Spark has no words for is not given back: TIMESTAMP is of microseconds whatever its precision, BINARY(n) and
     texts within a column lose their length, elements of arrays and values of maps may be null.
@@ -503,7 +503,7 @@ def show_create_statement(spark: SparkSession, table: Table, statement: Statemen
 
 
 def show_partitions_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW PARTITIONS: those that have rows, in order."""
+    """Run a SHOW PARTITIONS: those that have rows, in order."""
     if not statement.done:
         statement.refuse("of some partitions: SELECT … FROM `table$partitions` WHERE …")
     names = sorted(table.system("partitions")["partition"].to_pylist())
@@ -511,7 +511,7 @@ def show_partitions_statement(spark: SparkSession, table: Table, statement: Stat
 
 
 def show_properties_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW TBLPROPERTIES."""
+    """Run a SHOW TBLPROPERTIES."""
     columns = dict.fromkeys(("key", "value"), StringType())
     return frame_of_rows(spark, properties_of(table, statement), columns)
 

@@ -34,7 +34,7 @@ _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "FROM", "(")
 
 
 def insert_statement(table: Table, statement: Statement, query: Query) -> WriteResult | None:
-    """Do an INSERT whose table's name was read already. `query`: runs the rest of it."""
+    """Run an INSERT, from behind the table's name. `query`: runs the rest of it."""
     replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
     constant, partition = _partition(table, statement, query, replaces=replaces)
     by_name = statement.takes("BY", "NAME")
@@ -123,7 +123,7 @@ def write_rows(
     replaces: bool = False,
     by_position: bool = False,
 ) -> WriteResult | None:
-    """Write a DataFrame's rows as SQL does: upserted, or appended where there is no key, or in the place of others."""
+    """Write the rows of a DataFrame as INSERT does: upsert, or append without a key, or overwrite."""
     rows = assigned(rows, spark_schema(table.schema.fields), by_position=by_position)
     if replaces:
         return table.overwrite(rows, partition)
@@ -191,7 +191,7 @@ def sampled(tokens: list[Token], index: int) -> int:
 
 
 def _ends(tokens: list[Token], first: int) -> int:
-    """Return where a literal, a call, or what stands in brackets ends."""
+    """Return the end of a literal, a call, or an expression in brackets."""
     following = tokens[first + 1].token_type if first + 1 < len(tokens) else None
     if tokens[first].token_type is not TokenType.STRING and following is TokenType.STRING:
         return first + 2  # DATE'2024-05-01'
@@ -217,7 +217,7 @@ def merge_statement(
     *,
     evolves: bool = False,
 ) -> WriteResult | None:
-    """Do a MERGE INTO whose table's name was read already.
+    """Run a MERGE INTO, from behind the table's name.
 
     `query`: runs the source. `evolves`: the same commit adds the columns that the source alone has, where a clause
     takes all columns or sets one of the same name to it.
@@ -267,7 +267,7 @@ def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddCol
 
 
 def _source(statement: Statement) -> tuple[str, str]:
-    """Step over the name of a source, and the state that is asked of it; return their text, and what it is called."""
+    """Step over the name of a source, and its time travel; return their text, and its alias."""
     first = statement.at
     name = _last(statement.name())
     moment = travel(statement.tokens, statement.at)
@@ -276,7 +276,7 @@ def _source(statement: Statement) -> tuple[str, str]:
 
 
 def update_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
-    """Do an UPDATE whose table's name was read already."""
+    """Run an UPDATE, from behind the table's name."""
     alias = statement.alias(_last(table.name))
     statement.needs("SET")
     sides = Sides.from_columns(table.schema, [], alias, "_lsm_source")
@@ -290,7 +290,7 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
 
 
 def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
-    """Do a DELETE FROM whose table's name was read already."""
+    """Run a DELETE FROM, from behind the table's name."""
     alias = statement.alias(_last(table.name))
     sides = Sides.from_columns(table.schema, [], alias, "_lsm_source")
     condition = SparkSql(text=statement.remainder()) if statement.takes("WHERE") else None
@@ -438,7 +438,7 @@ def _column(path: tuple[str, ...], sides: Sides, table: Table) -> str:
 def _qualified(
     text: str, alone: str | None, sides: Sides, table: Table, frame: DataFrame | None
 ) -> Any:
-    """Return an expression whose plain columns belong to the only side that its rows have."""
+    """Return an expression whose unqualified columns belong to the only side that its rows have."""
     tree = parsed_expression(text)
     if frame is None or tree is None:
         return SparkSql(text=text)

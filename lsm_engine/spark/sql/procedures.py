@@ -307,7 +307,7 @@ def _argument(statement: Statement) -> Any:
 
 
 class ProcedureFunction:
-    """A procedure as a table function; made for each of them by `register_procedures`."""
+    """A procedure as a table function; `register_procedures` makes a subclass for each."""
 
     procedure: str
     place: Place

@@ -113,7 +113,7 @@ class _Session:
         self._tables.catalog.close()
 
     def run(self, statement: Statement) -> DataFrame:
-        """Do what a statement asks for."""
+        """Run the statement."""
         first = statement.word()
         if first in ("CREATE", "REPLACE") and _makes_table(statement) and _uses_lsm(statement):
             return self._create(statement)
@@ -137,7 +137,7 @@ class _Session:
         return done
 
     def _run_change(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
-        """Do a statement that changes a table; return the counts of its rows where it writes some."""
+        """Run a statement that changes a table; return the counts of the rows that it writes."""
         if verb in _OF_SPARKS_CATALOG:
             if target.branch:
                 raise InvalidInputError(
@@ -177,7 +177,7 @@ class _Session:
         return table.branch(target.branch) if target.branch else table
 
     def query(self, text: str) -> DataFrame:
-        """Return what a query gives, of lsm tables too, and of the CTEs before the statement that it is part of."""
+        """Return the rows of a query, which may use lsm tables and the CTEs before its statement."""
         if self._ctes and text.lstrip()[:4].upper() == "WITH":
             text = f"({text})"
         statement = Statement.from_text(self._ctes + text)

@@ -60,7 +60,7 @@ class Place:
 
     @staticmethod
     def from_session(spark: SparkSession) -> "Place":
-        """Return what a session's settings name, or the variables of the command line; else ./lake."""
+        """Return the place in a session's settings, or in the environment variables; else ./lake."""
         environment = os.environ
         url = spark.conf.get(CATALOG_SETTING, None) or environment.get("LSM_CATALOG_URL")
         warehouse = spark.conf.get(WAREHOUSE_SETTING, None) or environment.get("LSM_WAREHOUSE")
@@ -69,7 +69,7 @@ class Place:
 
 @record
 class SparkEntry:
-    """What Spark's catalog has under a name.
+    """An entry of Spark's catalog.
 
     `facts`: of a table of the session catalog, as SHOW TABLE EXTENDED prints them; "" for views and for tables of
     other catalogs.
@@ -80,7 +80,7 @@ class SparkEntry:
 
     @staticmethod
     def from_name(spark: SparkSession, parts: NameParts) -> "SparkEntry | None":
-        """Return what a name means to Spark now, temporary views first; None where it means nothing."""
+        """Return the entry of a name in Spark's catalog, temporary views first; None without one."""
         try:
             table = spark.catalog.getTable(sql_name(parts))
         except AnalysisException as cause:
@@ -125,7 +125,7 @@ def sql_name(parts: NameParts) -> str:
 
 
 def _mark(name: str, location: str | None) -> str:
-    """Return what the option `lsm.mount` says; of any location, what it begins with."""
+    """Return the value of the option `lsm.mount`; without a location, its prefix."""
     digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (name, location or ""))
     stated = "-".join(digests)
     return stated if location is not None else stated.partition("-")[0] + "-"
@@ -138,7 +138,7 @@ def _place(location: str) -> str:
 
 
 class SessionTables:
-    """The catalog of a session's settings, and what Spark's own catalog knows of it. Close it."""
+    """The catalog of a session's settings, and the entries of Spark's catalog. Close it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -189,7 +189,7 @@ class SessionTables:
         return name if entry is None or entry.is_mount(name) else None
 
     def entry(self, parts: NameParts) -> SparkEntry | None:
-        """Return what Spark's catalog has under a name."""
+        """Return the entry of Spark's catalog under a name."""
         if parts not in self._entries:
             self._entries[parts] = SparkEntry.from_name(self.spark, parts)
         separated = _separated(parts)
@@ -246,7 +246,7 @@ class SessionTables:
         return open_table(location, storage=storage, executor=SparkExecutor(self.spark))
 
     def mount(self, name: str) -> bool:
-        """Make Spark's catalog know a table as it is now; False where it takes no such name.
+        """Create or replace the entry of a table in Spark's catalog; False if Spark refuses the name.
 
         Nothing of the table lies in Spark's warehouse. What else Spark's catalog has under the name stays.
         """
@@ -276,7 +276,7 @@ class SessionTables:
         return True
 
     def unmount(self, name: str) -> None:
-        """Make Spark's catalog forget a table; its files stay, and so does what else has the name."""
+        """Drop the entry of a table in Spark's catalog; its files stay, and so does any other entry of the name."""
         parts = spark_parts(name)
         entry = self.entry(parts)
         if entry is not None and entry.is_mount(name):
@@ -284,7 +284,7 @@ class SessionTables:
             self.spark.sql(f"DROP TABLE IF EXISTS {sql_name(parts)}")
 
     def refresh(self, parts: NameParts) -> None:
-        """Have Spark read anew what it has cached of a table, as it does after it wrote to one of its own."""
+        """Have Spark refresh its cached data of a table, as it does after a write to a table of its own."""
         if self.entry(parts) is not None:
             self.spark.catalog.refreshTable(sql_name(parts))
 
