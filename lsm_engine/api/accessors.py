@@ -113,7 +113,7 @@ class Accessor:
 
 @checks_all_arguments
 class Tags(Accessor):
-    """The tags of a table: names of snapshots, whose files they keep."""
+    """The tags of a table: names of snapshots, whose files they retain."""
 
     def __call__(self) -> list[Tag]:
         """Return the tags, as `list` does."""
@@ -141,7 +141,7 @@ class Tags(Accessor):
         *,
         from_millis: int | None = None,
     ) -> Tag:
-        """Name a snapshot, by default the newest; its files are kept as long as the tag.
+        """Tag a snapshot, by default the newest; its files are retained as long as the tag.
 
         `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
         as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
@@ -177,7 +177,7 @@ class Tags(Accessor):
         self,
         dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> AutoTagReport:
-        """Create the tags that `tag.automatic-creation` asks for and no commit has made yet."""
+        """Create the due tags of `tag.automatic-creation` that no commit has created yet."""
         return AutoTags(self._session).create_due(dry_run=dry_run)
 
     def list(self) -> list[Tag]:
@@ -202,7 +202,7 @@ class Branches(Accessor):
         return name in self.names()
 
     def names(self) -> list[str]:
-        """Return the names of the branches, "main" left out."""
+        """Return the names of the branches, without "main"."""
         return self._of_table(branches_table.branches(self._session).names())
 
     def create(self, name: str, tag: str | None = None) -> Branch:
@@ -238,7 +238,7 @@ class Branches(Accessor):
 
 @checks_all_arguments
 class Consumers(Accessor):
-    """The named readers of a table's changes; expiry keeps what they read next."""
+    """The named readers of the changes of a table. Expiry retains the snapshots that they read next."""
 
     def __call__(self) -> list[Consumer]:
         """Return the consumers, as `list` does."""
@@ -248,18 +248,18 @@ class Consumers(Accessor):
         return iter(self.list())
 
     def reset(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
-        """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
+        """Set a consumer to a snapshot, forwards or back, and create it if it is new; None deletes it.
 
         Snapshots (or changelogs) from there on are kept. Raises ExpiredError for what was deleted.
         """
         return expire.reset(self._session, name, next_snapshot_id)
 
     def clear(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
-        """Forget consumers whose names match a pattern such as "etl-*"; return their names."""
+        """Delete consumers whose names match a pattern such as "etl-*"; return their names."""
         return expire.clear(self._session, including, excluding)
 
     def list(self) -> list[Consumer]:
-        """Return the named readers of changes and what they read next, by name."""
+        """Return the consumers and the snapshots that they read next, by name."""
         return self._of_table(self._session.consumers.list())
 
 
@@ -279,7 +279,7 @@ class Changes(Accessor):
         where: Filter | None = None,
         overwrites: bool = False,
     ) -> ChangeRead:
-        """Return a read of what changed after one snapshot, up to and including another.
+        """Return a read of the changes after one snapshot, up to and including another.
 
         `after`, `upto`: snapshots or their ids, names of tags, or what a write returned; 0 is before
         the first snapshot. After a write comes what was committed after it, without the write's own
@@ -320,7 +320,7 @@ class Changes(Accessor):
         where: Filter | None = None,
         overwrites: bool = False,
     ) -> pa.Table:
-        """Return what changed after one snapshot, up to and including another, oldest first.
+        """Return the changes after one snapshot, up to and including another, oldest first.
 
         Columns: `_snapshot_id`, `_row_kind` (+I, -U, +U, -D), and the table's; or those of `columns` alone.
         A -U stands right before its +U. See `changes`, which does not hold all rows at once.
@@ -350,7 +350,7 @@ class Changes(Accessor):
         poll_millis: int | None = 1000,
         upto: int | None = None,
     ) -> Follower:
-        """Return an iterator over what each snapshot brings, waiting for new ones.
+        """Return an iterator over the changes of each snapshot, which waits for new ones.
 
         `start`: "latest-full" (the state so far as +I, then changes), "latest" (changes),
         "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
@@ -711,7 +711,7 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RestoreReport:
-        """Find damaged and missing data files; with `dry_run=False` give back what they held.
+        """Find damaged and missing data files; with `dry_run=False` restore their rows.
 
         From the inputs of the compaction that wrote a file, the changelog of its commit, or older rows
         in a snapshot, tag or trash record; the report counts what each has, and what nothing has.
@@ -726,7 +726,7 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Find damaged and missing data files of the newest state; with `dry_run=False` let go of them."""
+        """Find damaged and missing data files of the newest state; with `dry_run=False` drop them from it."""
         return repair.remove_damaged_files(
             self._session, self._maintenance_identity(commit_user), dry_run=dry_run
         )
@@ -745,14 +745,14 @@ class Maintenance(Accessor):
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> RepairReport:
-        """Find records beside the snapshots that cannot be read; with `dry_run=False` take them away."""
+        """Find records beside the snapshots that cannot be read; with `dry_run=False` remove them."""
         return repair.remove_broken_records(self._session, dry_run=dry_run)
 
     def repair_earliest_snapshot(
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> RepairReport:
-        """Find snapshots below the oldest whole one; with `dry_run=False` take their files away."""
+        """Find snapshots below the oldest whole one; with `dry_run=False` delete their files."""
         return repair.repair_earliest_snapshot(self._session, dry_run=dry_run)
 
     def repair_latest_snapshot(
@@ -772,7 +772,7 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Write the manifests of the newest state anew, fewer and without what was deleted."""
+        """Rewrite the manifests of the newest state as fewer, without deleted entries."""
         return repair.compact_manifest(
             self._session, self._maintenance_identity(commit_user), dry_run=dry_run
         )
@@ -783,7 +783,7 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """List what is there; with `dry_run=False` empty the table for good, history and all."""
+        """List all files of the table; with `dry_run=False` delete its rows and history for good."""
         return repair.purge_files(
             self._session, self._maintenance_identity(commit_user), dry_run=dry_run
         )
@@ -798,7 +798,7 @@ class Maintenance(Accessor):
         move_consumers: bool = False,
         unreferenced_older_than: str = "1 d",
     ) -> "ForgetReport":
-        """Show where keys are kept; with `dry_run=False` take them out of all of it, and prove that.
+        """Show where keys are stored; with `dry_run=False` remove them everywhere, and prove that.
 
         `keys`: the primary key columns, as for `delete`; of a table without a primary key any of its
         columns. Every stored version goes: from data files, changelogs, manifests, statistics, indexes,

@@ -356,7 +356,7 @@ class CatalogRegistry(ABC):
         return self.found_and_unnameable()[1]
 
     def found_and_unnameable(self) -> tuple[list[str], dict[str, str]]:
-        """Return what `found_tables` and `unnameable_tables` do, from the same listings."""
+        """Return the results of `found_tables` and `unnameable_tables`, from the same listings."""
         names, unnameable = [], {}
         for database, table in table_directories(self._names.warehouse, self._storage):
             try:
@@ -372,7 +372,7 @@ class CatalogRegistry(ABC):
         return self._names.database.is_in_memory
 
     def register_found_tables(self) -> list[str]:
-        """Name every table in the warehouse that has no name yet, whoever made it; return these names.
+        """Register every table in the warehouse that the catalog lacks, of any client; return their names.
 
         A catalog in memory takes databases without tables as well.
 
@@ -788,7 +788,7 @@ class Catalog(CatalogRegistry):
         snapshot_id: int | None = None,
         tag: str | None = None,
     ) -> RowOrigin:
-        """Return which runs and input snapshots a row of a table is made of; see `explain_key`."""
+        """Return the runs and input snapshots from which a row of a table was made; see `explain_key`."""
         session = self.table(name).session
         snapshot = snapshot_to_read(session, snapshot_id=snapshot_id, tag=tag)
         if (snapshot_id, tag) != (None, None) and snapshot is not None:
@@ -809,7 +809,7 @@ class Catalog(CatalogRegistry):
         return catalog_table(self.newest_states(), name, where=where, columns=columns)
 
     def write_lineage_page(self) -> str:
-        """Draw the lineage of all tables into the warehouse, in place of the page there; its location."""
+        """Write the page of the lineage of all tables into the warehouse; return its location."""
         page = lineage_page(self.lineage).encode()
         self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
         return f"{self.warehouse}/{LINEAGE_PAGE}"

@@ -44,7 +44,7 @@ class LiveTotals:
 
 
 def keep_newest_lists(tables: Newest) -> None:
-    """Have the manifest lists of newest snapshots read and kept, for `manifest_metas` to return."""
+    """Read the manifest lists of newest snapshots into the cache of `manifest_metas`."""
     keep_lists(
         (session.manifests, list_name, newest.checksum_of(list_name))
         for session, newest in tables.values()

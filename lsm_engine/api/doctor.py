@@ -204,7 +204,7 @@ def _drift(
 def _still_there(
     catalog: Catalog, name: TableName, recorded: Mapping[int, str], drift: LineageDrift
 ) -> LineageDrift | None:
-    """Return the drift without what was committed or expired between looking at a table and its lineage."""
+    """Return the drift without commits and expiries between the reads of a table and of its lineage."""
     try:
         shown, branch = _shown_name(name)
         table = catalog.table_in_warehouse(shown)

@@ -151,17 +151,17 @@ class Table:
 
     @property
     def changes(self) -> Changes:
-        """What changed between snapshots; called, it is a read of that (`Changes.read`)."""
+        """The changes between snapshots; a call is a read of them (`Changes.read`)."""
         return Changes(self)
 
     @property
     def inspect(self) -> Inspect:
-        """System tables and explanations: what the table is made of, and why."""
+        """System tables and explanations of the table."""
         return Inspect(self)
 
     @property
     def maintenance(self) -> Maintenance:
-        """Expiry, repair, verification, and what gives back."""
+        """Expiry, repair, verification and undo."""
         return Maintenance(self)
 
     # --- write ---------------------------------------------------------------------------------
@@ -611,7 +611,7 @@ class Table:
         return ids
 
     def age_millis(self, snapshot: Snapshot) -> int:
-        """Return how long ago a snapshot was made, by the clock that the table is run with."""
+        """Return the age of a snapshot, by the clock of the table."""
         return self.session.clock.now_millis() - snapshot.time_millis
 
     def latest_snapshot(self) -> Snapshot | None:

@@ -28,7 +28,7 @@ _MISMATCH = object()
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function raise InvalidInputError for an argument that is not what its annotation says.
+    """Let a function raise InvalidInputError for an argument that does not match its annotation.
 
     NumPy's numbers and truths become Python's: those of NumPy wrap, so that a retention of 8 bits
     would expire too much. The text of an enumeration that has `parse` becomes its member. Arguments

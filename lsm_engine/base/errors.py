@@ -163,7 +163,7 @@ class InvalidOptionError(LsmError, ValueError):
 
 
 class InvalidInputError(LsmError, ValueError):
-    """The rows, keys or names handed in are wrong; nothing was written."""
+    """The rows, keys or names of the caller are wrong; nothing was written."""
 
     default_kind = ErrorKind.INVALID_ROWS
 

@@ -15,7 +15,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def no_column(name: str, columns: Iterable[str]) -> str:
-    """Return what to write in place of a column that is not there, behind "; "; empty if no column is similar."""
+    """Return the suggestion for a column that does not exist, behind "; "; empty if no column is similar."""
     names = list(columns)
     parts = [part.strip() for part in name.split(",")]
     if name == "*":

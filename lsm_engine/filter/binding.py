@@ -121,7 +121,7 @@ def same_kind(value: object, column: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def python_value(value: object) -> Any:
-    """Return a NumPy or Arrow value as a Python value. Arrow times are kept: Python's are coarser."""
+    """Return a NumPy or Arrow value as a Python value. Arrow times stay, because Python's are coarser."""
     if isinstance(value, np.datetime64):
         has_column_unit = np.datetime_data(value.dtype)[0] in _NANOS
         return pa.scalar(value if has_column_unit else value.astype("datetime64[s]"))

@@ -43,7 +43,7 @@ def predicate_of(serialized: bytes, schema: pa.Schema) -> where.Predicate:
 
 
 def is_known(predicate: where.Predicate) -> bool:
-    """Whether no part of a predicate is left to Arrow."""
+    """Whether a predicate has no part that only Arrow evaluates."""
     match predicate:
         case where.AllOf() | where.AnyOf():
             return all(is_known(part) for part in predicate.parts)

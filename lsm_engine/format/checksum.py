@@ -25,7 +25,7 @@ def check_bytes(data: Any, expected: int | None, *, file_name: str) -> None:
 
 
 def damaged(file_name: str, actual: int, expected: int) -> CorruptFileError:
-    """Return the error for a file whose checksum is another than the one kept for it."""
+    """Return the error for a file that does not match its stored checksum."""
     return CorruptFileError(
         "the file is damaged, or is not the one that was written: its checksum differs; restore it, "
         "or run verify to see what depends on it",

@@ -55,7 +55,7 @@ class CommitMessage:
 
 @record
 class Committable:
-    """Everything one commit publishes, with the identity that makes a replay a no-op."""
+    """The commit messages of one commit, with the identity that makes a replay a no-op."""
 
     commit_user: str
     messages: tuple[CommitMessage, ...]
@@ -159,7 +159,7 @@ _members = attrgetter(*_NAMES)
 
 @record
 class WriteResult(Snapshot):
-    """The snapshot that holds the rows of a write. As `after=` of changes: what came after the write.
+    """The snapshot that holds the rows of a write. As `after=` of changes: the changes after the write.
 
     `visible`: whether a scan finds the rows; False where they still need a compaction (first-row,
     deletion vectors) or a bucket. `changelog_id`: the snapshot up to which the changelog has emitted

@@ -30,7 +30,7 @@ FRAME_BYTES = 8
 
 
 class DeletionVector:
-    """Which rows of one data file are deleted: physical positions, from 0. It never changes.
+    """The deleted rows of one data file, as physical positions from 0. It is immutable.
 
     `positions`: ascending and distinct.
     """

@@ -135,7 +135,7 @@ def _mark(snapshot: Snapshot) -> str:
 
 
 def _names(snapshot: Snapshot) -> dict[str, str]:
-    """Return the names of the files that a snapshot keeps checksums of, by what they are for it."""
+    """Return the names of the files whose checksums a snapshot stores, by their role."""
     names = {
         "base": snapshot.base_manifest_list,
         "delta": snapshot.delta_manifest_list,
@@ -544,7 +544,7 @@ def decode_hint(data: bytes) -> int | None:
 
 
 def encode_hint(snapshot_id: int) -> bytes:
-    """Return what a LATEST or EARLIEST file holds."""
+    """Return the content of a LATEST or EARLIEST file."""
     return str(snapshot_id).encode()
 
 
@@ -569,7 +569,7 @@ def carried(base: Snapshot | None) -> str | None:
 
 
 def decode_identifiers(text: str, *, file_name: str) -> CommitIdentifiers:
-    """Return what a property holds; CorruptFileError for one that is none, UnsupportedError for newer versions."""
+    """Return the commit identifiers of a property; CorruptFileError for damage, UnsupportedError for newer versions."""
     head, *words = text.split(" ")
     flags = _HEAD.fullmatch(head)
     if flags is None:
@@ -593,7 +593,7 @@ def encode_identifiers(identifiers: CommitIdentifiers) -> str:
 
 
 def decode_recorded(data: bytes, *, file_name: str) -> RecordedIdentifiers:
-    """Return what the file holds; raises as `decode_identifiers`."""
+    """Return the commit identifiers of the file; raises as `decode_identifiers`."""
     stored = parse_object(data, file_name=file_name)
     version = stored.long("version")
     if version != int(_VERSION):

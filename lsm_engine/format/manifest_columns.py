@@ -141,7 +141,7 @@ def known_columns(
     file_name: str,
     version: int,
 ) -> pa.Table:
-    """Return some of the known columns of what was decoded; raises as `decode_known` does."""
+    """Return some of the known columns of a decoded file; raises as `decode_known` does."""
     _check_version(decoded, version, file_name)
     decoded_columns = dict(zip(decoded.column_names, decoded.columns, strict=True))
     arrays = [

@@ -225,7 +225,7 @@ WITHOUT_STATS = tuple(
 
 
 def entries_of(table: pa.Table) -> list[ManifestEntry]:
-    """Return the rows of a decoded manifest as entries; columns that are not there are null."""
+    """Return the rows of a decoded manifest as entries; absent columns are null."""
     nulls = [None] * table.num_rows
     column_names = set(table.column_names)
     values = {

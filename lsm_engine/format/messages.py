@@ -54,7 +54,7 @@ _members_of = cast(
 
 
 def _to_json(value: Any) -> Any:
-    """Return what the JSON writer, which asks for what it does not know, writes in place of a value."""
+    """Return a value that the JSON writer can write, in place of one that it does not know."""
     names = _members_of(type(value))  # first, as nearly all are records
     if names is not None:
         return {

@@ -147,7 +147,7 @@ def partition_path(
 
 
 def escape(text: str) -> str:
-    """Return text with what a directory name must not hold as %XX."""
+    """Return text with the characters that a directory name must not have as %XX."""
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

@@ -47,7 +47,7 @@ class Snapshot:
     manifest_lists: str | None = None  # a copy of the base and the delta list (planning/commit)
 
     def __repr__(self) -> str:
-        """What a person looks for; the attributes hold the rest."""
+        """Return the most important members for a person."""
         try:
             created = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
         except (ValueError, OverflowError, OSError):  # a clock that was wrong, or damage

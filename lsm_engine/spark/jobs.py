@@ -253,7 +253,7 @@ class RenamedBatches:
 
 
 def by_task(frame: DataFrame, task_count: int) -> DataFrame:
-    """Return parcels in as many partitions as there are tasks, those of a task (column `task`) in one of them.
+    """Return parcels in one partition per task, by their column `task`.
 
     Before PySpark 4.1 a partition may have the parcels of several tasks, one task after the other, or none.
     """

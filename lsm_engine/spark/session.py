@@ -28,7 +28,7 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def engine_settings() -> dict[str, str]:
-    """Return what any session should set for the engine's jobs; each may be set at run time.
+    """Return the settings that any session should have for the engine's jobs; each may be set at run time.
 
     Larger Arrow batches than Spark's 10,000 rows (still at most 64 MB each), and TIME columns, which Spark
     leaves off.

@@ -372,7 +372,7 @@ class Statement:
         return sign + self.tokens[self.at - 1].text
 
     def default(self) -> str | None:
-        """Step over what stands after DEFAULT: the text of a value, None for NULL.
+        """Step over the value after DEFAULT; return its text, None for NULL.
 
         Raises InvalidInputError for what is computed, and for literals that text does not stand for, such as X'00'.
         """

@@ -132,7 +132,7 @@ class FieldIds:
         self.highest = highest
 
     def next(self) -> int:
-        """Return an id that nobody has; UnsupportedError where those for columns are used up."""
+        """Return an unused id; UnsupportedError once the ids for columns are used up."""
         if self.highest >= HIGHEST_FIELD_ID:
             raise UnsupportedError(
                 "the schema has used up the ids for columns, beyond which clients keep their own; copy "
@@ -203,7 +203,7 @@ def _declared(field: pa.Field) -> DataType | None:
 
 
 def _type_of(field: pa.Field, column: str, ids: FieldIds) -> DataType:
-    """Return the type of what an Arrow field holds: the one that it is declared as, if it is."""
+    """Return the type of an Arrow field: its declared type, if it has one."""
     return _declared(field) or type_from_arrow(
         field.type, nullable=field.nullable, column=column, ids=ids
     )
@@ -229,7 +229,7 @@ def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
 
 
 def _comment_of(field: pa.Field) -> str | None:
-    """Return the comment in a field's metadata, by either of the names that it goes by elsewhere."""
+    """Return the comment in the metadata of a field, under either name that other libraries use."""
     metadata = field.metadata or {}
     comment: bytes | None = metadata.get(b"comment", metadata.get(b"description"))
     return None if comment is None else comment.decode(errors="replace")

@@ -38,7 +38,7 @@ _DIGITS_MAX = 76
 
 
 def can_cast_explicitly(source: ScalarType, target: ScalarType) -> bool:
-    """Whether there is a rule for a change that may lose something.
+    """Whether a cast that may lose values has a rule.
 
     Without one: text that would have to be parsed, floating numbers as text or decimals, which
     languages spell differently, and times of another zone.
@@ -109,7 +109,7 @@ def _decimals(values: pa.Array, target: ScalarType) -> pa.Array:
 
 
 def _times(values: pa.Array, target_type: pa.TimestampType) -> pa.Array:
-    """Cut times, towards the past, to the unit of the wanted type."""
+    """Return times in the unit of another type, rounded towards the past."""
     per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}
     factor = per_second[values.type.unit] // per_second[target_type.unit]
     # `floor_divide`, because Arrow's cast cuts times towards zero, before 1970 towards the future.
@@ -150,7 +150,7 @@ _OF_A_LENGTH = TEXT | BINARY
 
 
 def reads_as_is(source: DataType, target: DataType) -> bool:
-    """Whether stored values are the wanted ones, bit for bit, nested fields being the same by id."""
+    """Whether stored values are those of the other type bit for bit, with the same nested fields by id."""
     if source == target:
         return True
     if arrow_type(source) != arrow_type(target):
@@ -231,7 +231,7 @@ def _shortens(source: ScalarType, target: ScalarType) -> bool:
 
 
 def may_lose_values(source: DataType, target: DataType) -> bool:
-    """Whether a change has a rule, but one that may lose something."""
+    """Whether a cast has a rule, but may lose values."""
     return (
         not can_cast(source, target)
         and isinstance(source, ScalarType)

@@ -133,7 +133,7 @@ def _column_field(pair: Any) -> pa.Field:
 
 
 def given_type(kind: Any, column: str) -> pa.DataType:
-    """Return the Arrow type of a column; InvalidInputError for what is no type.
+    """Return the Arrow type of a column; InvalidInputError for anything but a type.
 
     `kind`: Arrow's, polars' or NumPy's, or Python's, `list[int]` and `dict[str, int]` among them.
     """

@@ -73,7 +73,7 @@ def compared_values(kind: DataType, values: Any) -> Any:
 
 
 def upper_bounds(kind: DataType, bounds: Any) -> Any:
-    """Return upper bounds of a column as it is read, given those of what is stored: those of CHAR(n) are padded.
+    """Return the upper bounds of a column of the read from the stored ones: those of CHAR(n) are padded.
 
     A blank is more than a control character: "a" is less than "a\\t", and "a " is not.
     """

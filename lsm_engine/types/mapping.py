@@ -100,7 +100,7 @@ def with_members(
     target_type: pa.DataType,
     member: Callable[[str, pa.Array, pa.Field], pa.Array],
 ) -> pa.Array:
-    """Return lists, or maps, as a type of the same form. `member` makes what is in them.
+    """Return lists, or maps, as a type of the same form. `member` converts their members.
 
     It is given "element", or "key" and then "value", what is there now, and the field that it shall be.
     """
@@ -114,7 +114,7 @@ def with_members(
 
 
 def entries_of(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return where each of lists or maps begins, what is in them without nulls' own, and which are null."""
+    """Return the offsets of lists or maps, their entries without those below nulls, and the mask of nulls."""
     missing = values.is_null()
     present = ~missing.to_numpy(zero_copy_only=False)
     ends = values.offsets.to_numpy()
@@ -129,7 +129,7 @@ def entries_of(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array | None]:
 def _member(
     path: str, values: pa.Array, field: pa.Field, cast: _Cast, absent: pa.BooleanArray | None = None
 ) -> pa.Array:
-    """Return a nested field's values in its type. `absent`: where there is no structure around it."""
+    """Return the values of a nested field in its type. `absent`: the rows whose structure is null."""
     converted = in_type(path, values, field.type, cast)
     if field.nullable or not converted.null_count:
         return converted
@@ -184,12 +184,12 @@ class ColumnMapping:
 
     @property
     def is_identity(self) -> bool:
-        """Whether stored values are the wanted ones, bit for bit."""
+        """Whether the stored values are those of the read, bit for bit."""
         return self.source is not None and reads_as_is(self.source.type, self.target.type)
 
     @property
     def orders_alike(self) -> bool:
-        """Whether stored minima and maxima, once cast, bound the wanted values too.
+        """Whether stored minima and maxima, once cast, bound the values of the read too.
 
         False for numbers read as text: 9 < 10, but "10" < "9"; and for those that lose digits.
         """

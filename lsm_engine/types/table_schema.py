@@ -62,7 +62,7 @@ class TableSchema:
         return self.names
 
     def __repr__(self) -> str:
-        """What a person looks for; the attributes hold the rest."""
+        """Return the most important members for a person."""
         columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in self.fields)
         for role, names in (("key", self.primary_keys), ("partitioned by", self.partition_keys)):
             columns += f"; {role} {', '.join(names)}" if names else ""
@@ -163,7 +163,7 @@ class TableSchema:
 
     @property
     def read_fields(self) -> tuple[DataField, ...]:
-        """The columns as they are read and compared: what is no padded CHAR is text."""
+        """The columns as they are read and compared; a CHAR that is not padded is text."""
         unpadded = self.unpadded_keys
         if not unpadded:
             return self.fields
@@ -202,7 +202,7 @@ class TableSchema:
         return self.field(name)
 
     def field(self, name: str) -> DataField:
-        """Return a column by name; raises NotFoundError naming the columns there are."""
+        """Return a column by name; raises NotFoundError naming the existing columns."""
         key: object = name  # of callers without type checks, too
         for field in self.fields:
             if isinstance(key, str) and field.name == key:

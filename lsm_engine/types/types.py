@@ -239,7 +239,7 @@ def _parse_scalar(text: str) -> ScalarType:
 
 
 def type_json(value: DataType) -> Any:
-    """Return what a schema file holds for a type: text, or an object for nested types."""
+    """Return a type as JSON of a schema file: text, or an object for nested types."""
     suffix = "" if value.nullable else " NOT NULL"
     match value:
         case ArrayType():

@@ -114,7 +114,7 @@ class PageRequest(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send a refusal as plain text: of what is no request, and of every method but GET and HEAD."""
+        """Send a refusal as plain text: of malformed requests, and of all methods but GET and HEAD."""
         self.close_connection = True  # a body may follow, which this server does not read
         refused = code == HTTPStatus.NOT_IMPLEMENTED
         text = "Pages are read only: GET and HEAD." if refused else HTTPStatus(code).phrase

@@ -51,7 +51,7 @@ class TableState:
 
 @record
 class TableList:
-    """One page of the tables whose names hold what was searched for."""
+    """One page of the tables whose names contain the searched text."""
 
     warehouse: str
     searched: str
@@ -62,7 +62,7 @@ class TableList:
 
 
 def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
-    """Return the list of tables. `line` completes a command with what names this catalog."""
+    """Return the list of tables. `line` completes a command with the options of this catalog."""
     query = {"q": shown.searched}
     last = max(0, (shown.matching - 1) // shown.page_size)
     position = f"{counted(shown.matching, 'table')}, page {shown.number + 1} of {last + 1}"
@@ -124,7 +124,7 @@ class TableFacts:
 
 
 def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
-    """Return the page of one table. `line` completes a command with what names this catalog."""
+    """Return the page of one table. `line` completes a command with the options of this catalog."""
     name = shown.state.name
     report = shown.state.report
     branches = [
@@ -296,7 +296,7 @@ class KeyAnswer:
 
 @record
 class KeyFacts:
-    """A table's key columns with their types, what was asked for, and the answer: None before, or a problem."""
+    """The key columns of a table with their types, the key of the form, and its answer or problem, if any."""
 
     table: str
     columns: Mapping[str, str]
@@ -460,7 +460,7 @@ def _snapshot_rows(
 
 
 def _tag_links(name: str, tags: Iterable[str]) -> Html:
-    """Return links to the first of a snapshot's tags, and how many more there are."""
+    """Return links to the first tags of a snapshot, and the number of the others."""
     names = list(tags)
     links = [[parts.link(tag, table_address(name, "tag", tag)), " "] for tag in names[:TAGS_NAMED]]
     rest_text = f"and {len(names) - TAGS_NAMED:,} more" if len(names) > TAGS_NAMED else None

@@ -193,7 +193,7 @@ def _cell(
 
 
 def fact_list(facts: Mapping[str, object]) -> Html:
-    """Return facts below each other; those that are None are left out."""
+    """Return a list of facts, without those that are None."""
     pairs = [
         (
             element("dt", name.replace("_", " ")),
@@ -213,7 +213,7 @@ def bar(size: int, largest: int, kind: str) -> Html:
 
 
 def health_chip(report: HealthReport | None, problem: str | None = None) -> Html:
-    """Return a word or two for what a shallow look at a table found, with all findings as its title."""
+    """Return the result of a shallow examination in a word or two, with all findings as its title."""
     if report is None:
         return element("span", "unreadable", class_="chip error", title=problem)
     words = [finding.severity.name.lower() for finding in report.findings]
@@ -248,7 +248,7 @@ def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
 
 
 def looked_at(line: Callable[[str], str], name: str = "") -> Html:
-    """Return what a shallow look takes in, and the commands that go further, for a table or for all of them."""
+    """Return the scope of a shallow examination, and the commands that go further, for a table or for all."""
     further = (
         ("all snapshots and tags, missing and damaged files, orphans", ""),
         ("the contents of data files too", " --deep"),

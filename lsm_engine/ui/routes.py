@@ -79,7 +79,7 @@ class HealthBoard:
         self._running: dict[str, Future[None]] = {}
 
     def states(self, names: Sequence[str]) -> list[TableState]:
-        """Return the states of tables, in their order; pending where there is none yet."""
+        """Return the states of tables, in their order; pending if not examined yet."""
         oldest = time.monotonic() - FRESH_SECONDS
         with self._lock:
             for name in names:
@@ -95,7 +95,7 @@ class HealthBoard:
             ]
 
     def close(self) -> None:
-        """Examine nothing more."""
+        """Stop examining tables."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _examined(self, name: str) -> None:
@@ -306,7 +306,7 @@ def tree(table: Table, name: str, query: Mapping[str, str], page: int) -> TreeFa
 
 
 def files(table: Table, query: Mapping[str, str]) -> tuple[str, str, list[dict[str, Any]], int]:
-    """Return words for the snapshot and the bucket of an address, its files by level, and how many there are."""
+    """Return words for the snapshot and the bucket of an address, its files by level, and their number."""
     snapshot, state_text = snapshot_at(table, query)
     partition, bucket = query.get("partition", ""), whole_number("bucket", query["bucket"])
     selection = (
@@ -324,7 +324,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
-    """Return what a table's files hold of the key in an address; of one that does not fit, why."""
+    """Return the versions of the key in an address, or the problem of a key that does not fit."""
     schema = table.schema
     columns = {
         field.name: type_text(field.type)
@@ -406,7 +406,7 @@ class Site:
         self._board = HealthBoard(lambda name: state_of(catalog, name), at_once)
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading tables."""
         self._board.close()
 
     def reply(self, target: str) -> Reply:

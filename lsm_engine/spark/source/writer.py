@@ -148,7 +148,7 @@ def open_staged(path: str, storage: StorageOptions) -> TableSession:
 
 
 def discard_failed(context: BucketContext, messages: list[WriterCommitMessage | None]) -> None:
-    """Delete what tasks wrote, if one of them has failed: None stands for it.
+    """Delete the files of tasks, one of which has failed: its message is None.
 
     If none has, Spark aborts because the commit failed, or its process died: its rows may be visible. A commit
     deletes what is known not to be; the rest, if any, are orphans.

@@ -215,7 +215,7 @@ class _Session:
         return rewritten.format(**views) if views else text
 
     def _keep_query(self, statement: Statement) -> DataFrame:
-        """Do a CREATE TEMPORARY VIEW of rows that Spark does not know by a name; refuse what else keeps a query.
+        """Run a CREATE TEMPORARY VIEW of rows that Spark has no name for; refuse other statements that store a query.
 
         Spark keeps a query as text, in which names of this one statement stand.
         """
