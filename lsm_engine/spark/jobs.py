@@ -253,9 +253,9 @@ class RenamedBatches:
 
 
 def by_task(frame: DataFrame, task_count: int) -> DataFrame:
-    """Return parcels in one partition per task, by their column `task`.
+    """Return shuffled batches in one partition per task, by their column `task`.
 
-    Before PySpark 4.1 a partition may have the parcels of several tasks, one task after the other, or none.
+    Before PySpark 4.1 a partition may have the batches of several tasks, one task after the other, or none.
     """
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(task_count, "task")

@@ -50,13 +50,13 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.table_schema import TableSchema
 
-# -- Rows with keys, on their way to the tasks that know where those keys are: parcels by task -----
+# -- Rows with keys, on their way to the tasks that know where those keys are: batches by task -----
 #
 # A table's rows never travel; of the DataFrame's each goes to the tasks whose data files may
 # hold its key, as one Arrow message per task and batch.
 
-PARCEL_DDL = "task int, rows binary"
-_PARCEL = pa.schema([pa.field("task", pa.int32()), pa.field("rows", pa.binary())])
+SHUFFLE_DDL = "task int, rows binary"
+_SHUFFLE_SCHEMA = pa.schema([pa.field("task", pa.int32()), pa.field("rows", pa.binary())])
 _CHUNK_BYTES = 64 << 20
 _ANY_BUCKET = -1
 Group = tuple[bytes, int]
@@ -94,7 +94,7 @@ class PinnedTable:
 
 
 @record
-class Homes:
+class KeyRouting:
     """Which tasks know a key. `totals`: how many buckets the keys of a partition are hashed into, 0
     where its keys may be in any bucket; such a partition is one group, of bucket -1.
 
@@ -133,25 +133,25 @@ class Homes:
         return self.tasks.get((partition, bucket), (max(0, bucket),))
 
 
-def homes_of(
+def key_routing(
     schema: TableSchema,
     totals: Mapping[bytes, int],
     groups: Sequence[Group],
     tasks: Sequence[int],
     *,
     everywhere: bool = False,
-) -> Homes:
-    """Return homes, from the bucket of each share of work and the task that has it."""
+) -> KeyRouting:
+    """Return the routing, from the bucket of each share of work and the task that has it."""
     if everywhere:
         # The bucket of a key is known in all partitions only if they have the same number of buckets.
         bucket_counts = set(totals.values())
         totals = {b"": bucket_counts.pop() if len(bucket_counts) == 1 else 0}
     tasks_by_group: dict[Group, set[int]] = {}
     for (partition, bucket), task in zip(groups, tasks, strict=True):
-        home = b"" if everywhere else partition
-        number = bucket if totals.get(home, 0) else _ANY_BUCKET
-        tasks_by_group.setdefault((home, number), set()).add(task)
-    return Homes(
+        scope = b"" if everywhere else partition
+        number = bucket if totals.get(scope, 0) else _ANY_BUCKET
+        tasks_by_group.setdefault((scope, number), set()).add(task)
+    return KeyRouting(
         schema=schema,
         totals=totals,
         tasks={group: tuple(sorted(numbers)) for group, numbers in tasks_by_group.items()},
@@ -159,16 +159,16 @@ def homes_of(
     )
 
 
-def parcels(
-    rows: pa.RecordBatch, homes: Iterator[tuple[tuple[int, ...], Longs]], task_count: int
+def shuffled_batches(
+    rows: pa.RecordBatch, routes: Iterator[tuple[tuple[int, ...], Longs]], task_count: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the parcels of one batch of rows."""
-    for tasks, numbers in homes:
+    """Yield one batch of rows as batches to shuffle."""
+    for tasks, numbers in routes:
         part = rows if len(numbers) == rows.num_rows else rows.take(pa.array(numbers))
         data = part.serialize().to_pybytes()
         for task in tasks:
             yield pa.RecordBatch.from_pylist(
-                [{"task": task % task_count, "rows": data}], schema=_PARCEL
+                [{"task": task % task_count, "rows": data}], schema=_SHUFFLE_SCHEMA
             )
 
 
@@ -292,7 +292,7 @@ def _searched(
     needed = -(-rows // options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET])
     count = max(1, min(TASK_COUNT_MAX, len(shares), max(most, needed)))
     tasks = balanced([share.row_count for share in shares], count)
-    homes = homes_of(
+    routing = key_routing(
         schema,
         bucket_totals(schema, entries),
         [(share.partition, share.bucket) for share in shares],
@@ -302,8 +302,8 @@ def _searched(
     entries_by_task: list[list[ManifestEntry]] = [[] for _ in range(count)]
     for share, task in zip(shares, tasks, strict=True):
         entries_by_task[task] += share.entries
-    out = PackKeys(rows=arrow, homes=homes, task_count=count)
-    handed = by_task(map_arrow(keys, out, PARCEL_DDL), count)
+    out = PackKeys(rows=arrow, routing=routing, task_count=count)
+    handed = by_task(map_arrow(keys, out, SHUFFLE_DDL), count)
     answers = _answers_of(keys)
     search = SearchTask(
         table=PinnedTable.from_session(session, snapshot),
@@ -345,7 +345,7 @@ class PackKeys:
     """Stage one: the keys of one partition of the DataFrame, to the tasks that search for them."""
 
     rows: pa.Schema
-    homes: Homes
+    routing: KeyRouting
     task_count: int
 
     def __call__(self, batches: Batches) -> Batches:
@@ -353,8 +353,8 @@ class PackKeys:
         fit = fitter(self.rows)
         for batch in batches:
             if batch.num_rows:
-                keys = keys_of(self.homes.schema, batch, with_partitions=True)
-                yield from parcels(fit(batch), self.homes.route(keys), self.task_count)
+                keys = keys_of(self.routing.schema, batch, with_partitions=True)
+                yield from shuffled_batches(fit(batch), self.routing.route(keys), self.task_count)
 
 
 @record
@@ -512,9 +512,9 @@ def joined_at(
     result = sql_sql.StructType([*frame.schema.fields, *looked_up])
     check_shared(frame.sparkSession, table.session.file_io)
     most = min(TASK_COUNT_MAX, task_goal(frame.sparkSession))
-    homes, count = _homes(table.session, snapshot, most)
-    out = PackTask(keys=keys, rows=arrow, homes=homes, task_count=count)
-    handed = by_task(map_arrow(frame, out, PARCEL_DDL), count)
+    routing, count = _bucket_routing(table.session, snapshot, most)
+    out = PackTask(keys=keys, rows=arrow, routing=routing, task_count=count)
+    handed = by_task(map_arrow(frame, out, SHUFFLE_DDL), count)
     task = JoinTask(
         table=PinnedTable.from_session(table.session, snapshot),
         keys=keys,
@@ -526,15 +526,17 @@ def joined_at(
     return map_arrow(handed, task, result)
 
 
-def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple[Homes, int]:
+def _bucket_routing(
+    session: TableSession, snapshot: Snapshot | None, most: int
+) -> tuple[KeyRouting, int]:
     """Return the tasks of each bucket, and the number of tasks."""
     schema = session.schema
     if snapshot is None:
-        return homes_of(schema, {}, [], []), 1
+        return key_routing(schema, {}, [], []), 1
     if not set(schema.partition_keys) <= set(schema.primary_keys):
         # A key may be in any bucket: cut the keys, and let each task look in all of them.
         tasks = {(b"", number): (number,) for number in range(most)}
-        return Homes(schema=schema, totals={b"": most}, tasks=tasks, everywhere=True), most
+        return KeyRouting(schema=schema, totals={b"": most}, tasks=tasks, everywhere=True), most
     entries = [entry for entry in session.live_entries(snapshot) if entry.bucket >= 0]
     totals = bucket_totals(schema, entries)
     shares = file_shares(entries, task_count=most, task_rows_max=None)
@@ -545,7 +547,7 @@ def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple
         costs[share.partition, -1 if any_bucket else share.bucket] += share.row_count
     count = max(1, min(most, len(costs)))
     tasks_of = balanced([*costs.values()], count)
-    return homes_of(schema, totals, [*costs], tasks_of), count
+    return key_routing(schema, totals, [*costs], tasks_of), count
 
 
 def _key_columns(
@@ -592,22 +594,22 @@ class PackTask:
 
     keys: Mapping[str, str]
     rows: pa.Schema
-    homes: Homes
+    routing: KeyRouting
     task_count: int
 
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
-        schema = self.homes.schema
+        schema = self.routing.schema
         for spark_batch in batches:
             batch = fitter(self.rows)(spark_batch)
             valid = _valid(batch, self.keys)
             without = np.flatnonzero(~valid)
             if len(without):
-                yield from parcels(batch, iter([((0,), without)]), self.task_count)
+                yield from shuffled_batches(batch, iter([((0,), without)]), self.task_count)
             rows = batch if valid.all() else batch.filter(pa.array(valid))
             if rows.num_rows:
                 keys = keys_of(schema, _renamed([rows], self.keys))
-                yield from parcels(rows, self.homes.route(keys), self.task_count)
+                yield from shuffled_batches(rows, self.routing.route(keys), self.task_count)
 
 
 @record
