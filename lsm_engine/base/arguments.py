@@ -37,6 +37,7 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     checks = {name: check for name in names if (check := _check_of(name, function)) is not None}
+    # Resolved once per function: a call only converts its values.
     places = [
         (place, name) for place, name in enumerate(names[: code.co_argcount]) if name in checks
     ]
@@ -72,6 +73,7 @@ def _check_of(name: str, function: Callable[..., Any]) -> Callable[[Any], Any] |
     kinds = [part for part in parts if part is not NoneType]
     converters = [_converter_of(kind, name) for kind in kinds]
     if not converters or None in converters:
+        # One unknown kind may take any value, so none can be refused.
         return None
     is_path = any(_is_path(kind) for kind in kinds)
     takes_none = len(kinds) < len(parts)

@@ -38,7 +38,7 @@ def is_secret(name: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """Return a text with the passwords and secret parameters of URLs in it replaced by "***"."""
-    if "://" not in text:
+    if "://" not in text:  # most texts have no URL
         return text
     return _PARAMETER.sub(_shown, _USER_INFO.sub(rf"\1:{HIDDEN}@", text))
 

@@ -31,6 +31,7 @@ def record(cls: type[T]) -> type[T]:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in printed)
         return f"{type(self).__qualname__}({values})"
 
+    # A method that the class defines itself is kept.
     for method in (__eq__, __hash__, __repr__):
         if own.get(method.__name__) is None:
             setattr(record_class, method.__name__, method)
@@ -39,6 +40,6 @@ def record(cls: type[T]) -> type[T]:
 
 def _content(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that gets the attributes of these names, always as a tuple."""
-    if len(names) > 1:
+    if len(names) > 1:  # of one name it would return the bare value
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)

@@ -78,6 +78,7 @@ def encode_error(error: LsmError) -> str:
 def decode_error(text: str, *, label: str) -> LsmError:
     """Return the error that `encode_error` wrote, with a note that names the work that raised it."""
     stored: dict[str, Any] = json.loads(text)
+    # A worker of another version may have an error that this driver does not know.
     error_type = getattr(errors, stored["type"], TaskFailedError)
     cls: type[LsmError] = error_type if issubclass(error_type, LsmError) else TaskFailedError
     error = cls(stored["message"], kind=ErrorKind(stored["kind"]), **stored["facts"])
@@ -94,6 +95,7 @@ def from_spark(error: Exception, *, label: str) -> LsmError:
     if shipped is not None:
         return decode_error(shipped[1], label=label)
     lines: list[str] = _LAST_LINE.findall(text)
+    # No task shipped an error: the worker died, or the code of the user raised.
     crash = _NO_WORKER.search(text) or _CRASH.search(text)
     reason = crash[1] if crash else lines[-1] if lines else text.partition("\n")[0]
     reason = f"{reason.strip(' :')}{remedy(text)}"
@@ -221,7 +223,7 @@ def attempt(item: int, work: Callable[[], bytes | None], *, attempts: int) -> pa
 def is_answer(error: LsmError, attempts: int) -> bool:
     """Whether a task answers with an error rather than fail, so that Spark tries it again.
 
-    In its last attempt it does: were the job to fail, nobody would learn of the files of others.
+    It answers in its last attempt: if the job failed, the driver would not learn of the files of other tasks.
     """
     task = TaskContext.get()
     return is_final(error) or (task is not None and task.attemptNumber() + 1 >= attempts)
@@ -257,6 +259,7 @@ def by_task(frame: DataFrame, task_count: int) -> DataFrame:
 
     Before PySpark 4.1 a partition may have the batches of several tasks, one task after the other, or none.
     """
+    # By id each task is a partition; a hash of the ids puts several into one.
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(task_count, "task")
     return frame.repartition(task_count, "task").sortWithinPartitions("task")

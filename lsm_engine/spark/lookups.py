@@ -95,10 +95,10 @@ class PinnedTable:
 
 @record
 class KeyRouting:
-    """Which tasks know a key. `totals`: how many buckets the keys of a partition are hashed into, 0
-    where its keys may be in any bucket; such a partition is one group, of bucket -1.
+    """The tasks that search for a key, by its bucket.
 
-    With `everywhere` a key may be in any partition, and partitions are taken for one, b"".
+    `totals`: the number of buckets of each partition, 0 if a key may be in any of them; such a partition is one
+    group, of bucket -1. With `everywhere` a key may be in any partition, and all partitions are one, b"".
     """
 
     schema: TableSchema
@@ -274,6 +274,7 @@ def _searched(
     """Return the answer of each task for each of its keys; every key has at least one answer."""
     schema, options = session.schema, session.options
     kind = options[core_options.INDEX_TYPE]
+    # A key that is not bound to a partition may have its row in any of them.
     everywhere = looks_everywhere(schema)
     order = session.key_order
     assert order is not None

@@ -358,6 +358,7 @@ class FrameMerge:
         joined = self._joined(base)
         if joined is None:
             return None
+        # Two jobs read the changes, one to check and one to write; the source may not be deterministic.
         changes = self._changes(joined).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts, returns = self._checked(changes, base)
@@ -380,6 +381,7 @@ class FrameMerge:
         source = self.sides.widened(self.source.select(whole_row(self.source, self.sides.source)))
         target = self._target(base)
         if base is None or target is None:
+            # An empty table: every row of the source is without a match.
             none = sql.lit(None).cast(self.spark_schema)
             return self.sides.widened(source.withColumn(self.sides.target, none))
         by_key = self.plan.matches_on(self._keys) and not self.plan.needs_table
@@ -389,6 +391,7 @@ class FrameMerge:
             and self._keeps_keys
             and self._has_small_source(base)
         ):
+            # Few keys: a lookup reads some blocks of the table, and a join would read all of it.
             return self.sides.widened(self._looked_up(self.source, base))
         kinds = self.spark_schema
         on = [
@@ -417,6 +420,7 @@ class FrameMerge:
     def _has_small_source(self, base: Snapshot) -> bool:
         assert self.source is not None
         most = (base.total_record_count or 0) // LOOKED_UP_SHARE
+        # With the limit Spark stops once there are too many rows.
         return self.source.limit(most + 1).count() <= most
 
     def _looked_up(self, source: DataFrame, base: Snapshot) -> DataFrame:
@@ -490,6 +494,7 @@ class FrameMerge:
     def _checked(self, changes: DataFrame, base: Snapshot | None) -> tuple[RowCounts, bool]:
         """Return the counts, and whether keys are inserted that go at the same time."""
         totals = self._counted(changes)
+        # The keys of a merge are checked before a file is written: a refusal leaves nothing behind.
         if totals["_lsm_moved"]:
             raise InvalidInputError(
                 "an update would change a key; delete the row and insert another",
@@ -511,6 +516,7 @@ class FrameMerge:
             updated=totals["_lsm_u"] or 0,
             deleted=totals["_lsm_d"] or 0,
         )
+        # A merge on the key has seen every row of its keys, so an inserted key is new.
         is_free = self.plan.inserts_what_it_matches_on(self._keys) and self._keeps_keys
         if counts.inserted and base is not None and not is_free:
             self._refuse_taken(changes)
@@ -657,6 +663,7 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
         else:
             computed[name] = stored(value, kind, target[name], is_ansi=is_ansi)
     if not computed and clause.values is None:
+        # All columns are taken over: the engine does that without a list of values.
         return replace(clause, condition=condition)
     expressions = Expressions(rows, computed)
     values = {
@@ -885,6 +892,7 @@ class DriverMerge:
         )
         if target_rows is None:
             return staged(merge.session, self._source, self._plan, base, rows_at_once=_ROWS_AT_ONCE)
+        # Spark has applied the condition already, so the clause takes every row that is left.
         everywhere = tuple(replace(clause, condition=None) for clause in self._plan.clauses)
         plan = replace(self._plan, clauses=everywhere)
         return staged(merge.session, self._source, plan, base, target=target_rows)
@@ -893,6 +901,7 @@ class DriverMerge:
         """Return the merge by the columns that the table has by now; raises as `frame_merge` does."""
         merge = self._merge
         if session.schema.id != merge.session.schema.id:
+            # A retry after a conflict may see a newer schema: columns, types and names are bound again.
             names = [] if merge.source is None else merge.source.columns
             sides = Sides.from_columns(
                 session.schema, names, merge.sides.target, merge.sides.source
@@ -936,6 +945,7 @@ class DriverMerge:
         most = driver_bytes(merge.spark) * _TABLE_SHARE
         is_light = bool(most) and base is not None and self._is_light(base)
         if is_light or not most or not is_plain(merge.spark_schema):
+            # A light delete reads columns bit by bit, so the table may be large.
             return is_light
         if merge.source is not None and not (
             merge.plan.matches_on(merge.session.schema.primary_keys) and self._same_keys()
@@ -966,6 +976,7 @@ class DriverMerge:
 
     def _same_keys(self) -> bool:
         assert self._merge.source is not None
+        # Zeroes and NaN of floating numbers are equal to Spark and different bytes to the engine.
         source_schema, kinds = self._merge.source.schema, self._merge.spark_schema
         return all(
             source_schema[theirs].dataType.simpleString() == kinds[mine].dataType.simpleString()

@@ -332,6 +332,7 @@ def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
     """
     spark = frame.sparkSession
     if not most or not is_classic(spark) or runs_elsewhere(spark) or not _reads_alike(spark):
+        # Spark Connect has no plan here, and a cluster has other disks.
         return None
     relation, names = _relation(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001 -- no other way
     if relation is None or int(relation.sizeInBytes()) > most:
@@ -364,6 +365,7 @@ def _relation(plan: Any) -> tuple[Any, tuple[str, ...]]:
     no_relation = (None, ())
     chosen = None
     if plan.nodeName() == "Project":
+        # A choice of columns is allowed; an expression is not, as PyArrow could not compute it.
         chosen = [_source(attribute) for attribute in _items(plan.projectList())]
         plan = plan.children().apply(0)
     if _kind(plan) != "LogicalRelation" or _kind(plan.relation()) != "HadoopFsRelation":

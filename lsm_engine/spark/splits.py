@@ -222,6 +222,7 @@ def scanned_frame(scan: Scan, schema: sql_types.StructType, spark: SparkSession)
         return spark.createDataFrame(
             pa.Table.from_batches(map(fit, table.to_batches()), columns), schema
         )
+    # The plan is made on the driver: tasks get their splits, and read no manifest.
     splits = list(scan.plan.splits)
     row_count = sum(split.row_count for split in splits)
     read = SplitReader.from_scan(scan, columns).batches
@@ -242,7 +243,7 @@ def _few_rows(scan: Scan, columns: pa.Schema, spark: SparkSession) -> pa.Table |
 def parquet_frame(
     scan: Scan, schema: sql_types.StructType, spark: SparkSession
 ) -> DataFrame | None:
-    """Return a scan's rows as Spark's Parquet reader finds them; None where it would not find just these.
+    """Return the rows of a scan by Spark's Parquet reader; None if that would read other rows.
 
     That is: local Parquet files that have the columns as the table has them now, of plain types, at most 1,000. Rows
     that have to be merged are, by their keys and in this process, where one of them stands for all (up to 4,000,000,
@@ -271,9 +272,10 @@ def parquet_frame(
 
 
 def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession) -> bool:
-    """Whether columns of such types come out as a task of ours would hand them over."""
+    """Whether Spark reads columns of such types with the same values as a task in Python."""
     if str(spark.conf.get(READS_PARQUET, "true")).lower() != "true":
         return False
+    # Times without a zone are stored as instants in UTC; another zone of the session would shift them.
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone != "UTC" and any(_has_no_zone(field) for field in schema.fields):
         return False

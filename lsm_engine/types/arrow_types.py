@@ -193,6 +193,7 @@ def _declared(field: pa.Field) -> DataType | None:
         or declared.root not in BOUNDED
         or arrow_type(declared) != field.type
     ):
+        # A cast keeps the metadata of a field, which then names a type that the values do not have.
         raise InvalidInputError(
             f"column {field.name!r} is declared as {text.decode()!r} and has Arrow type {field.type}; "
             "make it with lsm_engine.sql_field",
@@ -257,6 +258,7 @@ def require_own_ids(fields: Iterable[DataField]) -> None:
     paths_by_id: dict[int, Steps] = {}
     for path, number in _ids_of(fields):
         if number in paths_by_id:
+            # Files are matched to columns by id, so one of the two would read the other's values.
             raise InvalidInputError(
                 f"fields {path_text(paths_by_id[number])!r} and {path_text(path)!r} have the same id {number}, which "
                 f"other clients refuse; drop the column {path[0]!r} and add it again",

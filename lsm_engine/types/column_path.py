@@ -55,6 +55,7 @@ def existing_path(fields: Fields, name: object) -> Steps:
     readings = dict.fromkeys(path for path in ((name,), _parsed(name)) if path)
     fits = [path for path in readings if _type_at(fields, path) is not None]
     if len(fits) > 1:
+        # A change of the wrong column cannot be undone, so neither reading is preferred.
         raise _ambiguous(name, fits)
     return fits[0] if fits else list(readings)[-1]
 

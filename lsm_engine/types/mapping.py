@@ -86,7 +86,7 @@ def _struct(
 
 def _list(column: str, values: pa.Array, target_type: pa.DataType, cast: _Cast) -> pa.Array:
     """Return lists or maps; maps may come as lists of pairs (polars has no maps)."""
-    if pa.types.is_fixed_size_list(values.type):
+    if pa.types.is_fixed_size_list(values.type):  # it has no offsets
         values = values.cast(pa.list_(values.type.value_type))
 
     def member(name: str, inner: pa.Array, field: pa.Field) -> pa.Array:
@@ -102,7 +102,7 @@ def with_members(
 ) -> pa.Array:
     """Return lists, or maps, as a type of the same form. `member` converts their members.
 
-    It is given "element", or "key" and then "value", what is there now, and the field that it shall be.
+    Its arguments: "element", or "key" and then "value", the members as they are, and the field to convert them to.
     """
     offsets, entries, mask = entries_of(values)
     if not pa.types.is_map(target_type):

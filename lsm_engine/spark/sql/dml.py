@@ -71,7 +71,7 @@ def _partition(
                 statement.refuse(f"the table has no column {column!r}")
             if inner.takes("="):
                 constant[column_names[column.lower()]] = inner.remainder()
-    if not constant:
+    if not constant:  # PARTITION (day): the rows have the values themselves
         return constant, None
     schema = spark_schema(table.schema.fields)
     # try_cast: a plain cast makes null, or another number, of what does not fit where the session is not ANSI.

@@ -132,7 +132,7 @@ class _Session:
         if show is not None:
             return show(self._spark, self._table(target), change)
         done = self._run_change(verb, change, target)
-        if not target.branch:
+        if not target.branch:  # a branch has no entry in Spark's catalog
             self._tables.refresh(target.parts)
         return done
 
@@ -155,6 +155,7 @@ class _Session:
         if verb == "TRUNCATE":
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
+        # The clauses may name the table too, as Spark's catalog has it.
         if target.located is None:
             self._tables.mount(target.name)
         evolves = statement.first_words == ("MERGE", "WITH")
@@ -185,7 +186,7 @@ class _Session:
         return self._by_spark(statement)
 
     def _by_spark(self, statement: Statement) -> DataFrame:
-        """Have Spark run a statement, with rows in the place of names that it does not know."""
+        """Have Spark run a statement, with DataFrames for the names that it does not know."""
         text, frames = self._rewritten(statement)
         if (
             frames
@@ -204,7 +205,7 @@ class _Session:
             raise
 
     def _with_views(self, text: str) -> str:
-        """Return a text with views in the place of names that Spark does not know, as long as the statement runs."""
+        """Return a text with temporary views for the names that Spark does not know; `close` drops them."""
         statement = Statement.from_text(text)
         assert statement is not None
         rewritten, frames = self._rewritten(statement)
@@ -276,6 +277,7 @@ class _Session:
         new = create_statement(statement, name)
         statement.takes("AS")
         rows = None if statement.done else self.query(statement.remainder())
+        # Both catalogs: a view of the name in Spark's would hide the new table.
         if not self._tables.is_free(name):
             if ignores:
                 return _empty_frame(self._spark)
@@ -292,6 +294,7 @@ class _Session:
             statement.ended()
             if not self._tables.is_free(new):
                 raise AlreadyExistsError("a table or a view of this name is there", table=new)
+            # The catalog of the warehouse first: the entries of Spark's can be made again from it.
             self._tables.catalog.rename_table(name, new)
             self._tables.unmount(name)
             self._tables.mount(new)
@@ -320,6 +323,7 @@ class _Session:
 
     def _show(self, statement: Statement) -> DataFrame:
         """Return Spark's tables of a database, and those of the catalog that it does not know."""
+        # Spark knows only the tables that a statement has named before.
         shown = self._spark.sql(statement.text)
         statement.needs("SHOW", "TABLES")
         has_database = statement.takes("IN") or statement.takes("FROM")
@@ -401,6 +405,7 @@ class _Session:
     def _millis(self, text: str) -> str:
         """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
         if text.isdigit() and len(text) > _SECOND_DIGITS:
+            # Milliseconds taken for seconds would be a year far ahead, and so the newest snapshot.
             raise InvalidInputError(
                 "TIMESTAMP AS OF takes a number for seconds since 1970, as Spark does; divide milliseconds "
                 "by 1000",
