@@ -812,7 +812,7 @@ class Maintenance(Accessor):
         What lies elsewhere, such as backups, is not searched: docs/forget.md. Raises InvalidInputError,
         with nothing changed, for refusals, UnsupportedError on a branch.
         """
-        # Few tables ever ask for this: what it needs is loaded then.
+        # Imported on use: few processes ever forget keys, and each would pay for the import.
         plans = import_module("lsm_engine.maintenance.forget_plan")
         forget = import_module("lsm_engine.maintenance.forget").forget
         scope = plans.ForgetScope(

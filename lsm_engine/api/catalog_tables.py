@@ -178,6 +178,7 @@ def catalog_table(
 
 def _tables(tables: Iterable[NewestState]) -> pa.Table:
     remaining, rows = iter(tables), []
+    # In batches, so that the manifests of many tables are decoded together in bounded memory.
     while batch := list(islice(remaining, TOGETHER)):
         totals = live_totals(newest_of(batch))
         rows += [_table_row(state, totals.get(state.name)) for state in batch]

@@ -125,6 +125,7 @@ class CommitIdentifiers:
         """Return these after one more commit, that of the most recent user."""
         before = self.users.get(key)
         if before is not None and before.identifier == commit.identifier:
+            # Several commits may have one number, each of another kind: all kinds are remembered.
             kinds = before.kinds.replace(UNCERTAIN, "").replace(AT_LEAST, "")
             commit = replace(
                 commit, kinds=kinds + "".join(kind for kind in commit.kinds if kind not in kinds)

@@ -107,6 +107,7 @@ def stats_of_each(
         if len(low) + len(high) > STATS_BYTES_MAX
     ]
     if too_long:
+        # Manifests would grow by bounds that save little: such a row has none.
         null_row = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
         for row in too_long:
             least[row] = greatest[row] = null_row[0]

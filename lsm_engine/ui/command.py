@@ -90,7 +90,7 @@ class PageRequest(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host", [])
         if len(hosts) == 1 and _HOST.fullmatch(hosts[0].strip()):
             return self.server.site.reply(self.path)
-        # A page elsewhere whose name resolves to this machine must not read what is here.
+        # A page of another site whose name resolves to this machine must not read these pages.
         self.close_connection = True
         text = f"This server answers as {self.server.url} or http://localhost alone.\n"
         return Reply(status=421, body=text.encode(), content_type=_PLAIN)

@@ -69,7 +69,7 @@ FRESH_SECONDS = 15
 
 
 class HealthBoard:
-    """The last known state of each table that was asked for; `examine` reads one, `at_once` so many together."""
+    """The cache of the states of tables; `examine` reads a table, up to `at_once` tables concurrently."""
 
     def __init__(self, examine: Callable[[str], TableState], at_once: int = 2) -> None:
         self._examine = examine
@@ -87,6 +87,7 @@ class HealthBoard:
                 if name not in self._running and (cached is None or cached[0] < oldest):
                     self._running[name] = self._pool.submit(self._examined, name)
             running = [self._running[name] for name in names if name in self._running]
+        # Most tables are examined within this time; the page shows the others as pending and asks again.
         wait(running, timeout=WAIT_SECONDS)
         with self._lock:
             return [
@@ -430,6 +431,7 @@ class Site:
                 return _html(tables_page(shown, self._line))
             case ["lineage"]:
                 return self._lineage(query)
+            # Links lead here and not to Dagster itself, whose address the pages then need not have.
             case ["dagster", "runs" | "assets" as kind, *rest] if self._dagster and rest:
                 path = "/".join(quote(part, safe="") for part in [kind, *rest])
                 return _elsewhere(f"{self._dagster}/{path}")
@@ -471,6 +473,7 @@ class Site:
         lineage = self._catalog.lineage
         chosen = recorded = lineage.tables()
         if query.get("table"):
+            # Of a table that does not exist the page would be empty, as of one without commits.
             table_of_name(self._catalog, query["table"])  # raises, with what it may have meant
             chosen = [name for name in recorded if name.text == query["table"]]
         if not chosen:
@@ -548,6 +551,7 @@ def _page_number(query: Query) -> int:
 def _parsed(target: str) -> tuple[list[str], Query]:
     """Return the parts of a path and the query of a request's target."""
     if not target.startswith("/") or target.startswith("//"):
+        # Two slashes begin the name of another host.
         raise NotFoundError("an address begins with one slash", given=target)
     split = urlsplit(target)
     try:
