@@ -1,1 +1,1 @@
-"""What users hold: tables and catalogs, and how they are opened."""
+"""The public objects: tables, their accessors, catalogs, and the functions that open them."""

@@ -99,21 +99,21 @@ class Accessor:
         return self._table.session
 
     def _of_table(self, items: list[T]) -> list[T]:
-        """Return what was listed; NotFoundError where it is nothing because the table was dropped."""
-        if not items:
+        """Return the items; NotFoundError if there are none because the table was dropped."""
+        if not items:  # an empty listing may be that of a directory that a drop has emptied
             self._session.identity.require(None)
         return items
 
     def _identity(self, commit: CommitOptions) -> CommitIdentity:
         return commit_identity(self._session, **commit)
 
-    def _upkeep(self, commit_user: str | None) -> CommitIdentity:
+    def _maintenance_identity(self, commit_user: str | None) -> CommitIdentity:
         return commit_identity(self._session, commit_user=commit_user)
 
 
 @checks_all_arguments
 class Tags(Accessor):
-    """The tags of a table: names of snapshots, whose files they keep."""
+    """The tags of a table: names of snapshots, whose files they retain."""
 
     def __call__(self) -> list[Tag]:
         """Return the tags, as `list` does."""
@@ -141,7 +141,7 @@ class Tags(Accessor):
         *,
         from_millis: int | None = None,
     ) -> Tag:
-        """Name a snapshot, by default the newest; its files are kept as long as the tag.
+        """Tag a snapshot, by default the newest; its files are retained as long as the tag.
 
         `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
         as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
@@ -161,7 +161,7 @@ class Tags(Accessor):
         return tags.rename(self._session, name, new_name)
 
     def delete(self, name: str) -> None:
-        """Delete a tag, and the files that nothing else names any more."""
+        """Delete a tag, and the files that no other snapshot, tag or branch references."""
         tags.delete(self._session, name)
 
     def expire(
@@ -170,21 +170,21 @@ class Tags(Accessor):
         *,
         older_than: str | None = None,
     ) -> TagExpiryReport:
-        """Take tags whose lifetime is over; `older_than`: those created before that age as well."""
+        """Delete tags whose lifetime is over; `older_than`: those created before that age as well."""
         return tags.expire_tags(self._session, dry_run=dry_run, older_than=older_than)
 
     def create_due(
         self,
         dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> AutoTagReport:
-        """Create the tags that `tag.automatic-creation` asks for and no commit has made yet."""
+        """Create the due tags of `tag.automatic-creation` that no commit has created yet."""
         return AutoTags(self._session).create_due(dry_run=dry_run)
 
     def list(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""
-        found = self._session.tags.list()
-        self._session.identity.require(found[-1].snapshot if found else None)
-        return found
+        tags = self._session.tags.list()
+        self._session.identity.require(tags[-1].snapshot if tags else None)
+        return tags
 
 
 @checks_all_arguments
@@ -202,7 +202,7 @@ class Branches(Accessor):
         return name in self.names()
 
     def names(self) -> list[str]:
-        """Return the names of the branches, "main" left out."""
+        """Return the names of the branches, without "main"."""
         return self._of_table(branches_table.branches(self._session).names())
 
     def create(self, name: str, tag: str | None = None) -> Branch:
@@ -217,7 +217,7 @@ class Branches(Accessor):
         return branches.rename(self._session, name, new_name)
 
     def delete(self, name: str) -> None:
-        """Take a branch away; files that only it named are freed by `remove_orphan_files`."""
+        """Delete a branch; `remove_orphan_files` deletes the files that only it referenced."""
         branches_table.delete(self._session, name)
 
     def fast_forward(
@@ -238,7 +238,7 @@ class Branches(Accessor):
 
 @checks_all_arguments
 class Consumers(Accessor):
-    """The named readers of a table's changes; expiry keeps what they read next."""
+    """The named readers of the changes of a table. Expiry retains the snapshots that they read next."""
 
     def __call__(self) -> list[Consumer]:
         """Return the consumers, as `list` does."""
@@ -248,24 +248,24 @@ class Consumers(Accessor):
         return iter(self.list())
 
     def reset(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
-        """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
+        """Set a consumer to a snapshot, forwards or back, and create it if it is new; None deletes it.
 
         Snapshots (or changelogs) from there on are kept. Raises ExpiredError for what was deleted.
         """
         return expire.reset(self._session, name, next_snapshot_id)
 
     def clear(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
-        """Forget consumers whose names match a pattern such as "etl-*"; return their names."""
+        """Delete consumers whose names match a pattern such as "etl-*"; return their names."""
         return expire.clear(self._session, including, excluding)
 
     def list(self) -> list[Consumer]:
-        """Return the named readers of changes and what they read next, by name."""
+        """Return the consumers and the snapshots that they read next, by name."""
         return self._of_table(self._session.consumers.list())
 
 
 @checks_all_arguments
 class Changes(Accessor):
-    """What changed between snapshots of a table, and what changes from now on."""
+    """The changes between snapshots of a table, and those of snapshots to come."""
 
     def read(
         self,
@@ -279,7 +279,7 @@ class Changes(Accessor):
         where: Filter | None = None,
         overwrites: bool = False,
     ) -> ChangeRead:
-        """Return a read of what changed after one snapshot, up to and including another.
+        """Return a read of the changes after one snapshot, up to and including another.
 
         `after`, `upto`: snapshots or their ids, names of tags, or what a write returned; 0 is before
         the first snapshot. After a write comes what was committed after it, without the write's own
@@ -320,7 +320,7 @@ class Changes(Accessor):
         where: Filter | None = None,
         overwrites: bool = False,
     ) -> pa.Table:
-        """Return what changed after one snapshot, up to and including another, oldest first.
+        """Return the changes after one snapshot, up to and including another, oldest first.
 
         Columns: `_snapshot_id`, `_row_kind` (+I, -U, +U, -D), and the table's; or those of `columns` alone.
         A -U stands right before its +U. See `changes`, which does not hold all rows at once.
@@ -350,7 +350,7 @@ class Changes(Accessor):
         poll_millis: int | None = 1000,
         upto: int | None = None,
     ) -> Follower:
-        """Return an iterator over what each snapshot brings, waiting for new ones.
+        """Return an iterator over the changes of each snapshot, which waits for new ones.
 
         `start`: "latest-full" (the state so far as +I, then changes), "latest" (changes),
         "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
@@ -399,7 +399,7 @@ def _system_table(name: str, content: str) -> Callable[..., pa.Table]:
 
 @checks_all_arguments
 class Inspect(Accessor):
-    """What a table is made of, and why: system tables and explanations. Nothing is changed."""
+    """System tables and explanations of a table. They change nothing."""
 
     def system(
         self,
@@ -452,8 +452,8 @@ class Inspect(Accessor):
 
         Of the newest snapshot, or of one given whole or by its id. Raises as `snapshot()` does.
         """
-        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
-        return bucket_trees(self._session, at)
+        loaded = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return bucket_trees(self._session, loaded)
 
     def partition_path(self, partition: bytes | Mapping[str, object]) -> str:
         """Return the directory of a partition, such as `dt=2024-01-01`.
@@ -471,12 +471,14 @@ class Inspect(Accessor):
 
     def partition_rows(self, partitions: Sequence[bytes]) -> pa.Table:
         """Return partitions, given as they are stored in facts, as a table of the partition columns."""
-        return _opened(partitions, self._session.schema.select(self._session.schema.partition_keys))
+        return _decoded_rows(
+            partitions, self._session.schema.select(self._session.schema.partition_keys)
+        )
 
     def key_rows(self, keys: Sequence[bytes]) -> pa.Table:
         """Return keys, given as they are stored in facts, as a table of the key without partition columns."""
         schema = self._session.schema
-        return _opened(keys, schema.select(schema.trimmed_primary_keys))
+        return _decoded_rows(keys, schema.select(schema.trimmed_primary_keys))
 
     def pressure(self) -> list[BucketPressure]:
         """Return the compaction debt of each bucket, the greatest first."""
@@ -491,7 +493,7 @@ class Inspect(Accessor):
         return plan.bucket_forecasts(self._session)
 
     def amplification(self, commit_count: int | None = None) -> Amplification:
-        """Return what the tree costs beside its rows: write, read and space amplification.
+        """Return the write, read and space amplification of the tree.
 
         Over the newest `commit_count` snapshots, by default all that have not expired.
         """
@@ -510,7 +512,7 @@ class Inspect(Accessor):
     def diff_snapshots(
         self, first: int | str | None, second: int | str | None = None
     ) -> SnapshotDiff:
-        """Return which files came and went from one snapshot, by id or tag, to another (None: the newest).
+        """Return the files added and removed from one snapshot, by id or tag, to another (None: the newest).
 
         `first` None: from nothing. Raises NotFoundError for a snapshot or tag that is not there.
         """
@@ -532,8 +534,8 @@ class Inspect(Accessor):
         `hides_level_0`: then it changes those whose rows it takes up, and a write alone none. What
         expired snapshots changed: `Lineage.commits_of_table`. Raises as `snapshot()` does.
         """
-        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
-        return changed_partitions(self._session, at)
+        loaded = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_partitions(self._session, loaded)
 
     def changed_ranges(self, snapshot: Snapshot | int, column: str) -> pa.Table | None:
         """Return in which range of a column's values a commit may have changed rows; None: any rows.
@@ -543,8 +545,8 @@ class Inspect(Accessor):
         primary key and of append tables alone: other columns of a row with a key may have had any
         value before. Files in which it is null throughout are left out. Raises as `snapshot()` does.
         """
-        at = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
-        return changed_ranges(self._session, at, column)
+        loaded = self._session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_ranges(self._session, loaded, column)
 
     @property
     def hides_level_0(self) -> bool:
@@ -560,10 +562,12 @@ class Inspect(Accessor):
         `print(table.explain_key({"id": 5}))` is readable; `.versions` is an Arrow table. Raises
         InvalidInputError for keys that are missing, null or of another type.
         """
-        at = snapshot_to_read(self._session, snapshot_id=snapshot_id, tag=tag)
-        named = at is not None and (snapshot_id, tag) != (None, None)
-        session = self._session.as_of(at) if named and at is not None else self._session
-        return explain.explain_key(session, at, key)
+        snapshot = snapshot_to_read(self._session, snapshot_id=snapshot_id, tag=tag)
+        is_named = snapshot is not None and (snapshot_id, tag) != (None, None)
+        session = (
+            self._session.as_of(snapshot) if is_named and snapshot is not None else self._session
+        )
+        return explain.explain_key(session, snapshot, key)
 
     def explain_file(self, file_name: str) -> FileExplanation:
         """Return which commit added a data file, which compaction took it, and what pins it.
@@ -580,7 +584,7 @@ class Inspect(Accessor):
         older_than: str | None = None,
         later: str = "0 ms",
     ) -> RetentionSimulation:
-        """Return what could still be read, what would be freed, and what pins what; touch nothing.
+        """Return what a retention would keep and free, and what pins what; change nothing.
 
         Arguments as of `expire_snapshots`; `later`: as if that much time had passed, such as "7 d".
         """
@@ -595,7 +599,7 @@ class Inspect(Accessor):
 
 @checks_all_arguments
 class Maintenance(Accessor):
-    """What drops old data, repairs what is broken, and gives back. Repairs only show their plan by default."""
+    """Expiry, repair, verification and undo. By default a repair returns its plan and changes nothing."""
 
     def expire(
         self,
@@ -606,7 +610,7 @@ class Maintenance(Accessor):
         older_than: str | timedelta | None = None,
         everything: bool = False,
     ) -> ExpiryReport:
-        """Take away snapshots that retention no longer keeps, and the files that only they name.
+        """Expire snapshots past their retention, and delete the files that only they reference.
 
         The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
         argument does; `older_than` is an age such as "1 h", or a timedelta; `everything`: whatever
@@ -656,7 +660,7 @@ class Maintenance(Accessor):
         taken from its values, or its newest file (`partition.expiration-strategy`); those
         whose values spell no time are kept for ever.
         """
-        identity = self._upkeep(commit_user)
+        identity = self._maintenance_identity(commit_user)
         return expire.expire_partitions(
             self._session, identity, dry_run=dry_run, older_than=older_than
         )
@@ -675,9 +679,9 @@ class Maintenance(Accessor):
         whose buckets are not a number, CommitConflictError if others keep writing to them.
         """
         identity = self._identity(commit)
-        schema, made = rescale.rescale(self._session, buckets, identity, partitions=partitions)
+        schema, snapshot = rescale.rescale(self._session, buckets, identity, partitions=partitions)
         self._table.session = self._session.with_schema(schema)
-        return made
+        return snapshot
 
     def verify(
         self,
@@ -707,12 +711,14 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RestoreReport:
-        """Find damaged and missing data files; with `dry_run=False` give back what they held.
+        """Find damaged and missing data files; with `dry_run=False` restore their rows.
 
         From the inputs of the compaction that wrote a file, the changelog of its commit, or older rows
         in a snapshot, tag or trash record; the report counts what each has, and what nothing has.
         """
-        return repair.restore_files(self._session, self._upkeep(commit_user), dry_run=dry_run)
+        return repair.restore_files(
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
+        )
 
     def remove_damaged_files(
         self,
@@ -720,9 +726,9 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Find damaged and missing data files of the newest state; with `dry_run=False` let go of them."""
+        """Find damaged and missing data files of the newest state; with `dry_run=False` drop them from it."""
         return repair.remove_damaged_files(
-            self._session, self._upkeep(commit_user), dry_run=dry_run
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
         )
 
     def remove_unexisting_files(
@@ -732,21 +738,21 @@ class Maintenance(Accessor):
         commit_user: str | None = None,
     ) -> RepairReport:
         """Find missing data files of the newest state; with `dry_run=False` drop them from it."""
-        identity = self._upkeep(commit_user)
+        identity = self._maintenance_identity(commit_user)
         return repair.remove_unexisting_files(self._session, identity, dry_run=dry_run)
 
     def remove_broken_records(
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> RepairReport:
-        """Find records beside the snapshots that cannot be read; with `dry_run=False` take them away."""
+        """Find records beside the snapshots that cannot be read; with `dry_run=False` remove them."""
         return repair.remove_broken_records(self._session, dry_run=dry_run)
 
     def repair_earliest_snapshot(
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> RepairReport:
-        """Find snapshots below the oldest whole one; with `dry_run=False` take their files away."""
+        """Find snapshots below the oldest whole one; with `dry_run=False` delete their files."""
         return repair.repair_earliest_snapshot(self._session, dry_run=dry_run)
 
     def repair_latest_snapshot(
@@ -766,8 +772,10 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Write the manifests of the newest state anew, fewer and without what was deleted."""
-        return repair.compact_manifest(self._session, self._upkeep(commit_user), dry_run=dry_run)
+        """Rewrite the manifests of the newest state as fewer, without deleted entries."""
+        return repair.compact_manifest(
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
+        )
 
     def purge_files(
         self,
@@ -775,8 +783,10 @@ class Maintenance(Accessor):
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """List what is there; with `dry_run=False` empty the table for good, history and all."""
-        return repair.purge_files(self._session, self._upkeep(commit_user), dry_run=dry_run)
+        """List all files of the table; with `dry_run=False` delete its rows and history for good."""
+        return repair.purge_files(
+            self._session, self._maintenance_identity(commit_user), dry_run=dry_run
+        )
 
     def forget(
         self,
@@ -788,7 +798,7 @@ class Maintenance(Accessor):
         move_consumers: bool = False,
         unreferenced_older_than: str = "1 d",
     ) -> "ForgetReport":
-        """Show where keys are kept; with `dry_run=False` take them out of all of it, and prove that.
+        """Show where keys are stored; with `dry_run=False` remove them everywhere, and prove that.
 
         `keys`: the primary key columns, as for `delete`; of a table without a primary key any of its
         columns. Every stored version goes: from data files, changelogs, manifests, statistics, indexes,
@@ -802,7 +812,7 @@ class Maintenance(Accessor):
         What lies elsewhere, such as backups, is not searched: docs/forget.md. Raises InvalidInputError,
         with nothing changed, for refusals, UnsupportedError on a branch.
         """
-        # Few tables ever ask for this: what it needs is loaded then.
+        # Imported on use: few processes ever forget keys, and each would pay for the import.
         plans = import_module("lsm_engine.maintenance.forget_plan")
         forget = import_module("lsm_engine.maintenance.forget").forget
         scope = plans.ForgetScope(
@@ -811,15 +821,15 @@ class Maintenance(Accessor):
             move_consumers=move_consumers,
             unreferenced_older_than=unreferenced_older_than,
         )
-        made: ForgetReport = forget(self._session, keys, scope, dry_run=dry_run)
-        return made
+        report: ForgetReport = forget(self._session, keys, scope, dry_run=dry_run)
+        return report
 
     def trash(self) -> list[TrashRecord]:
-        """Return what maintenance has taken and can give back, oldest first."""
+        """Return the records of the trash, oldest first: files that maintenance removed and can restore."""
         return trash.trash_of(self._session).list()
 
     def undo(self, name: str | None = None) -> TrashRecord:
-        """Give back what one record of the trash holds, by default the newest; return it.
+        """Restore the files of one record of the trash, by default the newest; return the record.
 
         Raises NotFoundError for an empty trash, InvalidInputError if the table has new
         snapshots, so that those of the trash no longer fit.
@@ -838,7 +848,7 @@ class Maintenance(Accessor):
         return trash.empty(self._session, everything=everything, dry_run=dry_run)
 
 
-def _opened(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Table:
+def _decoded_rows(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Table:
     return partition_rows(pa.array(stored, pa.binary()), fields)
 
 
@@ -846,13 +856,13 @@ def _mode(text: str) -> ChangeMode:
     try:
         return ChangeMode(text)
     except ValueError as cause:
-        known = ", ".join(mode.value for mode in ChangeMode)
-        raise InvalidInputError(f"changes are read in mode {known}", mode=text) from cause
+        modes = ", ".join(mode.value for mode in ChangeMode)
+        raise InvalidInputError(f"changes are read in mode {modes}", mode=text) from cause
 
 
 def _start(text: str) -> StartMode:
     try:
         return StartMode(text)
     except ValueError as cause:
-        known = ", ".join(mode.value for mode in StartMode)
-        raise InvalidInputError(f"following starts at one of {known}", start=text) from cause
+        modes = ", ".join(mode.value for mode in StartMode)
+        raise InvalidInputError(f"following starts at one of {modes}", start=text) from cause

@@ -1,4 +1,4 @@
-"""Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped."""
+"""The Catalog: databases and tables of a warehouse, with their names in an SQL database."""
 
 import logging
 import os
@@ -86,17 +86,17 @@ from lsm_engine.types.table_schema import TableSchema
 
 @record
 class CatalogListener:
-    """A TableListener that keeps the catalog in step. Tables are named "database.table"."""
+    """A TableListener that records changes of tables, named "database.table", in the catalog."""
 
     names: SqlCatalog
     branch: str = MAIN_BRANCH
 
     def _deliver(self, fact: Fact) -> None:
-        """Have a fact recorded, now or later: nobody waits for the catalog."""
+        """Record a fact, now or later: a commit does not wait for the catalog."""
         self.names.outbox.deliver(fact)
 
     def altered(self, table: str, schema: TableSchema) -> None:
-        """Copy the options and keys anew, for people who look at the catalog; not those of a branch."""
+        """Copy the options and keys of the table, not of a branch, to the catalog, for people who read it."""
         if self.branch != MAIN_BRANCH:
             return
         self.names.replace_table_properties(
@@ -156,11 +156,11 @@ class CatalogListener:
 
     def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
         """Return how many rows about a table hold a key, or an emptied partition."""
-        return self.names.rows_with_keys(TableName.parse(table), _held(keys))
+        return self.names.rows_with_keys(TableName.parse(table), _held_keys(keys))
 
     def forget_keys(self, table: str, keys: StoredKeys) -> None:
         """Take keys out of the catalog's rows, and out of the bytes of its files."""
-        self.names.forget_keys(TableName.parse(table), _held(keys))
+        self.names.forget_keys(TableName.parse(table), _held_keys(keys))
 
     def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
         """Return the catalog's files that hold one of some texts, and the text."""
@@ -174,7 +174,7 @@ class CatalogListener:
         return replace(TableName.parse(table), branch=self.branch)
 
 
-def _held(keys: StoredKeys) -> HeldKeys:
+def _held_keys(keys: StoredKeys) -> HeldKeys:
     return HeldKeys(
         keys=keys.by_partition, emptied_partitions=tuple(keys.emptied_partitions), texts=keys.texts
     )
@@ -194,17 +194,22 @@ def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
 
 
 def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterable[int]) -> int:
-    """Record those snapshots that the lineage does not have; return how many they were."""
+    """Record the snapshots that the lineage lacks; return their number."""
     table = TableName.parse(session.name)
-    wanted = set(snapshot_ids)
-    if not wanted:
+    ids = set(snapshot_ids)
+    if not ids:
         return 0
-    known = lineage.commits_of_table(table, after=min(wanted) - 1, before=max(wanted) + 1)
+    # An id alone is not enough: after a rollback another snapshot may have it.
+    recorded = lineage.commits_of_table(table, after=min(ids) - 1, before=max(ids) + 1)
     marks = set(
-        zip(known["snapshot_id"].to_pylist(), known["delta_manifest_list"].to_pylist(), strict=True)
+        zip(
+            recorded["snapshot_id"].to_pylist(),
+            recorded["delta_manifest_list"].to_pylist(),
+            strict=True,
+        )
     )
     facts = []
-    for number in sorted(wanted):
+    for number in sorted(ids):
         try:
             snapshot = session.snapshots.load(number)
             if (number, snapshot.delta_manifest_list) not in marks:
@@ -226,6 +231,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
     if oldest is None:
         return
     first = snapshots[oldest]
+    # Expired snapshots added these files; no commit that can still be read did.
     inherited = session.manifest_list(first, first.base_manifest_list)
     if inherited and table.branch == MAIN_BRANCH:
         yield inherited_files(
@@ -280,15 +286,15 @@ def _lists(files: CommittedFiles) -> Iterator[ManifestListFacts]:
             yield ManifestListFacts(kind=kind, file_name=name, file_size=size, manifests=manifests)
 
 
-# -- Which tables a catalog knows ------------------------------------------------------------------
+# -- The registered tables of a catalog ------------------------------------------------------------------
 #
-# Named, adopted, let go of, and all of them anew from the warehouse.
+# Registering, adopting and unregistering tables, and rebuilding a catalog from the warehouse.
 
 log = logging.getLogger(__name__)
 
 
 class CatalogRegistry(ABC):
-    """The part of a Catalog that names tables whose directories are there already."""
+    """The part of a Catalog that registers tables whose directories exist already."""
 
     _names: SqlCatalog
     _storage: StorageOptions
@@ -308,7 +314,7 @@ class CatalogRegistry(ABC):
         that was there is being dropped.
         """
         table_name = TableName.parse(name)
-        return self._named(table_name.checked(), self._schema_of(table_name))
+        return self._name_and_open(table_name.checked(), self._schema_of(table_name))
 
     def unregister_table(self, name: str) -> None:
         """Take a table's name and lineage out of the catalog; its files, if there are any, stay."""
@@ -328,14 +334,15 @@ class CatalogRegistry(ABC):
         try:
             self.name_table(table_name, schema)
         except LsmError:
+            # The name may be taken: the directory goes back, so that nothing has changed.
             move_directory(location, path, self._storage)
             raise
         return self.table(name)
 
     def unknown_tables(self) -> list[str]:
         """Return the tables in the warehouse that the catalog has no name for, from listings alone."""
-        known = set(self.list_tables())
-        return [name for name in self.found_tables() if name not in known]
+        registered = set(self.list_tables())
+        return [name for name in self.found_tables() if name not in registered]
 
     def found_tables(self) -> list[str]:
         """Return the tables whose directories lie in the warehouse, from listings alone.
@@ -349,15 +356,15 @@ class CatalogRegistry(ABC):
         return self.found_and_unnameable()[1]
 
     def found_and_unnameable(self) -> tuple[list[str], dict[str, str]]:
-        """Return what `found_tables` and `unnameable_tables` do, from the same listings."""
-        found, unnameable = [], {}
+        """Return the results of `found_tables` and `unnameable_tables`, from the same listings."""
+        names, unnameable = [], {}
         for database, table in table_directories(self._names.warehouse, self._storage):
             try:
-                found.append(TableName(database=database, table=table).checked().text)
-            except LsmError as error:
+                names.append(TableName(database=database, table=table).checked().text)
+            except LsmError as error:  # the first clause of the message is the reason
                 path = f"{database}{DATABASE_SUFFIX}/{table}"
                 unnameable[path] = error.message.partition(";")[0]
-        return found, unnameable
+        return names, unnameable
 
     @property
     def is_in_memory(self) -> bool:
@@ -365,20 +372,20 @@ class CatalogRegistry(ABC):
         return self._names.database.is_in_memory
 
     def register_found_tables(self) -> list[str]:
-        """Name every table in the warehouse that has no name yet, whoever made it; return these names.
+        """Register every table in the warehouse that the catalog lacks, of any client; return their names.
 
         A catalog in memory takes databases without tables as well.
 
         A table whose schema cannot be read gets its name all the same: opening it raises why.
         """
-        found = self.unknown_tables()
+        unknown = self.unknown_tables()
         databases = (
             database_directories(self._names.warehouse, self._storage) if self.is_in_memory else ()
         )
         for database in databases:
             with suppress(InvalidInputError):  # a directory that no database's name means
                 self._names.create_database(database, ignore_existing=True)
-        for name in found:
+        for name in unknown:
             table_name = TableName.parse(name)
             try:
                 schema = None if self.is_in_memory else self._schema_of(table_name)
@@ -386,7 +393,7 @@ class CatalogRegistry(ABC):
                 log.warning("table %s is named, and cannot be opened: %s", name, error)
                 schema = None
             self.name_table(table_name, schema)
-        return found
+        return unknown
 
     def _schema_of(self, name: TableName) -> TableSchema:
         location = self._names.table_location(name)
@@ -403,7 +410,7 @@ class CatalogRegistry(ABC):
         )
 
     def rebuild(self) -> dict[str, int]:
-        """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
+        """Rebuild a lost catalog from the warehouse: names first, then lineage, for every table.
 
         Returns the number of snapshots recorded, per table; one that cannot be read is left out, with a
         warning. What the catalog knows already is kept. A damaged file has to be moved aside first:
@@ -413,7 +420,7 @@ class CatalogRegistry(ABC):
         return self.rebuild_lineage()
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Record anew what files of tables (default: all) and their branches hold.
+        """Rebuild the lineage of tables (default: all) and their branches from their files.
 
         Returns how many snapshots of main were recorded, per table.
         """
@@ -427,20 +434,21 @@ class CatalogRegistry(ABC):
                 self._rebuild_branches(table)
             except LsmError as error:
                 if tables is not None:
+                    # The caller named the table; of all tables one may be damaged.
                     raise
                 log.warning("the lineage of table %s is not recorded: %s", name, error)
         return recorded
 
     def _rebuild_branches(self, table: Table) -> None:
-        """Record anew what files of a table's branches hold, and forget deleted branches.
+        """Rebuild the lineage of the branches of a table, and delete that of deleted branches.
 
         A branch that cannot be read is left out, with a warning.
         """
-        lineage, there = self._names.lineage, table.branches()
-        for branch in there:
+        lineage, branches = self._names.lineage, table.branches()
+        for branch in branches:
             try:
                 rebuild_lineage(table.branch(branch).session, lineage)
-            except LsmError as error:
+            except LsmError as error:  # other branches are recorded all the same
                 log.warning(
                     "the lineage of branch %s of table %s is not recorded: %s",
                     branch,
@@ -448,24 +456,25 @@ class CatalogRegistry(ABC):
                     error,
                 )
         name = TableName.parse(table.name)
-        for known in lineage.tables(branches_of=name):
-            if known.branch not in (*there, name.branch):
-                lineage.rebuild(known, [])
+        for recorded in lineage.tables(branches_of=name):
+            if recorded.branch not in (*branches, name.branch):
+                lineage.rebuild(recorded, [])
 
     def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
-        """Record snapshots of a table that the lineage does not have; return how many they were.
+        """Record the snapshots of a table that the lineage lacks; return their number.
 
         Those of this catalog's own commits are there already: this is for commits of other clients.
         """
         self._names.outbox.drain(patiently=True)
         return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
 
-    def _named(self, name: TableName, schema: TableSchema) -> Table:
-        """Name a table and open it; where a drop takes its files meanwhile, it loses the name again."""
+    def _name_and_open(self, name: TableName, schema: TableSchema) -> Table:
+        """Name a table and open it; take the name back if a drop deletes its files meanwhile."""
         self.name_table(name, schema)
         try:
             refuse_beside_drop(self._directory(self._names.table_location(name)), is_made=True)
         except AlreadyExistsError:
+            # A drop has begun to delete the files: a name would lead to a table without them.
             self._names.drop_table(name, ignore_missing=True)
             raise
         return self.table(str(name))
@@ -505,9 +514,8 @@ def open_catalog(
     """
     database, directory = _places(url, warehouse)
     options = StorageOptions.coerce(storage)
-    if (
-        directory is not None and scheme_of(directory) is not None
-    ):  # what is wrong with it is known before a file is made
+    if directory is not None and scheme_of(directory) is not None:
+        # What is wrong with it is known before a file is made.
         open_directory(directory, storage=options)
     return Catalog(
         SqlCatalog.open(database, warehouse=directory, catalog_key=catalog_key),
@@ -521,37 +529,38 @@ def open_catalog(
 def _places(
     url: str | os.PathLike[str] | None, warehouse: str | os.PathLike[str] | None
 ) -> tuple[str, str | None]:
-    """Return the database's URL and the warehouse's directory, if it is known without a look inside."""
+    """Return the URL of the database, and the directory of the warehouse unless the database has it."""
     if not isinstance(url, str | os.PathLike | None):
         raise InvalidInputError(
             "a catalog is opened by a directory or a database URL: write open_catalog('lake'), or "
             "open_catalog(url, warehouse='lake')",
             given=type(url).__name__,
         )
-    given = None if url is None else os.fspath(url)
-    if given == ":memory:":
+    catalog_url = None if url is None else os.fspath(url)
+    if catalog_url == ":memory:":
         raise InvalidInputError("tables are files: give a directory, such as tempfile.mkdtemp()")
     directory = None if warehouse is None else os.fspath(warehouse)
+    # One argument that is no URL of a database is the directory of the warehouse.
     if (
-        given is not None
+        catalog_url is not None
         and directory is None
-        and (not _URL.match(given) or scheme_of(given) in STORES)
+        and (not _URL.match(catalog_url) or scheme_of(catalog_url) in STORES)
     ):
-        given, directory = None, given
+        catalog_url, directory = None, catalog_url
     if directory is not None and os.path.isfile(directory):
         raise InvalidInputError(
             "this is a file: give its directory, or the URL of a database, 'sqlite:///path/to/catalog.db'",
             directory=directory,
         )
-    if given is None:
+    if catalog_url is None:
         directory = directory or DEFAULT_DIRECTORY
-        given = default_catalog_url(directory)
-    return given, directory
+        catalog_url = default_catalog_url(directory)
+    return catalog_url, directory
 
 
 @checks_all_arguments
 class Catalog(CatalogRegistry):
-    """Databases and tables of one warehouse, and the lineage of what is in them."""
+    """The databases and tables of a warehouse, and their lineage."""
 
     def __init__(
         self,
@@ -628,7 +637,7 @@ class Catalog(CatalogRegistry):
 
     @property
     def lineage(self) -> Lineage:
-        """Questions about runs, snapshots, manifests, files and tags, answered in Arrow tables."""
+        """The lineage of runs, snapshots, manifests, files and tags, as Arrow tables."""
         return self._names.lineage
 
     # --- databases -------------------------------------------------------------------------------
@@ -644,6 +653,7 @@ class Catalog(CatalogRegistry):
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
         """Drop a database; with `cascade` its tables and all their files as well."""
         if cascade:
+            # Table by table: an interrupted drop leaves whole tables and a database to drop again.
             for table in self._names.list_tables(name):
                 self.drop_table(f"{name}.{table}")
         self._names.drop_database(name)
@@ -686,27 +696,27 @@ class Catalog(CatalogRegistry):
             clock=self._clock,
             is_unknown=lambda: not self._exists(table_name),
         )
-        return self._named(table_name, created)
+        return self._name_and_open(table_name, created)
 
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
-        return self._opened(name, self._known(TableName.parse(name)).location)
+        return self._open_location(name, self._load_info(TableName.parse(name)).location)
 
     def table_in_warehouse(self, name: str) -> Table:
         """Open a table where its directory has to be, whether the catalog knows it or not."""
-        return self._opened(name, self._names.table_location(TableName.parse(name)))
+        return self._open_location(name, self._names.table_location(TableName.parse(name)))
 
     def newest_states(self, names: Iterable[str] | None = None) -> Iterator[NewestState]:
         """Yield tables of the warehouse (None: all that the catalog knows) with their newest snapshots.
 
         One that cannot be opened or read has its error. In an object store several are read together.
         """
-        wanted = self.list_tables() if names is None else names
+        table_names = self.list_tables() if names is None else names
         if scheme_of(self.warehouse) is None:  # on a disk, threads would only wait for each other
-            yield from map(self.newest_state, wanted)
+            yield from map(self.newest_state, table_names)
             return
         with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-tables") as pool:
-            yield from pool.map(self.newest_state, wanted)
+            yield from pool.map(self.newest_state, table_names)
 
     def newest_state(self, name: str) -> NewestState:
         """Return a table of the warehouse with its newest snapshot, or the error of either."""
@@ -714,10 +724,10 @@ class Catalog(CatalogRegistry):
         try:
             table = self.table_in_warehouse(name)
             return NewestState(name=name, table=table, newest=table.latest_snapshot())
-        except LsmError as error:
+        except LsmError as error:  # one damaged table does not hide the others
             return NewestState(name=name, table=table, problem=error)
 
-    def _opened(self, name: str, location: str) -> Table:
+    def _open_location(self, name: str, location: str) -> Table:
         file_io, schema = open_directory_of_table(location, self._storage)
         components = Components(
             file_io=file_io,
@@ -766,7 +776,7 @@ class Catalog(CatalogRegistry):
         move_directory(info.location, location, self._storage)
         try:
             self._names.rename_table(old, new)
-        except LsmError:
+        except LsmError:  # the name still leads to the old place: the directory goes back there
             move_directory(location, info.location, self._storage)
             raise
         return self.table(target)
@@ -778,7 +788,7 @@ class Catalog(CatalogRegistry):
         snapshot_id: int | None = None,
         tag: str | None = None,
     ) -> RowOrigin:
-        """Return which runs and input snapshots a row of a table is made of; see `explain_key`."""
+        """Return the runs and input snapshots from which a row of a table was made; see `explain_key`."""
         session = self.table(name).session
         snapshot = snapshot_to_read(session, snapshot_id=snapshot_id, tag=tag)
         if (snapshot_id, tag) != (None, None) and snapshot is not None:
@@ -799,15 +809,16 @@ class Catalog(CatalogRegistry):
         return catalog_table(self.newest_states(), name, where=where, columns=columns)
 
     def write_lineage_page(self) -> str:
-        """Draw the lineage of all tables into the warehouse, in place of the page there; its location."""
+        """Write the page of the lineage of all tables into the warehouse; return its location."""
         page = lineage_page(self.lineage).encode()
         self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
         return f"{self.warehouse}/{LINEAGE_PAGE}"
 
-    def _known(self, name: TableName) -> TableInfo:
+    def _load_info(self, name: TableName) -> TableInfo:
         try:
             return self._names.load_table(name)
         except NotFoundError as error:
+            # A directory without a name is that of a lost catalog, or of another client.
             if self._directory(self._names.table_location(name)).list("schema"):
                 error = NotFoundError(
                     f"{name.text} lies in the warehouse, and the catalog does not know it; 'lsm catalog "

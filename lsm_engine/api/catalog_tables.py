@@ -1,4 +1,4 @@
-"""System tables of a whole catalog: its tables, their partitions, their options."""
+"""System tables of a catalog: its tables, and their partitions and options."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ Newest = Mapping[str, tuple[TableSession, Snapshot]]
 
 @record
 class LiveTotals:
-    """Of a snapshot's live files: rows before merging, bytes, and how many files."""
+    """The totals of the live files of a snapshot: rows before merging, bytes and files."""
 
     rows: int
     size_bytes: int
@@ -44,7 +44,7 @@ class LiveTotals:
 
 
 def keep_newest_lists(tables: Newest) -> None:
-    """Have the manifest lists of newest snapshots read and kept, for `manifest_metas` to return."""
+    """Read the manifest lists of newest snapshots into the cache of `manifest_metas`."""
     keep_lists(
         (session.manifests, list_name, newest.checksum_of(list_name))
         for session, newest in tables.values()
@@ -63,7 +63,7 @@ def live_totals(tables: Newest) -> dict[str, LiveTotals]:
     for owner, (session, snapshot) in enumerate(tables.values()):
         if session.options[core_options.SCAN_FALLBACK_BRANCH] is not None:
             continue
-        with suppress(LsmError):
+        with suppress(LsmError):  # a damaged table is read on its own, which raises its error
             metas = session.manifest_metas(snapshot)
             manifests += [(session.manifests, meta) for meta in metas]
             owners += [owner] * len(metas)
@@ -78,7 +78,7 @@ def live_totals(tables: Newest) -> dict[str, LiveTotals]:
     return {
         name: LiveTotals(rows=rows, size_bytes=size, files=files)
         for owner, (name, (rows, size, files)) in enumerate(zip(tables, sums, strict=True))
-        if lacking.get(owner) == 0
+        if lacking.get(owner) == 0  # all of its manifests were decoded
     }
 
 
@@ -88,6 +88,7 @@ def _sums(entries: pa.Table, count: int) -> list[tuple[int, int, int]]:
     live = entries.filter(pc.not_equal(kinds, EntryKind.DELETE.value))
     deleted = entries.filter(pc.equal(kinds, EntryKind.DELETE.value))
     if deleted.num_rows:
+        # A file that was added and deleted is not live; most manifests have no deletions.
         live = live.join(deleted.select(_IDENTITY), _IDENTITY, join_type="left anti")
     owners = live.column(_OWNER).to_numpy()
 
@@ -146,11 +147,11 @@ class NewestState:
 
 
 def newest_of(states: Iterable[NewestState]) -> Newest:
-    """Return the tables that have a snapshot, for what looks at many of them together."""
+    """Return the tables that have a snapshot, with it, for reads of many tables together."""
     return {
-        each.name: (each.table.session, each.newest)
-        for each in states
-        if each.table is not None and each.newest is not None
+        state.name: (state.table.session, state.newest)
+        for state in states
+        if state.table is not None and state.newest is not None
     }
 
 
@@ -165,21 +166,22 @@ def catalog_table(
 
     Raises NotFoundError, naming those there are, for any other name.
     """
-    made = _MADE.get(name.removeprefix(f"{SYSTEM_DATABASE}."))
-    if made is None:
+    build = _MADE.get(name.removeprefix(f"{SYSTEM_DATABASE}."))
+    if build is None:
         raise NotFoundError(
             f"no catalog-wide system table {name!r}; there are {', '.join(_MADE)}",
             kind=ErrorKind.NO_SUCH_TABLE,
             name=name,
         )
-    return chosen(made(tables), where, columns)
+    return chosen(build(tables), where, columns)
 
 
 def _tables(tables: Iterable[NewestState]) -> pa.Table:
-    left, rows = iter(tables), []
-    while some := list(islice(left, TOGETHER)):
-        totals = live_totals(newest_of(some))
-        rows += [_table_row(each, totals.get(each.name)) for each in some]
+    remaining, rows = iter(tables), []
+    # In batches, so that the manifests of many tables are decoded together in bounded memory.
+    while batch := list(islice(remaining, TOGETHER)):
+        totals = live_totals(newest_of(batch))
+        rows += [_table_row(state, totals.get(state.name)) for state in batch]
     return pa.Table.from_pylist(rows, schema=ALL_TABLES)
 
 
@@ -205,14 +207,14 @@ def _table_row(state: NewestState, totals: LiveTotals | None) -> dict[str, Any]:
     if state.problem is not None:
         return row
     try:
-        found = totals or _totals_alone(state.table.session, snapshot)
-    except LsmError as error:
+        sums = totals or _totals_alone(state.table.session, snapshot)
+    except LsmError as error:  # a damaged table has a row all the same, with what is wrong
         return row | {"problem": str(error)}
     return row | {
         "snapshot_id": None if snapshot is None else snapshot.id,
-        "record_count": found.rows,
-        "file_size_in_bytes": found.size_bytes,
-        "file_count": found.files,
+        "record_count": sums.rows,
+        "file_size_in_bytes": sums.size_bytes,
+        "file_count": sums.files,
         "last_update_time": None if snapshot is None else snapshot.time_millis,
     }
 
@@ -223,33 +225,35 @@ def _names(state: NewestState) -> dict[str, str]:
 
 
 def _totals_alone(session: TableSession, snapshot: Snapshot | None) -> LiveTotals:
-    held = partitions(session, snapshot)
+    stats = partitions(session, snapshot)
     rows, size, files = (
-        pc.sum(held.column(name)).as_py() or 0
+        pc.sum(stats.column(name)).as_py() or 0
         for name in ("record_count", "file_size_in_bytes", "file_count")
     )
     return LiveTotals(rows=rows, size_bytes=size, files=files)
 
 
 def _partitions(tables: Iterable[NewestState]) -> pa.Table:
-    found = [ALL_PARTITIONS.empty_table()]
-    for each in tables:
-        if each.table is None or not each.table.schema.partition_keys:
+    partition_tables = [ALL_PARTITIONS.empty_table()]
+    for state in tables:
+        if state.table is None or not state.table.schema.partition_keys:
             continue
-        if each.problem is not None:
-            raise each.problem
-        rows = partitions(each.table.session, each.newest)
-        names = [pa.array([text] * rows.num_rows, pa.string()) for text in _names(each).values()]
-        found.append(pa.Table.from_arrays([*names, *rows.columns], schema=ALL_PARTITIONS))
-    return pa.concat_tables(found)
+        if state.problem is not None:
+            raise state.problem
+        rows = partitions(state.table.session, state.newest)
+        names = [pa.array([text] * rows.num_rows, pa.string()) for text in _names(state).values()]
+        partition_tables.append(
+            pa.Table.from_arrays([*names, *rows.columns], schema=ALL_PARTITIONS)
+        )
+    return pa.concat_tables(partition_tables)
 
 
 def _options(tables: Iterable[NewestState]) -> pa.Table:
     rows = [
-        {**_names(each), "key": key, "value": value}
-        for each in tables
-        if each.table is not None
-        for key, value in sorted(each.table.options.texts.items())
+        {**_names(state), "key": key, "value": value}
+        for state in tables
+        if state.table is not None
+        for key, value in sorted(state.table.options.texts.items())
     ]
     return pa.Table.from_pylist(rows, schema=ALL_TABLE_OPTIONS)
 

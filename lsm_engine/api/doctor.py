@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with a table, a database or a whole warehouse, and the commands that mend it."""
+"""The doctor: findings about a table or a catalog, each with the command that repairs it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +47,7 @@ def doctor(
     stale_after: str = "30 d",
     progress: Callable[[str, int], None] | None = None,
 ) -> HealthReport:
-    """Return what is wrong with a table, or with the tables of a catalog and the catalog itself.
+    """Return the findings about a table, or about a catalog and its tables.
 
     `tables`: only these of a catalog, "database.table", and of the catalog only what is about them. `depth`:
     "shallow" reads the newest snapshot of each table, "whole" verifies every root, looks for orphans and
@@ -60,12 +60,12 @@ def doctor(
         return examine(target.session, chosen, stale_millis=stale_millis)
     if not isinstance(target, Catalog):
         raise InvalidInputError("doctor takes a table, or open_catalog(directory)", given=target)
-    known = target.list_tables()
-    found, unnameable = target.found_and_unnameable()
-    names = known if tables is None else sorted(set(tables))
-    for name in set(names) - set(known) - set(found):
+    registered = target.list_tables()
+    directories, unnameable = target.found_and_unnameable()
+    names = registered if tables is None else sorted(set(tables))
+    for name in set(names) - set(registered) - set(directories):
         target.table(name)  # raises, with what it may have meant
-    gone: set[str] = set()
+    dropped: set[str] = set()
 
     def looked_at(state: NewestState) -> _LookedAt:
         name = state.name
@@ -79,62 +79,74 @@ def doctor(
             judged = report_of(facts, chosen, stale_millis=stale_millis).findings
             return name, _live_snapshots(facts), judged
         except LsmError as error:
+            # A table that was dropped meanwhile is no damage; one that cannot be read is a finding.
             if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
-                gone.add(name)  # the catalog's names are judged below
+                dropped.add(name)  # the catalog's names are judged below
                 return name, {}, ()
             return name, {}, findings(unreadable(name, error))
 
     results = [*_reported(_examined(target, looked_at, names), progress)]
     live = {
-        _recorded_name(name, branch): ids for name, of, _ in results for branch, ids in of.items()
+        _recorded_name(name, branch): ids
+        for name, ids_by_branch, _ in results
+        for branch, ids in ids_by_branch.items()
     }
     # A directory that this user may not list holds tables all the same.
-    there = {*found, *(set(known).intersection(names) - gone)}
+    present = {*directories, *(set(registered).intersection(names) - dropped)}
     differs = [
-        one for one in _drift(target, known, there, live) if tables is None or one.table in names
+        finding
+        for finding in _drift(target, registered, present, live)
+        if tables is None or finding.table in names
     ]
     if tables is None:
         differs += unnameable_findings(unnameable, can_move=scheme_of(target.warehouse) is None)
-    of_tables = [one for *_, some in results for one in some]
+    of_tables = [finding for *_, table_findings in results for finding in table_findings]
     shown = (*_once_readable(differs, of_tables), *of_tables)
     return HealthReport(findings=shown, table_count=len(names), depth=chosen)
 
 
 def _once_readable(differs: Iterable[Finding], of_tables: Iterable[Finding]) -> Iterator[Finding]:
-    """Leave out that a lineage is to be rebuilt of tables with damage: that reads all of their snapshots."""
+    """Leave out the advice to rebuild the lineage of damaged tables: a rebuild reads all of their snapshots."""
     torn = {
-        one.table for one in of_tables if one.kind == "damage" and one.severity is Severity.ERROR
+        finding.table
+        for finding in of_tables
+        if finding.kind == "damage" and finding.severity is Severity.ERROR
     }
-    return (one for one in differs if "rebuild" not in one.command or one.table not in torn)
+    return (
+        finding
+        for finding in differs
+        if "rebuild" not in finding.command or finding.table not in torn
+    )
 
 
 def _reported(
     results: Iterable[_LookedAt], progress: Callable[[str, int], None] | None
 ) -> Iterator[_LookedAt]:
-    for at, result in enumerate(results):
+    for position, result in enumerate(results):
         yield result
         if progress is not None:
-            progress(result[0], at)
+            progress(result[0], position)
 
 
 def _depth(text: str) -> Depth:
     try:
         return Depth[text.upper()]
-    except KeyError:
-        known = ", ".join(one.name.lower() for one in Depth)
-        raise InvalidInputError(f"a depth is one of {known}, not {text!r}", depth=text) from None
+    except KeyError:  # the error lists the depths that exist
+        names = ", ".join(depth.name.lower() for depth in Depth)
+        raise InvalidInputError(f"a depth is one of {names}, not {text!r}", depth=text) from None
 
 
 def _examined(
     catalog: Catalog, work: Callable[[NewestState], _LookedAt], names: Sequence[str]
 ) -> Iterator[_LookedAt]:
+    # In a store the requests of several tables run concurrently; on a disk decoding together is what saves time.
     if scheme_of(catalog.warehouse) is not None:
         yield from _mapped(catalog, lambda name: work(catalog.newest_state(name)), names)
         return
-    for at in range(0, len(names), TOGETHER):
-        some = list(catalog.newest_states(names[at : at + TOGETHER]))
-        keep_newest_lists(newest_of(some))
-        yield from map(work, some)
+    for start in range(0, len(names), TOGETHER):
+        states = list(catalog.newest_states(names[start : start + TOGETHER]))
+        keep_newest_lists(newest_of(states))
+        yield from map(work, states)
 
 
 def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Iterator[T]:
@@ -164,14 +176,14 @@ def _shown_name(name: TableName) -> tuple[str, str]:
 
 def _drift(
     catalog: Catalog,
-    known: Sequence[str],
-    found: Collection[str],
+    registered: Sequence[str],
+    present: Collection[str],
     live: Mapping[TableName, LiveSnapshots],
 ) -> Iterator[Finding]:
-    """Yield where the catalog and the warehouse differ; nowhere if it was made of what is found there."""
+    """Yield the differences between the catalog and the warehouse; a catalog in memory has none."""
     if catalog.is_in_memory:
         return
-    since = {name: one.first - _BEFORE_OLDEST for name, one in live.items()}
+    since = {name: snapshots.first - _BEFORE_OLDEST for name, snapshots in live.items()}
     recorded = catalog.lineage.live_recorded(since)
     drifts = {
         name: drift
@@ -183,29 +195,30 @@ def _drift(
     def looked_again(name: TableName) -> LineageDrift | None:
         return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
 
+    # The table and its lineage were read one after the other: a commit between them looks like a drift.
     again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
     lasting = {_shown_name(name): drift for name, drift in again.items() if drift is not None}
-    yield from catalog_findings(known, found, lasting)
+    yield from catalog_findings(registered, present, lasting)
 
 
 def _still_there(
     catalog: Catalog, name: TableName, recorded: Mapping[int, str], drift: LineageDrift
 ) -> LineageDrift | None:
-    """Return the drift without what was committed or expired between looking at a table and its lineage."""
+    """Return the drift without commits and expiries between the reads of a table and of its lineage."""
     try:
         shown, branch = _shown_name(name)
         table = catalog.table_in_warehouse(shown)
         if branch and branch not in table.branches():
             return drift if drift.not_so else None
         session = table.branch(branch).session if branch else table.session
-        there = set(session.snapshots.ids())
+        ids = set(session.snapshots.ids())
         now = {number: session.snapshots.find(number) for number in drift.not_so}
     except LsmError:
         return None  # a finding of its own, or dropped meanwhile
-    lacking = tuple(number for number in drift.lacking if number in there)
+    lacking = tuple(number for number in drift.lacking if number in ids)
     not_so = tuple(
         number
-        for number, one in now.items()
-        if one is None or one.delta_manifest_list != recorded[number]
+        for number, snapshot in now.items()
+        if snapshot is None or snapshot.delta_manifest_list != recorded[number]
     )
     return replace(drift, lacking=lacking, not_so=not_so) if lacking or not_so else None

@@ -1,4 +1,4 @@
-"""Open a table by its path, without the catalog and without the database that the catalog needs."""
+"""Opening a table by its path, without a catalog and its database."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def open_table(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> Table:
-    """Open any Paimon table directory; no catalog is needed, and none hears of what is done.
+    """Open any Paimon table directory, without a catalog; no catalog records its commits.
 
     `path` may have a scheme, such as s3://bucket/lake/shop.db/orders; `storage` then has the store's
     options, such as "s3.endpoint" (docs/object-stores.md), before those of the environment. Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
@@ -37,6 +37,7 @@ def open_table(
     try:
         session = open_session(path, storage=storage, executor=executor, clock=clock, ids=ids)
     except NotFoundError as missing:
+        # A catalog's directory, or a table's name, is the usual mistake: the error has the right call.
         meant = _meant(path)
         if meant is None or missing.kind is not ErrorKind.NO_SUCH_TABLE:
             raise
@@ -47,7 +48,7 @@ def open_table(
 
 
 def _meant(path: str) -> str | None:
-    """Return what opens what somebody took for the path of a table."""
+    """Return the call that opens a path which is not the directory of a table; None if no call does."""
     if os.path.isfile(os.path.join(path, "catalog.db")):
         return f"it holds a catalog, which open_catalog({path!r}) opens"
     if re.fullmatch(r"\w+\.\w+", path):

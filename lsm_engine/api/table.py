@@ -67,7 +67,7 @@ R = TypeVar("R")
 def _of_accessor(
     accessor: Callable[["Table"], A], method: Callable[Concatenate[A, P], R]
 ) -> Callable[Concatenate["Table", P], R]:
-    """Return a method of tables that calls one of an accessor, under the name it had before accessors."""
+    """Return a method of `Table` that calls a method of an accessor, under its older name."""
 
     @functools.wraps(method)
     def call(table: "Table", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -84,7 +84,7 @@ class Table:
     method that raises leaves the table as it was (but see CommitUnknownError).
     """
 
-    _kept_keys: NewestKeys | None = None
+    _cached_keys: NewestKeys | None = None
 
     def __init__(self, session: TableSession, location: str = "") -> None:
         if not isinstance(session, TableSession):
@@ -112,8 +112,8 @@ class Table:
 
     def __repr__(self) -> str:
         latest = self.latest_snapshot()
-        at = "empty" if latest is None else f"snapshot {latest.id}"
-        return f"<Table {self.name!r} {at} at {self.location!r}>"
+        state = "empty" if latest is None else f"snapshot {latest.id}"
+        return f"<Table {self.name!r} {state} at {self.location!r}>"
 
     @property
     def name(self) -> str:
@@ -151,17 +151,17 @@ class Table:
 
     @property
     def changes(self) -> Changes:
-        """What changed between snapshots; called, it is a read of that (`Changes.read`)."""
+        """The changes between snapshots; a call is a read of them (`Changes.read`)."""
         return Changes(self)
 
     @property
     def inspect(self) -> Inspect:
-        """System tables and explanations: what the table is made of, and why."""
+        """System tables and explanations of the table."""
         return Inspect(self)
 
     @property
     def maintenance(self) -> Maintenance:
-        """Expiry, repair, verification, and what gives back."""
+        """Expiry, repair, verification and undo."""
         return Maintenance(self)
 
     # --- write ---------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Table:
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Take Parquet files over as they are, by hard links; one atomic commit, and no row is copied.
+        """Add Parquet files as they are, by hard links; one atomic commit, and no row is copied.
 
         Into a table without a primary key, partitions and fixed buckets, on the disk of the files,
         which have its columns, in any order. The files stay where they are, and nobody may change
@@ -224,8 +224,8 @@ class Table:
         """
         identity = self._identity(commit)
         rarely = import_module("lsm_engine.dml.add_files")
-        made: WriteResult | None = rarely.add_files(self.session, paths, identity)
-        return made
+        result: WriteResult | None = rarely.add_files(self.session, paths, identity)
+        return result
 
     def writer(
         self,
@@ -254,7 +254,7 @@ class Table:
         existing: str = "refuse",
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Add rows whose keys are not there. With `existing="skip"` the others are left out.
+        """Insert rows whose keys do not exist. With `existing="skip"` the others are left out.
 
         By default one key that is there, anywhere in the table where keys are unique across partitions,
         refuses all rows: InvalidInputError, kind ROW_EXISTS, naming some of the keys. That holds for the state
@@ -289,7 +289,7 @@ class Table:
         where: Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Write rows whose keys are there, or `set` columns of the rows that `where` keeps.
+        """Update rows whose keys exist, or `set` columns of the rows that match `where`.
 
         `set`: {column: value}; a value is SQL text ("price * 2", "'text'"), an Arrow expression or a Python
         value that is no text. `where`: any filter; without one every row. With `missing="skip"` rows
@@ -329,7 +329,7 @@ class Table:
         where: Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Delete rows by key, or those that `where` keeps.
+        """Delete rows by key, or the rows that match `where`.
 
         `keys` holds the primary key columns, or the values alone where that is one column. Other columns go into the -D: values to take back, or `sequence.field`,
         by which it may be older than the row. Where that, or a column NOT NULL, is left out, the rows are looked up first.
@@ -361,7 +361,7 @@ class Table:
         partition: Mapping[str, object] | Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Replace what is there by `rows`, in one atomic commit.
+        """Replace the rows of the table, or of partitions, by `rows`, in one atomic commit.
 
         With `partition`, a value for some or all partition columns, or a filter over them such as
         "day >= '2024-01-01'", exactly those partitions are replaced, and a row outside them is refused. Without it, the partitions that the rows touch
@@ -435,8 +435,8 @@ class Table:
                     "version= names a snapshot or a tag; leave out snapshot_id= and tag=",
                     version=version,
                 )
-            named = version_named(version)
-            snapshot_id, tag = named.get("snapshot_id"), named.get("tag")
+            version_fields = version_named(version)
+            snapshot_id, tag = version_fields.get("snapshot_id"), version_fields.get("tag")
         if as_of is not None:
             if as_of_millis is not None:
                 raise InvalidInputError("as_of= and as_of_millis= both name a time; give one")
@@ -455,16 +455,16 @@ class Table:
 
     @property
     def _keys(self) -> NewestKeys:
-        """What finds keys, made anew once the table has other columns or options."""
-        kept = self._kept_keys
-        if kept is None or kept.session is not self.session:
-            self._kept_keys = kept = NewestKeys(self.session)
-        return kept
+        """The readers of keys; a change of the schema or the options makes new ones."""
+        keys = self._cached_keys
+        if keys is None or keys.session is not self.session:
+            self._cached_keys = keys = NewestKeys(self.session)
+        return keys
 
     def _time_of(self, as_of: Moment) -> int:
         try:
             return millis_of(as_of)
-        except InvalidInputError as wrong:
+        except InvalidInputError as wrong:  # a tag is the usual text that is no time
             if isinstance(as_of, str) and self.session.tags.find(as_of) is not None:
                 hint = f"{as_of!r} is a tag, which version= names"
                 raise InvalidInputError(hint, tag=as_of) from wrong
@@ -520,8 +520,8 @@ class Table:
         else takes a dataset. The state is chosen now.
         """
         dataset: type[ArrowDataset] = import_module("lsm_engine.read.engines").ArrowDataset
-        whole = self.scan(columns, **read)
-        return dataset(whole.schema, whole.narrowed)
+        scan = self.scan(columns, **read)
+        return dataset(scan.schema, scan.narrowed)
 
     def head(self, n: int = 5, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
         """Return some `n` rows, to have a look; arguments as of `scan`."""
@@ -547,7 +547,7 @@ class Table:
         for batch in self.scan().to_batches():
             yield from batch.to_pylist()
 
-    def __contains__(self, given: object) -> NoReturn:
+    def __contains__(self, item: object) -> NoReturn:
         raise TypeError(
             "a table is not searched by `in`: `name in table.schema` asks for a column, "
             "lookup(keys) for rows"
@@ -579,8 +579,8 @@ class Table:
         Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
         keys = self._keys
-        found = keys.locator.locate(rows, lambda: keys.query)
-        return found.table.replace_schema_metadata({"lsm.how": "\n".join(found.how)})
+        located = keys.locator.locate(rows, lambda: keys.query)
+        return located.table.replace_schema_metadata({"lsm.how": "\n".join(located.how)})
 
     def query(self, cache: LookupCache | None = None) -> TableQuery:
         """Return a reader of keys that stays at one snapshot until it is refreshed; close it.
@@ -592,7 +592,7 @@ class Table:
     # --- snapshots and branches ----------------------------------------------------------------
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the snapshots that are there, oldest first."""
+        """Return the retained snapshots, oldest first."""
         return self.session.snapshots.all()
 
     def newest_snapshots(self, limit: int | None = None) -> Iterator[Snapshot]:
@@ -604,14 +604,14 @@ class Table:
         return self.session.snapshots.load(snapshot_id)
 
     def snapshot_ids(self) -> list[int]:
-        """Return the ids of the snapshots that are there, oldest first, from one listing."""
+        """Return the ids of the retained snapshots, oldest first, from one listing."""
         ids = self.session.snapshots.ids()
         if not ids:
             self.session.identity.require(None)  # NotFoundError if the table was dropped
         return ids
 
     def age_millis(self, snapshot: Snapshot) -> int:
-        """Return how long ago a snapshot was made, by the clock that the table is run with."""
+        """Return the age of a snapshot, by the clock of the table."""
         return self.session.clock.now_millis() - snapshot.time_millis
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -619,7 +619,7 @@ class Table:
         return self.session.snapshots.latest()
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """Return what was committed, newest first: an Arrow table with the columns of system table `snapshots`.
+        """Return the commits, newest first: an Arrow table with the columns of system table `snapshots`.
 
         `history().to_pylist()[0]` is the newest commit as a dictionary, `snapshots()[-1]` its snapshot.
 
@@ -637,10 +637,10 @@ class Table:
         watermark: int | None = None,
         dry_run: bool = False,
     ) -> RollbackReport:
-        """Go back to a snapshot: later snapshots and tags go, and their ids are used again.
+        """Roll back to a snapshot: later snapshots and tags are removed, and their ids are used again.
 
         Name one of: a snapshot, by its id, a tag, by its name in place of that or as `tag` (its snapshot may have expired), a time or a watermark, which
-        mean the newest snapshot at or before. Commits that land before the rollback's own go as well;
+        mean the newest snapshot at or before. Commits before the rollback's own are removed as well;
         later ones stay, and may wait for it. Data files are left to `remove_orphan_files`. Killed half
         way, the table is at the target already, and doing it again deletes the rest. Raises
         CommitConflictError beside another rollback or an expiry.
@@ -663,7 +663,7 @@ class Table:
         watermark: int | None = None,
         **commit: Unpack[CommitOptions],
     ) -> Snapshot | None:
-        """Make a former state the newest, by one commit: history stays, and writers may go on.
+        """Restore a former state by one commit: history stays, and writers may go on.
 
         Returns the OVERWRITE snapshot made, None if nothing differs. A replay of a numbered commit
         returns the snapshot that it made, and undoes nothing that others committed since.
@@ -682,7 +682,7 @@ class Table:
         return rollback.restore(self.session, target, identity)
 
     def last_commit_identifier(self, commit_user: str) -> int | None:
-        """Return the greatest number that a commit user has committed under; None if there is none.
+        """Return the greatest commit identifier of a commit user; None without one.
 
         Raises InvalidInputError, kind UNKNOWN_IDENTIFIER, where that is not kept any more.
         """
@@ -691,7 +691,7 @@ class Table:
     def set_commit_identifier(
         self, commit_user: str, commit_identifier: int, *, others_are_new: bool = False
     ) -> Snapshot:
-        """State the last number that a commit user has committed under, by an empty commit; return that.
+        """Set the last commit identifier of a commit user, by an empty commit; return its snapshot.
 
         From then on numbers up to `commit_identifier` are replays, which change nothing, and greater ones are new:
         after a refusal of kind UNKNOWN_IDENTIFIER, or for a user that begins anew with smaller numbers. Whoever states
@@ -710,9 +710,9 @@ class Table:
                 commit_identifier=commit_identifier,
             )
         self.session.options.require_writable()
-        made = propose(self.session, Proposal(identity=identity))
-        assert made is not None, identity
-        return made
+        snapshot = propose(self.session, Proposal(identity=identity))
+        assert snapshot is not None, identity
+        return snapshot
 
     def branch(self, name: str) -> "Table":
         """Open a branch of this table ("main": the table itself), with snapshots, tags and a schema of its own."""

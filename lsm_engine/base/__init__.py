@@ -1,1 +1,1 @@
-"""What every other package may use: errors, records, numbers with units, names."""
+"""The base of all packages: errors, records, quantities with units, and names."""

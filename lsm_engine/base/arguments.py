@@ -1,4 +1,4 @@
-"""Check arguments of public functions against their annotations."""
+"""Checks of the arguments of public functions, by their annotations."""
 
 import functools
 import inspect
@@ -28,7 +28,7 @@ _MISMATCH = object()
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function raise InvalidInputError for an argument that is not what its annotation says.
+    """Let a function raise InvalidInputError for an argument that does not match its annotation.
 
     NumPy's numbers and truths become Python's: those of NumPy wrap, so that a retention of 8 bits
     would expire too much. The text of an enumeration that has `parse` becomes its member. Arguments
@@ -37,6 +37,7 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     checks = {name: check for name in names if (check := _check_of(name, function)) is not None}
+    # Resolved once per function: a call only converts its values.
     places = [
         (place, name) for place, name in enumerate(names[: code.co_argcount]) if name in checks
     ]
@@ -48,10 +49,10 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if place >= len(values):
                 break
             values[place] = checks[name](values[place])
-        named: dict[str, Any] = {
+        keywords: dict[str, Any] = {
             name: checks[name](value) if name in checks else value for name, value in kwargs.items()
         }
-        return function(*values, **named)
+        return function(*values, **keywords)
 
     return checked
 
@@ -66,12 +67,13 @@ def checks_all_arguments(cls: type[T]) -> type[T]:
 
 
 def _check_of(name: str, function: Callable[..., Any]) -> Callable[[Any], Any] | None:
-    """Return what checks and converts values of one argument; None if its annotation is not checked."""
+    """Return the function that checks and converts one argument; None if its annotation is not checked."""
     annotation = function.__annotations__.get(name)
     parts = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     kinds = [part for part in parts if part is not NoneType]
     converters = [_converter_of(kind, name) for kind in kinds]
     if not converters or None in converters:
+        # One unknown kind may take any value, so none can be refused.
         return None
     is_path = any(_is_path(kind) for kind in kinds)
     takes_none = len(kinds) < len(parts)
@@ -105,7 +107,7 @@ def _require_whole_characters(name: str, text: str) -> None:
 
 
 def _converter_of(kind: Any, name: str) -> Callable[[Any], Any] | None:
-    """Return what makes a value one of a kind, or _MISMATCH; None for a kind that is not checked."""
+    """Return the function that converts a value to a kind, or returns _MISMATCH; None for a kind that is not checked."""
     origin, items = get_origin(kind) or kind, get_args(kind)
     if kind is int:
         return functools.partial(_whole_number, may_have_fraction=name.endswith("millis"))

@@ -32,13 +32,13 @@ _PARAMETER = re.compile(r"([?&;])([^=&;?#\s'\"]+)=([^&;#\s'\"]*)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name is not shown."""
+    """Whether a value of this name is secret, and not shown."""
     return any(word in name.lower() for word in SECRET_WORDS)
 
 
 def without_secrets(text: str) -> str:
     """Return a text with the passwords and secret parameters of URLs in it replaced by "***"."""
-    if "://" not in text:
+    if "://" not in text:  # most texts have no URL
         return text
     return _PARAMETER.sub(_shown, _USER_INFO.sub(rf"\1:{HIDDEN}@", text))
 
@@ -65,7 +65,7 @@ def hidden_in(value: object) -> object:
 
 
 class ErrorKind(Enum):
-    """What exactly happened. Append-only: programs compare these codes."""
+    """The reason of an error. Append-only: programs compare these codes."""
 
     CONFLICT = "conflict"
     RETRIES_EXHAUSTED = "retries-exhausted"
@@ -163,7 +163,7 @@ class InvalidOptionError(LsmError, ValueError):
 
 
 class InvalidInputError(LsmError, ValueError):
-    """The rows, keys or names handed in are wrong; nothing was written."""
+    """The rows, keys or names of the caller are wrong; nothing was written."""
 
     default_kind = ErrorKind.INVALID_ROWS
 

@@ -1,4 +1,4 @@
-"""A moment as people give it, in milliseconds since 1970 UTC."""
+"""Moments in the forms that people write, as milliseconds since 1970 UTC."""
 
 from datetime import UTC, date, datetime, time
 from typing import TypeAlias
@@ -12,7 +12,7 @@ Moment: TypeAlias = int | str | date | datetime | np.datetime64
 
 
 def millis_of(moment: Moment) -> int:
-    """Return a moment in milliseconds, what is finer cut off; InvalidInputError for what is none.
+    """Return a moment in milliseconds, without finer digits; InvalidInputError if it is no moment.
 
     Text is "2024-05-01", "2024-05-01 08:00:00+02:00", or digits, which are milliseconds.
     """

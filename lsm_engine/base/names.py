@@ -1,11 +1,11 @@
-"""The name that somebody meant who typed another one."""
+"""Suggestions for mistyped names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the one of `known` that is most like a name, whatever its case; None if none is.
+    """Return the name in `known` most similar to a name, regardless of case; None if none is similar.
 
     `cutoff`: how much alike they have to be; 1 is the same.
     """
@@ -15,7 +15,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def no_column(name: str, columns: Iterable[str]) -> str:
-    """Return what to write in place of a column that is not there, behind "; "; empty if nobody knows."""
+    """Return the suggestion for a column that does not exist, behind "; "; empty if no column is similar."""
     names = list(columns)
     parts = [part.strip() for part in name.split(",")]
     if name == "*":

@@ -1,4 +1,4 @@
-"""Names of other libraries, so that an AttributeError says what to use here ("Coming from …" in the docs)."""
+"""Names of other libraries, for AttributeErrors with the name to use here ("Coming from …" in the docs)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The house's one kind of value: frozen, slotted, keyword-only."""
+"""`record`, the decorator of all values: frozen, slotted, keyword-only."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -31,6 +31,7 @@ def record(cls: type[T]) -> type[T]:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in printed)
         return f"{type(self).__qualname__}({values})"
 
+    # A method that the class defines itself is kept.
     for method in (__eq__, __hash__, __repr__):
         if own.get(method.__name__) is None:
             setattr(record_class, method.__name__, method)
@@ -38,7 +39,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def _content(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what gets values by these names, as a tuple however many there are."""
-    if len(names) > 1:
+    """Return a function that gets the attributes of these names, always as a tuple."""
+    if len(names) > 1:  # of one name it would return the bare value
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)

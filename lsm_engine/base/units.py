@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: "128 mb", "1 d"."""
+"""Sizes and durations with units: "128 mb", "1 d"."""
 
 import re
 from datetime import timedelta
@@ -36,7 +36,7 @@ def checked_sequence(first: int, count: int) -> int:
     return first
 
 
-# -- Sizes and durations as people write them: "128 mb", "1 d" -------------------------------------
+# -- Sizes and durations with units: "128 mb", "1 d" -----------------------------------------------
 
 _SIZES = {
     "": 1, "b": 1, "bytes": 1,

@@ -121,7 +121,7 @@ def same_kind(value: object, column: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def python_value(value: object) -> Any:
-    """Return a NumPy or Arrow value as a Python value. Arrow times are kept: Python's are coarser."""
+    """Return a NumPy or Arrow value as a Python value. Arrow times stay, because Python's are coarser."""
     if isinstance(value, np.datetime64):
         has_column_unit = np.datetime_data(value.dtype)[0] in _NANOS
         return pa.scalar(value if has_column_unit else value.astype("datetime64[s]"))
@@ -191,7 +191,7 @@ def _number(value: Any, kind: pa.DataType) -> Place | None:
     scale = kind.scale if written else 0
     if isinstance(value, int):
         return Place(units=value * 10**scale, is_exact=True)
-    if isnan(value):
+    if isnan(value):  # NaN has no place among the values
         return None
     if isinf(value):
         return Place(units=_BEYOND if value > 0 else -_BEYOND, is_exact=False)
@@ -219,7 +219,7 @@ def _moment_nanos(value: Any, zone: str | None) -> int | None:
         fits = pa.types.is_timestamp(value.type) and zoned == (zone is not None)
         return int(value.value) * _NANOS[value.type.unit] if fits else None
     if isinstance(value, dt.datetime):
-        if (value.tzinfo is None) != (zone is None):
+        if (value.tzinfo is None) != (zone is None):  # a wall clock is no instant, nor the reverse
             return None
         moment = value if zone is None else value.astimezone(dt.UTC)
         micros = (moment.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
@@ -274,7 +274,7 @@ def bind(
             return join([bind(part, schema, negated=negated) for part in predicate.parts])
         case where.Negated():
             return bind(predicate.part, schema, negated=not negated)
-        case where.Unknown():
+        case where.Unknown():  # it excludes nothing, negated or not: Arrow decides about the rows
             return predicate_filter.TRUE
         case where.Fixed():
             return predicate_filter.Constant(

@@ -103,7 +103,7 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
     read = _read(expression, schema)
     # Arrow, and engines that hand its expressions down, compare texts letter by letter.
     tree = bind(read, pa.schema([field.remove_metadata() for field in schema]))
-    if is_known(read):
+    if is_known(read):  # the tree is the whole expression: Arrow need not evaluate it
         return tree
     _require_exact_sets(expression, schema)
     columns = tuple(_columns(expression, schema, schema.names))
@@ -167,6 +167,7 @@ def flags_of(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Any:
 
 def _set_of(predicate: IsIn) -> pa.Array:
     values = predicate.values
+    # Arrow matches a null row if the set has a null.
     return (
         pa.concat_arrays([values, pa.nulls(1, values.type)]) if predicate.null_matches else values
     )
@@ -226,11 +227,12 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 
 def _columns(expression: pc.Expression, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """Return the columns that an expression names: Arrow cannot evaluate it without them."""
+    """Return the columns that an expression names, without which Arrow cannot evaluate it."""
     if _evaluates(expression, [field for field in schema if field.name not in names]):
         return []
     if len(names) == 1:
         return list(names)
+    # Halves, because each attempt costs an evaluation and most filters name few of many columns.
     middle = len(names) // 2
     return [
         *_columns(expression, schema, names[:middle]),

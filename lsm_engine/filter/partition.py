@@ -210,6 +210,7 @@ def candidate_values(
         columns.append(values)
         combinations *= len(values)
     if not fields or combinations > most:
+        # A read of all buckets costs less than to hash so many keys.
         return None
     rows = list(product(*(range(len(values)) for values in columns)))
     return [
@@ -221,6 +222,7 @@ def candidate_values(
 def _values_of(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:
     """Return the values of `column` that a match may have, in the column's type; None: any value."""
     narrowest: pa.Array | None = None
+    # Each conjunct alone bounds the values: the fewest are best.
     for part in conjuncts_of(predicate):
         values = _values_in(part, column, kind)
         if values is not None and (narrowest is None or len(values) < len(narrowest)):
@@ -236,7 +238,7 @@ def _values_in(part: Predicate, column: str, kind: pa.DataType) -> pa.Array | No
             return _as_stored_key(part.values, kind)
         case Or():
             branches = [_values_of(branch, column, kind) for branch in part.parts]
-            if any(branch is None for branch in branches):
+            if any(branch is None for branch in branches):  # that branch allows any value
                 return None
             return pc.unique(pa.concat_arrays(branches))
         case _:

@@ -88,7 +88,7 @@ class _Files:
                 return self._some_valid(predicate.column)
             case Constant():
                 return self._yes if predicate.value else ~self._yes
-            case Opaque():
+            case Opaque():  # only Arrow evaluates it, so every file may match
                 return self._yes
 
     def may_be_false(self, predicate: Predicate) -> Mask:
@@ -228,7 +228,7 @@ _FUNCTIONS = {
 
 
 def after_prefix(prefix: str) -> str | None:
-    """Return the least text above all that starts with `prefix`; None if there is none."""
+    """Return the least text above all texts that start with `prefix`; None if no text is."""
     for end in range(len(prefix), 0, -1):
         last = ord(prefix[end - 1])
         if last < 0x10FFFF:

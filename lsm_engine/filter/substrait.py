@@ -43,7 +43,7 @@ def predicate_of(serialized: bytes, schema: pa.Schema) -> where.Predicate:
 
 
 def is_known(predicate: where.Predicate) -> bool:
-    """Whether no part of a predicate is left to Arrow."""
+    """Whether a predicate has no part that only Arrow evaluates."""
     match predicate:
         case where.AllOf() | where.AnyOf():
             return all(is_known(part) for part in predicate.parts)
@@ -122,13 +122,14 @@ class _Reader:
             )
         if not isinstance(left_operand, where.Column) or not isinstance(right_operand, _Literal):
             return where.Unknown()
-        if right_operand.value is _NULL:
+        if right_operand.value is _NULL:  # a comparison with null is null for every row
             return where.Fixed(value=None)
         if (
             isinstance(right_operand.value, float)
             and isnan(right_operand.value)
             and not self._is_float(left_operand)
         ):
+            # Arrow casts the column to a float for it; no value of another type is NaN.
             return where.Unknown()
         return where.Test(
             column=left_operand.name, comparison=comparison, value=right_operand.value

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 class Predicate:
-    """A condition that rows meet or do not. A test of null is neither, as in SQL, until `is_null`."""
+    """A condition on rows: true, false, or null where a value is null, as in SQL; `is_null` is never null."""
 
     __slots__ = ()
 
@@ -131,7 +131,7 @@ class Fixed(Predicate):
 
 @record
 class Unknown(Predicate):
-    """True or not: a part that only Arrow evaluates. Files are not chosen by it."""
+    """A part that only Arrow evaluates. It prunes no file."""
 
 
 @record

@@ -1,1 +1,1 @@
-"""One module for each kind of file of the specification: facts, bytes and JSON documents."""
+"""The file formats of the specification, a module for each: records, bytes and JSON documents."""

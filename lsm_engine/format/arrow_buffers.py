@@ -1,4 +1,4 @@
-"""Arrow arrays made of NumPy buffers, for the codecs. Views of arrays are in kernels/arrow_views.py."""
+"""Arrow arrays from NumPy buffers, for the codecs. kernels/arrow_views.py has views of arrays."""
 
 from typing import Any
 

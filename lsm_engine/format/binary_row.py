@@ -1,7 +1,7 @@
-"""The BinaryRow layout (format section 6): Arrow columns ⇄ row bytes, for any number of rows.
+"""Codec of the BinaryRow layout (format section 6): Arrow columns to and from row bytes.
 
-A *stored row* is a 4-byte big-endian arity and the row; what is hashed is the row alone. Decoding
-checks every bound before it believes a byte."""
+A *stored row* is a 4-byte big-endian arity and the row; a hash is of the row alone. The decoder checks every bound
+before it uses a byte."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -229,7 +229,7 @@ def header_bytes(arity: int) -> int:
 
 @record
 class Part:
-    """One column made ready. `size`: variable bytes per row, None when every value is in its slot."""
+    """One encoded column. `size`: variable bytes per row, None when every value is in its slot."""
 
     kind: ScalarType | None  # None: nested or absent, null in every row
     valid: Bools | None
@@ -242,7 +242,7 @@ class Part:
 
 
 def part_of(column: Column, kind: DataType, *, reserve_null_wide: bool) -> Part:
-    """Return one column made ready; nested types only where every row is null."""
+    """Return one column, encoded; nested types only if every row is null."""
     if not isinstance(kind, ScalarType) and column.null_count == len(column):
         return Part(kind=None, valid=np.zeros(len(column), np.bool_), size=None)
     kind = scalar(kind)
@@ -310,7 +310,7 @@ def ragged_rows(parts: Sequence[Part], count: int) -> EncodedRows:
 
 
 def _place(part: Part, words: Words, starts: Longs, slot: int, cursors: Longs) -> None:
-    """Write one column's slots and variable parts; moves the cursors past what it wrote."""
+    """Write the slots and variable parts of a column; move the cursors behind them."""
     valid = np.ones(len(starts), np.bool_) if part.valid is None else part.valid
     if part.pieces is not None and part.offsets is not None:
         target = words.view(np.uint8)
@@ -436,6 +436,7 @@ def _python_value(column: pa.Array) -> object:
     try:
         return column[0].as_py()
     except (OverflowError, ValueError):
+        # A date or time outside of Python's range stays the number that is stored.
         return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())[0].as_py()
 
 

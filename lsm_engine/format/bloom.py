@@ -399,7 +399,7 @@ _HASHED_KEYS = 1 << 16
 
 @record
 class KeyFooter:
-    """What a data file's footer holds about its record keys; None: nothing."""
+    """The record keys in the footer of a data file; None: the footer has none."""
 
     lowest: bytes | None
     highest: bytes | None
@@ -473,7 +473,7 @@ def footer_entries(
 
 
 def read_key_footer(members: Mapping[bytes, bytes] | None, *, file_name: str) -> KeyFooter:
-    """Return what a footer holds. Without any of it the file is a candidate for every key.
+    """Return the record keys of a footer. Without them the file is a candidate for every key.
 
     Raises UnsupportedError for filters of another type, CorruptFileError, naming the file, for
     filters that are torn and for bounds the wrong way round.

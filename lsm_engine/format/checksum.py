@@ -1,4 +1,4 @@
-"""Checksums of whole files: CRC-32, kept by whoever names a file, so that damage to it is noticed.
+"""Checksums of whole files: a CRC-32, stored by the document that references the file, to detect damage.
 
 Every single flipped bit and every burst of up to 32 bits changes a CRC-32; of other damage one case in
 four thousand million passes. ISA-L computes several times as much of it a second as zlib (decision 38).
@@ -25,7 +25,7 @@ def check_bytes(data: Any, expected: int | None, *, file_name: str) -> None:
 
 
 def damaged(file_name: str, actual: int, expected: int) -> CorruptFileError:
-    """Return the error for a file whose checksum is another than the one kept for it."""
+    """Return the error for a file that does not match its stored checksum."""
     return CorruptFileError(
         "the file is damaged, or is not the one that was written: its checksum differs; restore it, "
         "or run verify to see what depends on it",

@@ -1,4 +1,4 @@
-"""What writers and compactions hand to a commit. Values that pickle and travel."""
+"""Commit messages: the files of writers and compactions that a commit publishes. They pickle."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class DataIncrement:
 
 @record
 class CompactIncrement:
-    """What a compaction took and gave. A file in `before` and `after` under one name was upgraded."""
+    """The files that a compaction read and wrote. A file in `before` and `after` under one name was upgraded."""
 
     before: tuple[DataFileMeta, ...] = ()
     after: tuple[DataFileMeta, ...] = ()
@@ -55,7 +55,7 @@ class CommitMessage:
 
 @record
 class Committable:
-    """Everything one commit publishes, with the identity that makes a replay a no-op."""
+    """The commit messages of one commit, with the identity that makes a replay a no-op."""
 
     commit_user: str
     messages: tuple[CommitMessage, ...]
@@ -125,17 +125,18 @@ class CommitIdentifiers:
         """Return these after one more commit, that of the most recent user."""
         before = self.users.get(key)
         if before is not None and before.identifier == commit.identifier:
+            # Several commits may have one number, each of another kind: all kinds are remembered.
             kinds = before.kinds.replace(UNCERTAIN, "").replace(AT_LEAST, "")
             commit = replace(
-                commit, kinds=kinds + "".join(one for one in commit.kinds if one not in kinds)
+                commit, kinds=kinds + "".join(kind for kind in commit.kinds if kind not in kinds)
             )
-        others = {other: last for other, last in self.users.items() if other != key}
-        return replace(self, users={**others, key: commit})
+        users = {user: last for user, last in self.users.items() if user != key}
+        return replace(self, users={**users, key: commit})
 
 
 @record
 class RecordedIdentifiers:
-    """What a table's file of commit identifiers holds: what snapshots may not keep.
+    """The file of commit identifiers of a table: those that snapshots may not retain.
 
     It has every numbered commit up to snapshot `snapshot_id`; where `is_recorded` is true also those since, as
     `users`, or as `pending` before they were made: the identifier, and the snapshot that it was tried on.
@@ -159,7 +160,7 @@ _members = attrgetter(*_NAMES)
 
 @record
 class WriteResult(Snapshot):
-    """The snapshot that holds the rows of a write. As `after=` of changes: what came after the write.
+    """The snapshot that holds the rows of a write. As `after=` of changes: the changes after the write.
 
     `visible`: whether a scan finds the rows; False where they still need a compaction (first-row,
     deletion vectors) or a bucket. `changelog_id`: the snapshot up to which the changelog has emitted

@@ -37,7 +37,7 @@ _NOTHING_KNOWN = SimpleStats(min_values=b"", max_values=b"", null_counts=None)
 
 @record
 class DataFileMeta:
-    """What a manifest records about one data or changelog file. docs/formats.md lists the bytes.
+    """The metadata of one data or changelog file in a manifest. docs/formats.md lists the bytes.
 
     `min_key` and `max_key` are stored rows (arity, then BinaryRow) of the trimmed primary key; they
     compare only through a key order (format/binary_row.py). Counts are of rows, sizes of bytes.
@@ -71,16 +71,16 @@ class DataFileMeta:
         assert self.row_count >= 0, self
 
     def upgrade(self, level: int) -> Self:
-        """Same bytes, deeper level: what a compaction does when there is nothing to merge."""
+        """Return the file at a deeper level, with the same bytes: a compaction that has nothing to merge."""
         assert level > self.level, (level, self)
         return replace(self, level=level)
 
     def rename(self, file_name: str) -> Self:
-        """Same facts under another name."""
+        """Return the file with another name."""
         return replace(self, file_name=file_name)
 
     def without_stats(self) -> Self:
-        """Same file without value statistics."""
+        """Return the file without value statistics."""
         if not self.value_stats.min_values and self.value_stats.null_counts is None:
             return self
         # A plan does this for every file, and `dataclasses.replace` takes twice as long.

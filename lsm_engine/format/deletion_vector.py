@@ -1,4 +1,4 @@
-"""Deletion vectors (format section 12): the positions of a data file's deleted rows ⇄ bytes.
+"""Codec of deletion vectors (format section 12): the positions of the deleted rows of a data file.
 
 An index file holds several of them: a version byte, then per vector its size (big-endian), a bitmap
 with a magic number in front, and the CRC-32 of both. 32-bit bitmaps are what every client reads; the
@@ -30,7 +30,7 @@ FRAME_BYTES = 8
 
 
 class DeletionVector:
-    """Which rows of one data file are deleted: physical positions, from 0. It never changes.
+    """The deleted rows of one data file, as physical positions from 0. It is immutable.
 
     `positions`: ascending and distinct.
     """
@@ -119,7 +119,7 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
         raise corrupt("does not match its checksum")
     try:
         bitmap = BitMap64.deserialize(body[4:]) if is_wide else BitMap.deserialize(body[4:])
-    except (ValueError, IndexError) as cause:
+    except (ValueError, IndexError) as cause:  # the checksum matched: a writer made it so
         raise corrupt("is no roaring bitmap") from cause
     values = np.frombuffer(bitmap.to_array(), np.uint64 if is_wide else np.uint32)
     if is_wide and len(values) and values[-1] > np.iinfo(np.int64).max:

@@ -130,12 +130,12 @@ def stored_properties(snapshot: Snapshot) -> Mapping[str, str] | None:
 
 
 def _mark(snapshot: Snapshot) -> str:
-    """Return what tells a state from others: no two commits name one delta list."""
+    """Return the mark of a state: no two commits reference one delta manifest list."""
     return checksum_text(checksum_of(snapshot.delta_manifest_list.encode(errors="replace")))
 
 
 def _names(snapshot: Snapshot) -> dict[str, str]:
-    """Return the names of the files that a snapshot keeps checksums of, by what they are for it."""
+    """Return the names of the files whose checksums a snapshot stores, by their role."""
     names = {
         "base": snapshot.base_manifest_list,
         "delta": snapshot.delta_manifest_list,
@@ -161,6 +161,7 @@ def readable(data: bytes, decode: Callable[..., object]) -> bytes:
     try:
         decode(data, file_name=_NEW)
     except (CorruptFileError, UnsupportedError) as refusal:
+        # Not damage: the caller's values would make a file that no reader takes.
         raise InvalidInputError(
             f"nothing was written, as readers would refuse it: {refusal.message}",
             member=refusal.facts.get("member"),
@@ -272,6 +273,7 @@ def _field(item: JsonObject, file_name: str) -> DataField:
             refusal.message, kind=refusal.kind, file=file_name, **refusal.facts
         ) from refusal
     except (LsmError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        # The members of a damaged file may have any type: every such error means damage.
         if isinstance(cause, CorruptFileError):
             raise
         raise CorruptFileError(
@@ -542,7 +544,7 @@ def decode_hint(data: bytes) -> int | None:
 
 
 def encode_hint(snapshot_id: int) -> bytes:
-    """Return what a LATEST or EARLIEST file holds."""
+    """Return the content of a LATEST or EARLIEST file."""
     return str(snapshot_id).encode()
 
 
@@ -567,7 +569,7 @@ def carried(base: Snapshot | None) -> str | None:
 
 
 def decode_identifiers(text: str, *, file_name: str) -> CommitIdentifiers:
-    """Return what a property holds; CorruptFileError for one that is none, UnsupportedError for newer versions."""
+    """Return the commit identifiers of a property; CorruptFileError for damage, UnsupportedError for newer versions."""
     head, *words = text.split(" ")
     flags = _HEAD.fullmatch(head)
     if flags is None:
@@ -591,7 +593,7 @@ def encode_identifiers(identifiers: CommitIdentifiers) -> str:
 
 
 def decode_recorded(data: bytes, *, file_name: str) -> RecordedIdentifiers:
-    """Return what the file holds; raises as `decode_identifiers`."""
+    """Return the commit identifiers of the file; raises as `decode_identifiers`."""
     stored = parse_object(data, file_name=file_name)
     version = stored.long("version")
     if version != int(_VERSION):

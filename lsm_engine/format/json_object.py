@@ -1,4 +1,4 @@
-"""JSON read with suspicion: one object, bounded, typed member by member; and written plainly."""
+"""Strict reading of JSON, one bounded object with typed members, and its writing."""
 
 import json
 import re

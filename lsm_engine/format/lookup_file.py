@@ -107,7 +107,7 @@ def decode_compacted(
 
 
 class _Part:
-    """One column made ready to be written."""
+    """One column, encoded to be written."""
 
     def __init__(self, array: pa.Array, kind: ScalarType) -> None:
         self.valid = valid_rows(array)
@@ -201,7 +201,7 @@ def _taken_pieces(
         if len(sizes) and (int(sizes.max()) > 16 or bool(np.any(valid & (sizes == 0)))):
             return None
         return decimal_column(data, starts, sizes, arrow_type(kind), valid)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid:  # no valid value of the type; the caller raises with the file's name
         return None
 
 
@@ -451,7 +451,7 @@ class HashFile:
         return row_places
 
     def values(self, places: Longs) -> tuple[Longs, Longs]:
-        """Return where values begin and end, from what `find` gave."""
+        """Return the begin and end of values, from the result of `find`."""
         starts, ends = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
         if not _values(read_only(self.data), read_only_longs(places), starts, ends):
             raise self.corrupt()
@@ -565,7 +565,7 @@ class Entries:
 
 @record
 class Handle:
-    """Where a block's stored bytes lie, the trailer left out."""
+    """The position of the stored bytes of a block, without its trailer."""
 
     offset: int
     size: int
@@ -588,7 +588,7 @@ class SstWriter:
         self._flush(_joined(self._waiting, entries), final=False)
 
     def finish(self, bloom: BloomFilter | None) -> None:
-        """Write what waits, the bloom filter, the index and the footer."""
+        """Write the pending block, the bloom filter, the index and the footer."""
         if self._waiting is not None:
             self._flush(self._waiting, final=True)
         bloom_at, bloom_size, bloom_entries = 0, 0, 0

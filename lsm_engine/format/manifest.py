@@ -1,4 +1,4 @@
-"""Manifest entries and the facts about manifests."""
+"""Manifest entries, and the metadata of manifests."""
 
 from collections.abc import Iterable
 
@@ -83,7 +83,7 @@ def by_bucket(entries: Iterable[ManifestEntry]) -> dict[Bucket, list[ManifestEnt
 
 
 def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[ManifestEntry]:
-    """Return what ADD and DELETE entries, oldest first, leave standing, in order of first addition.
+    """Return the live entries after ADD and DELETE entries, oldest first, in order of first addition.
 
     A DELETE whose ADD is not among `entries` remains an entry, as it belongs to a file of an older
     manifest. With `strict`, adding a live file twice raises CommitConflictError.

@@ -1,4 +1,4 @@
-"""The columns of manifests and manifest lists, whoever wrote them and whatever he left out."""
+"""The columns of manifests and manifest lists, with defaults for those that other clients leave out."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -141,7 +141,7 @@ def known_columns(
     file_name: str,
     version: int,
 ) -> pa.Table:
-    """Return some of the known columns of what was decoded; raises as `decode_known` does."""
+    """Return some of the known columns of a decoded file; raises as `decode_known` does."""
     _check_version(decoded, version, file_name)
     decoded_columns = dict(zip(decoded.column_names, decoded.columns, strict=True))
     arrays = [

@@ -1,7 +1,7 @@
-"""Manifests, manifest lists and index manifests (format sections 4, 5, 12): Avro ⇄ facts.
+"""Codec of manifests, manifest lists and index manifests (format sections 4, 5, 12), which are Avro files.
 
-Manifests are large, so they are decoded into columns; only entries that survive pruning and folding
-need become records (`entries_of`)."""
+Manifests are large, so they are decoded into columns. Only the entries that remain after pruning and folding become
+records (`entries_of`)."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -225,7 +225,7 @@ WITHOUT_STATS = tuple(
 
 
 def entries_of(table: pa.Table) -> list[ManifestEntry]:
-    """Return the rows of a decoded manifest as entries; columns that are not there are null."""
+    """Return the rows of a decoded manifest as entries; absent columns are null."""
     nulls = [None] * table.num_rows
     column_names = set(table.column_names)
     values = {

@@ -1,9 +1,7 @@
-"""Commit messages as JSON, for travel between tasks and the driver, and lineage that waits.
+"""Codec of commit messages as JSON, between tasks and the driver, and for lineage in the outbox.
 
-Never stored in a table.
-
-A message of records becomes objects of the same member names; bytes become base64. The types that
-the records declare decide how it is read back: the text names no class and builds none but these.
+A table never stores them. A record becomes an object with the same member names, and bytes become base64. The
+declared types of the records decide how the text is read: it names no class, and builds no other.
 """
 
 import base64
@@ -36,7 +34,7 @@ def decode_message(data: bytes, kind: type[T]) -> T:
     try:
         message = _from_json(dict(document.members), kind)
     except (TypeError, ValueError, KeyError, AssertionError, RecursionError) as cause:
-        if isinstance(cause, CorruptFileError):
+        if isinstance(cause, CorruptFileError):  # it names the member already
             raise
         raise CorruptFileError(
             f"the text is no {kind.__name__}: {str(cause)[:120]}", message_kind=kind.__name__
@@ -56,7 +54,7 @@ _members_of = cast(
 
 
 def _to_json(value: Any) -> Any:
-    """Return what the JSON writer, which asks for what it does not know, writes in place of a value."""
+    """Return a value that the JSON writer can write, in place of one that it does not know."""
     names = _members_of(type(value))  # first, as nearly all are records
     if names is not None:
         return {

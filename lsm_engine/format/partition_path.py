@@ -1,7 +1,7 @@
 """The directory of a partition: `a=1/b=x`, escaped (format section 9).
 
-A path is made of a partition, never the other way round: several partitions may share a directory,
-so only the stored row identifies the partition."""
+A partition gives a path, and a path gives no partition: several partitions may share a directory, so only the
+stored row identifies the partition."""
 
 import decimal
 import re
@@ -147,7 +147,7 @@ def partition_path(
 
 
 def escape(text: str) -> str:
-    """Return text with what a directory name must not hold as %XX."""
+    """Return text with the characters that a directory name must not have as %XX."""
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

@@ -1,4 +1,4 @@
-"""Snapshot: one committed state, by number. A changelog file has the same shape."""
+"""Snapshot: one committed state of a table. A changelog file has the same members."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ class Snapshot:
     manifest_lists: str | None = None  # a copy of the base and the delta list (planning/commit)
 
     def __repr__(self) -> str:
-        """What a person looks for; the attributes hold the rest."""
+        """Return the most important members for a person."""
         try:
             created = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
         except (ValueError, OverflowError, OSError):  # a clock that was wrong, or damage
@@ -94,7 +94,7 @@ AT_MOST = "lsm.rows.at-most"
 
 @record
 class RowCounts:
-    """What a commit did to rows. `skipped` rows are those that an insert or update left out, or first-row.
+    """The counts of a commit. `skipped` rows are those that an insert or update left out, or first-row.
 
     `at_most`: fewer may be updated and deleted: a `sequence.field` keeps rows that are greater by it.
     """
@@ -139,7 +139,7 @@ def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
             skipped=int(texts.get(SKIPPED, "0")),
             at_most=texts.get(AT_MOST) == "true",
         )
-    except ValueError:
+    except ValueError:  # another client's property of this name: the snapshot itself is sound
         return None
 
 
@@ -192,5 +192,5 @@ def compaction_metrics_of(properties: Mapping[str, str] | None) -> CompactionMet
             compaction_completed_count=int(texts[f"{_PREFIX}completed-count"]),
             compaction_total_count=int(texts[f"{_PREFIX}total-count"]),
         )
-    except (KeyError, ValueError):
+    except (KeyError, ValueError):  # metrics are for people: no read depends on them
         return None

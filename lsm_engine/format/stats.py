@@ -1,6 +1,6 @@
-"""Column statistics of what is being written: minima, maxima and null counts (format section 5).
+"""Column statistics of the rows of a new file: minima, maxima and null counts (format section 5).
 
-A bound that is not safe is left out: readers skip files by these, and must never skip a match.
+An unsafe bound is left out: readers skip files by their bounds, and must never skip a match.
 """
 
 import re
@@ -29,7 +29,7 @@ STATS_BYTES_MAX = 1 << 20
 
 
 class StatsKind(Enum):
-    """How much is kept of a column."""
+    """The statistics that a file stores for a column."""
 
     NONE = "none"
     COUNTS = "counts"
@@ -42,7 +42,7 @@ _TRUNCATE = re.compile(r"truncate\s*\(\s*(\d+)\s*\)")
 
 @record
 class StatsMode:
-    """How much is kept of a column; `length` is the code points of text that TRUNCATE keeps."""
+    """The statistics mode of a column; `length` is the code points of text that TRUNCATE keeps."""
 
     kind: StatsKind
     length: int | None = None
@@ -64,7 +64,7 @@ class StatsMode:
 
     @property
     def has_bounds(self) -> bool:
-        """Whether minima and maxima are kept."""
+        """Whether minima and maxima are stored."""
         return self.kind in (StatsKind.TRUNCATE, StatsKind.FULL)
 
 
@@ -77,7 +77,7 @@ def stats_modes(schema: TableSchema) -> tuple[StatsMode, ...]:
 
 @record
 class ColumnExtremes:
-    """What is known of one column of several files, one entry per file.
+    """The extremes and null counts of one column in several files, one entry per file.
 
     `least` and `greatest` are of the column's type, without NaN, and null where nothing is known.
     """
@@ -107,9 +107,10 @@ def stats_of_each(
         if len(low) + len(high) > STATS_BYTES_MAX
     ]
     if too_long:
+        # Manifests would grow by bounds that save little: such a row has none.
         null_row = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
-        for at in too_long:
-            least[at] = greatest[at] = null_row[0]
+        for row in too_long:
+            least[row] = greatest[row] = null_row[0]
     counts = [
         tuple(column.null_counts[index] for column in extremes) for index in range(file_count)
     ]
@@ -120,7 +121,7 @@ def stats_of_each(
 
 
 def _limited_extremes(kind: DataType, mode: StatsMode, column: ColumnExtremes) -> ColumnExtremes:
-    """Return what the format and a mode keep of a column."""
+    """Return the extremes of a column that the format and a mode store."""
     count = len(column.null_counts)
     counts = column.null_counts if _is_counted(kind, mode) else [None] * count
     if not _keeps_bounds(kind, mode):

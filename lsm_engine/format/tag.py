@@ -1,4 +1,4 @@
-"""Tag: a snapshot with a name, a birthday and a lifetime."""
+"""Tag: a snapshot with a name, a time of creation and a lifetime."""
 
 from dataclasses import field as attribute
 

@@ -1,4 +1,4 @@
-"""Unfinished upload: parts of a file that a store keeps, and that no listing of files shows."""
+"""Unfinished uploads: parts of a file in an object store, which no listing of files shows."""
 
 from lsm_engine.base.record import record
 

@@ -1,8 +1,8 @@
-"""Floor 8: PySpark, and only here. The same verbs, run by Spark's executors.
+"""The operations of a table, run by the executors of Spark. No other package imports PySpark.
 
-Executors get values that pickle and share nothing but storage; only DataFrame APIs are used, so that
-Spark Connect works. Start reading at `executor`, then `staging`. Names are loaded when they are asked for: the
-processes in which Spark plans a read need few of them.
+Executors get values that pickle and share nothing but storage. The package uses DataFrame APIs alone, so that it
+works on Spark Connect. Start reading at `executor`, then `staging`. A name is imported when it is first used,
+because the processes in which Spark plans a read need few of them.
 """
 
 from importlib import import_module
@@ -65,15 +65,16 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = getattr(import_module(f"lsm_engine.spark.{home}"), name)
+        attribute = getattr(import_module(f"lsm_engine.spark.{home}"), name)
     except ImportError as cause:
+        # An import that fails inside the engine is a defect: only a missing part of PySpark gets advice.
         if not (cause.name or "").startswith("pyspark"):
             raise
         # Not by the package's name: pyspark-client and databricks-connect bring the module too.
-        here = import_module("pyspark").__version__
+        installed = import_module("pyspark").__version__
         raise ImportError(
-            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {here} is "
+            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {installed} is "
             "here, with which the functions for DataFrames work: upsert_dataframe, read_dataframe, merge_dataframe"
         ) from cause
-    globals()[name] = found
-    return found
+    globals()[name] = attribute
+    return attribute

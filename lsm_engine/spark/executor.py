@@ -1,7 +1,7 @@
-"""SparkExecutor: the work of many buckets as one job, small buckets packed into tasks.
+"""SparkExecutor: the work of many buckets as one Spark job, small buckets packed into tasks.
 
-Work and items travel in the task's closure, results come back as commit messages in JSON, and no
-table row passes through the JVM. Only DataFrame APIs are used, so that Spark Connect works.
+Work and items travel in the closure of the task. Results come back as commit messages in JSON. No table row passes
+through the JVM. The executor uses DataFrame APIs alone, so that it works on Spark Connect.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ class SparkExecutor:
         discard: Discard,
         is_far: bool = False,
     ) -> list[CommitMessage]:
-        """Return what the work on each item has to commit; small items share a task.
+        """Return the commit messages of the work on each item; small items share a task.
 
         A task may be tried several times with all of its items, or twice at once where speculation is on;
         exactly one answer per item is used. The first error is raised, as the LsmError it was, after all tasks
@@ -79,7 +79,7 @@ class SparkExecutor:
             return LocalExecutor().messages(
                 work, items, label=label, discard=discard, is_far=is_far
             )
-        shipped = PackedItems.of(items, sizes, self.spark)
+        shipped = PackedItems.pack(items, sizes, self.spark)
         task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))
         answers = run(map_arrow(shipped.frame(self.spark), task, ANSWER_DDL), label=label)
         messages = [decode_message(message, CommitMessage) for message in answers.messages]
@@ -88,6 +88,7 @@ class SparkExecutor:
                 raise answers.error
             check_items(answers, range(len(items)), label=label)
         except LsmError:
+            # Items that worked have written files, which no snapshot will ever name.
             discard(messages)
             raise
         return messages
@@ -104,9 +105,9 @@ class SparkExecutor:
                 files = plain_files(rows, local_bytes(rows.sparkSession))
                 if files is not None:
                     return stage_rows(staging.writing_behind(), files.reader())
-                few = few_rows(rows, label="write rows")
-                if few is not None:
-                    return stage_rows(staging.writing_behind(), few)
+                driver_rows = few_rows(rows, label="write rows")
+                if driver_rows is not None:
+                    return stage_rows(staging.writing_behind(), driver_rows)
                 return stage_frame(staging, rows, label="write rows")
             case FileRows():
                 self.check_storage(staging.context.file_io)
@@ -115,16 +116,16 @@ class SparkExecutor:
                 return None
 
     def merging(self, session: Any, source: Any, plan: Any) -> StageOn | None:
-        """Return what merges a Spark DataFrame; None for rows of other kinds."""
+        """Return the merge of a Spark DataFrame; None for rows of other kinds."""
         if not isinstance(source, DataFrame):
             return None
-        sides = Sides.of(session.schema, source.columns)
+        sides = Sides.from_columns(session.schema, source.columns)
         return staged_merge(session, source, plan, sides, source.sparkSession)
 
 
 @record
 class ItemTask:
-    """What a task runs: the work on its items."""
+    """The work of a task on its items."""
 
     work: Callable[..., CommitMessage | None]
     items: PackedItems

@@ -1,4 +1,4 @@
-"""Spark's filters → Arrow expressions, where both mean the same to the last row."""
+"""Conversion of Spark's filters to Arrow expressions, where both match exactly the same rows."""
 
 import datetime
 import math
@@ -28,7 +28,7 @@ class FilteredReader(sql.DataSourceReader):
     """
 
     pushed: pc.Expression | None = None
-    asked: str | None = None
+    where_text: str | None = None
     takes_filters = False
 
     def columns_to_filter(self) -> pa.Schema:
@@ -36,9 +36,11 @@ class FilteredReader(sql.DataSourceReader):
         raise NotImplementedError
 
     @property
-    def where(self) -> Filter | None:
+    def row_filter(self) -> Filter | None:
         """The filter of the option and that of Spark."""
-        return [one for one in (self.asked, self.pushed) if one is not None] or None
+        return [
+            condition for condition in (self.where_text, self.pushed) if condition is not None
+        ] or None
 
     @property
     def pushFilters(self) -> "_TakesFilters":
@@ -57,8 +59,8 @@ class _TakesFilters:
     def __call__(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
         if not self._reader.takes_filters:
             return filters
-        self._reader.pushed, left = handed_down(filters, self._reader.columns_to_filter())
-        return left
+        self._reader.pushed, remaining = handed_down(filters, self._reader.columns_to_filter())
+        return remaining
 
 
 _COMPARE = {
@@ -83,24 +85,24 @@ def handed_down(
     A filter with a literal finer than its column's type is among both: the expression leaves files
     out, and Spark decides about the rows.
     """
-    taken, left = [], []
-    for given in filters:
-        expression = as_expression(given, schema)
+    expressions, remaining = [], []
+    for spark_filter in filters:
+        expression = as_expression(spark_filter, schema)
         if expression is not None:
-            taken.append(expression)
-        if expression is None or not _fits(given, schema):
-            left.append(given)
-    return (reduce(and_, taken) if taken else None), left
+            expressions.append(expression)
+        if expression is None or not _fits(spark_filter, schema):
+            remaining.append(spark_filter)
+    return (reduce(and_, expressions) if expressions else None), remaining
 
 
-def as_expression(given: sql.Filter, schema: pa.Schema) -> pc.Expression | None:
+def as_expression(spark_filter: sql.Filter, schema: pa.Schema) -> pc.Expression | None:
     """Return the expression that keeps the rows that Spark's filter keeps; None to leave it to Spark.
 
     Left to Spark: nested columns, literals that the column's type cannot hold, and of floating numbers what NaN
     and zeroes decide (Spark sorts NaN above all and equal to itself, Arrow compares it with nothing): > and
     >=, NaN itself, equality with zero. An OR never comes: Spark hands none to Python.
     """
-    match given:
+    match spark_filter:
         case sql.Not(child=sql.EqualNullSafe() | sql.Not()):  # null, negated, would keep its row
             return None
         case sql.Not(child=child) if _is_floating(child, schema):
@@ -122,34 +124,38 @@ def as_expression(given: sql.Filter, schema: pa.Schema) -> pc.Expression | None:
         case sql.In(attribute=(name,), value=values) if name in schema.names:
             return _is_in(name, values, schema.field(name).type)
         case sql.StringStartsWith() | sql.StringEndsWith() | sql.StringContains():
-            return _text(given, schema)
+            return _text(spark_filter, schema)
         case _:
-            return _comparison(given, schema)
+            return _comparison(spark_filter, schema)
 
 
-def _comparison(given: Any, schema: pa.Schema) -> pc.Expression | None:
-    operator = _COMPARE.get(type(given))
-    if operator is None or len(given.attribute) != 1 or given.attribute[0] not in schema.names:
+def _comparison(spark_filter: Any, schema: pa.Schema) -> pc.Expression | None:
+    operator = _COMPARE.get(type(spark_filter))
+    if (
+        operator is None
+        or len(spark_filter.attribute) != 1
+        or spark_filter.attribute[0] not in schema.names
+    ):
         return None
-    (name,) = given.attribute
+    (name,) = spark_filter.attribute
     kind = schema.field(name).type
-    literal = _literal(given.value, kind)
-    if literal is None or (pa.types.is_floating(kind) and not _is_as_in_arrow(given)):
+    literal = _literal(spark_filter.value, kind)
+    if literal is None or (pa.types.is_floating(kind) and not _is_as_in_arrow(spark_filter)):
         return None
     compared: pc.Expression = getattr(pc.field(name), operator)(literal)
     return compared
 
 
-def _is_floating(given: Any, schema: pa.Schema) -> bool:
-    name = given.attribute[0]
+def _is_floating(spark_filter: Any, schema: pa.Schema) -> bool:
+    name = spark_filter.attribute[0]
     return name in schema.names and pa.types.is_floating(schema.field(name).type)
 
 
-def _is_as_in_arrow(given: Any) -> bool:
+def _is_as_in_arrow(spark_filter: Any) -> bool:
     """Whether NaN and zeroes in a column of floating numbers are compared alike by Spark and Arrow."""
-    if isinstance(given, sql.EqualTo):
-        return bool(given.value)
-    return isinstance(given, sql.LessThan | sql.LessThanOrEqual)
+    if isinstance(spark_filter, sql.EqualTo):
+        return bool(spark_filter.value)
+    return isinstance(spark_filter, sql.LessThan | sql.LessThanOrEqual)
 
 
 def _is_in(name: str, values: tuple[Any, ...], kind: pa.DataType) -> pc.Expression | None:
@@ -158,17 +164,19 @@ def _is_in(name: str, values: tuple[Any, ...], kind: pa.DataType) -> pc.Expressi
     if pa.types.is_floating(kind) and 0 in values:
         return None
     # Nothing in the column equals what its type cannot hold.
-    return pc.field(name).isin(pa.array([each for each in values if _holds(kind, each)], kind))
+    return pc.field(name).isin(
+        pa.array([literal for literal in values if _holds(kind, literal)], kind)
+    )
 
 
-def _text(given: Any, schema: pa.Schema) -> pc.Expression | None:
-    if len(given.attribute) != 1 or given.attribute[0] not in schema.names:
+def _text(spark_filter: Any, schema: pa.Schema) -> pc.Expression | None:
+    if len(spark_filter.attribute) != 1 or spark_filter.attribute[0] not in schema.names:
         return None
-    (name,) = given.attribute
-    if not pa.types.is_string(schema.field(name).type) or not isinstance(given.value, str):
+    (name,) = spark_filter.attribute
+    if not pa.types.is_string(schema.field(name).type) or not isinstance(spark_filter.value, str):
         return None
-    found: pc.Expression = _TEXT[type(given)](pc.field(name), given.value)
-    return found
+    expression: pc.Expression = _TEXT[type(spark_filter)](pc.field(name), spark_filter.value)
+    return expression
 
 
 def _literal(value: Any, kind: pa.DataType) -> pa.Scalar | None:
@@ -180,12 +188,13 @@ def _literal(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     try:
         return pa.scalar(value, kind)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        # The column's type does not hold the value: Spark applies the filter.
         return None
 
 
-def _fits(given: sql.Filter, schema: pa.Schema) -> bool:
+def _fits(spark_filter: sql.Filter, schema: pa.Schema) -> bool:
     """Whether the column's type holds the literals of a filter as they are."""
-    compared: Any = given
+    compared: Any = spark_filter
     while isinstance(compared, sql.Not):
         compared = compared.child
     if not hasattr(compared, "value") or isinstance(compared, sql.In):
@@ -194,7 +203,7 @@ def _fits(given: sql.Filter, schema: pa.Schema) -> bool:
 
 
 def _holds(kind: pa.DataType, value: Any) -> bool:
-    """Whether a type holds a literal that `_literal` takes: times alone may be finer than it."""
+    """Whether a type holds a literal that `_literal` accepts: only times may be finer than the type."""
     if not pa.types.is_timestamp(kind) or not isinstance(value, datetime.datetime):
         return True
     step = {"s": 1_000_000, "ms": 1000}.get(kind.unit, 1)

@@ -1,4 +1,4 @@
-"""One Spark job: tasks that answer with commit messages or errors, each item exactly once."""
+"""Spark jobs whose tasks answer with one commit message or error for each item."""
 
 import gc
 import json
@@ -69,7 +69,7 @@ def encode_error(error: LsmError) -> str:
             "type": type(error).__name__,
             "message": error.message,
             "kind": error.kind.value,
-            "facts": {name: _plain(value) for name, value in error.facts.items()},
+            "facts": {name: _to_json(value) for name, value in error.facts.items()},
             "place": f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
         }
     )
@@ -78,15 +78,16 @@ def encode_error(error: LsmError) -> str:
 def decode_error(text: str, *, label: str) -> LsmError:
     """Return the error that `encode_error` wrote, with a note that names the work that raised it."""
     stored: dict[str, Any] = json.loads(text)
-    found = getattr(errors, stored["type"], TaskFailedError)
-    cls: type[LsmError] = found if issubclass(found, LsmError) else TaskFailedError
+    # A worker of another version may have an error that this driver does not know.
+    error_type = getattr(errors, stored["type"], TaskFailedError)
+    cls: type[LsmError] = error_type if issubclass(error_type, LsmError) else TaskFailedError
     error = cls(stored["message"], kind=ErrorKind(stored["kind"]), **stored["facts"])
     error.add_note(f"in a Spark task of {label!r}, at {stored['place']}")
     return error
 
 
 def from_spark(error: Exception, *, label: str) -> LsmError:
-    """Return what a failed job is about: the LsmError that a task shipped, or a TaskFailedError
+    """Return the error of a failed job: the LsmError that a task shipped, or a TaskFailedError
     with the last line of the task's own error and its traceback in a note.
     """
     text = str(error)
@@ -94,6 +95,7 @@ def from_spark(error: Exception, *, label: str) -> LsmError:
     if shipped is not None:
         return decode_error(shipped[1], label=label)
     lines: list[str] = _LAST_LINE.findall(text)
+    # No task shipped an error: the worker died, or the code of the user raised.
     crash = _NO_WORKER.search(text) or _CRASH.search(text)
     reason = crash[1] if crash else lines[-1] if lines else text.partition("\n")[0]
     reason = f"{reason.strip(' :')}{remedy(text)}"
@@ -103,7 +105,7 @@ def from_spark(error: Exception, *, label: str) -> LsmError:
 
 
 def remedy(text: str) -> str:
-    """Return what to do about an executor's Python, where that is what is wrong."""
+    """Return the remedy, if the Python of the executors is the cause of a failure."""
     missing = _MISSING.search(text)
     if missing is not None:
         problem = f"; the executors' Python has no {missing[1]}: install lsm-assets[spark] there"
@@ -117,12 +119,12 @@ def remedy(text: str) -> str:
     )
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     """Return a fact as JSON holds it; what JSON cannot hold travels as its repr."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_to_json(part) for part in value]
     return repr(value)
 
 
@@ -139,7 +141,7 @@ class PackedItems:
     items: tuple[bytes, ...]
 
     @staticmethod
-    def of(
+    def pack(
         items: Sequence[Any], sizes: Sequence[int], spark: SparkSession, *, in_order: bool = False
     ) -> "PackedItems":
         """Pack items of so many bytes each into as many tasks as keep a session's cores busy."""
@@ -192,7 +194,7 @@ def answer(item: int, message: bytes | None = None, error: str | None = None) ->
 
 
 def prepare_worker() -> None:
-    """Set what this worker has loaded aside from garbage collection; call it first in a task.
+    """Exclude the modules of this worker from garbage collection; call it first in a task.
 
     A worker collects garbage after each task, which costs some 20 ms once Arrow and numba are
     loaded, more than a small task itself.
@@ -212,6 +214,7 @@ def attempt(item: int, work: Callable[[], bytes | None], *, attempts: int) -> pa
     try:
         return answer(item, message=work())
     except LsmError as error:
+        # An answer fails the job at once; a raised error lets Spark try the task again.
         if is_answer(error, attempts):
             return answer(item, error=encode_error(error))
         raise ShippedError(error) from error
@@ -220,7 +223,7 @@ def attempt(item: int, work: Callable[[], bytes | None], *, attempts: int) -> pa
 def is_answer(error: LsmError, attempts: int) -> bool:
     """Whether a task answers with an error rather than fail, so that Spark tries it again.
 
-    In its last attempt it does: were the job to fail, nobody would learn of the files of others.
+    It answers in its last attempt: if the job failed, the driver would not learn of the files of other tasks.
     """
     task = TaskContext.get()
     return is_final(error) or (task is not None and task.attemptNumber() + 1 >= attempts)
@@ -247,15 +250,16 @@ class RenamedBatches:
     names: tuple[str, ...]
 
     def __call__(self, batches: Batches) -> Batches:
-        """Return what the work makes of a partition."""
+        """Return the result of the work on a partition."""
         return self.work(batch.rename_columns([*self.names]) for batch in batches)
 
 
 def by_task(frame: DataFrame, task_count: int) -> DataFrame:
-    """Return parcels in as many partitions as there are tasks, those of a task (column `task`) in one of them.
+    """Return shuffled batches in one partition per task, by their column `task`.
 
-    Before PySpark 4.1 a partition may have the parcels of several tasks, one task after the other, or none.
+    Before PySpark 4.1 a partition may have the batches of several tasks, one task after the other, or none.
     """
+    # By id each task is a partition; a hash of the ids puts several into one.
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(task_count, "task")
     return frame.repartition(task_count, "task").sortWithinPartitions("task")
@@ -283,7 +287,7 @@ def collected(frame: DataFrame, *, label: str) -> list[Row]:
 
 
 def collected_by(collect: Callable[[], T], spark: SparkSession, *, label: str) -> T:
-    """Return what a method of a frame collects; raises as `run` does for tasks that failed."""
+    """Return the result of a method that collects a frame; raises as `run` does for tasks that failed."""
     with described(spark, label):
         try:
             return collect()

@@ -1,4 +1,4 @@
-"""Lookups on Spark: rows sent to the tasks of their keys, located, or joined."""
+"""Lookups on Spark: rows are shuffled to the tasks that have their keys, and located or joined there."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,13 +50,13 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.table_schema import TableSchema
 
-# -- Rows with keys, on their way to the tasks that know where those keys are: parcels by task -----
+# -- Rows with keys, on their way to the tasks that know where those keys are: batches by task -----
 #
 # A table's rows never travel; of the DataFrame's each goes to the tasks whose data files may
 # hold its key, as one Arrow message per task and batch.
 
-PARCEL_DDL = "task int, rows binary"
-_PARCEL = pa.schema([pa.field("task", pa.int32()), pa.field("rows", pa.binary())])
+SHUFFLE_DDL = "task int, rows binary"
+_SHUFFLE_SCHEMA = pa.schema([pa.field("task", pa.int32()), pa.field("rows", pa.binary())])
 _CHUNK_BYTES = 64 << 20
 _ANY_BUCKET = -1
 Group = tuple[bytes, int]
@@ -64,7 +64,7 @@ Group = tuple[bytes, int]
 
 @record
 class PinnedTable:
-    """One snapshot of a table (None: it is empty), as tasks open it. Pickles."""
+    """One snapshot of a table, as tasks open it (None: the table is empty). It pickles."""
 
     name: str
     file_io: FileIO
@@ -75,8 +75,8 @@ class PinnedTable:
     ids: IdSource = field(default_factory=SystemIds)
 
     @staticmethod
-    def of(session: TableSession, snapshot: Snapshot | None) -> "PinnedTable":
-        """Return a snapshot of the table that a session is about."""
+    def from_session(session: TableSession, snapshot: Snapshot | None) -> "PinnedTable":
+        """Return a snapshot of the table of a session."""
         return PinnedTable(
             name=session.name,
             file_io=session.file_io,
@@ -94,11 +94,11 @@ class PinnedTable:
 
 
 @record
-class Homes:
-    """Which tasks know a key. `totals`: how many buckets the keys of a partition are hashed into, 0
-    where its keys may be in any bucket; such a partition is one group, of bucket -1.
+class KeyRouting:
+    """The tasks that search for a key, by its bucket.
 
-    With `everywhere` a key may be in any partition, and partitions are taken for one, b"".
+    `totals`: the number of buckets of each partition, 0 if a key may be in any of them; such a partition is one
+    group, of bucket -1. With `everywhere` a key may be in any partition, and all partitions are one, b"".
     """
 
     schema: TableSchema
@@ -106,7 +106,7 @@ class Homes:
     tasks: Mapping[Group, tuple[int, ...]]
     everywhere: bool = False
 
-    def of(self, keys: pa.RecordBatch) -> Iterator[tuple[tuple[int, ...], Longs]]:
+    def route(self, keys: pa.RecordBatch) -> Iterator[tuple[tuple[int, ...], Longs]]:
         """Yield tasks, and the numbers of the keys that go to each of them."""
         schema = self.schema
         if self.everywhere:
@@ -119,9 +119,10 @@ class Homes:
             rows = groups.order[start:stop]
             total = self.totals.get(stored[number], 0)
             if total == 0:
+                # No hash leads to the bucket of a key: every task of the partition searches for it.
                 yield self._tasks(stored[number], _ANY_BUCKET), rows
                 continue
-            if hashes is None:
+            if hashes is None:  # computed once, and only where some partition has hashed buckets
                 hashes = bucket_hashes(schema.select(schema.bucket_keys), keys)
             by_bucket = group_rows(bucket_of(hashes[rows], total), total)
             for bucket, first, last in by_bucket.stretches():
@@ -132,64 +133,65 @@ class Homes:
         return self.tasks.get((partition, bucket), (max(0, bucket),))
 
 
-def homes_of(
+def key_routing(
     schema: TableSchema,
     totals: Mapping[bytes, int],
     groups: Sequence[Group],
     tasks: Sequence[int],
     *,
     everywhere: bool = False,
-) -> Homes:
-    """Return homes, from the bucket of each share of work and the task that has it."""
+) -> KeyRouting:
+    """Return the routing, from the bucket of each share of work and the task that has it."""
     if everywhere:
-        known = set(totals.values())
-        totals = {b"": known.pop() if len(known) == 1 else 0}
-    found: dict[Group, set[int]] = {}
+        # The bucket of a key is known in all partitions only if they have the same number of buckets.
+        bucket_counts = set(totals.values())
+        totals = {b"": bucket_counts.pop() if len(bucket_counts) == 1 else 0}
+    tasks_by_group: dict[Group, set[int]] = {}
     for (partition, bucket), task in zip(groups, tasks, strict=True):
-        home = b"" if everywhere else partition
-        number = bucket if totals.get(home, 0) else _ANY_BUCKET
-        found.setdefault((home, number), set()).add(task)
-    return Homes(
+        scope = b"" if everywhere else partition
+        number = bucket if totals.get(scope, 0) else _ANY_BUCKET
+        tasks_by_group.setdefault((scope, number), set()).add(task)
+    return KeyRouting(
         schema=schema,
         totals=totals,
-        tasks={group: tuple(sorted(of)) for group, of in found.items()},
+        tasks={group: tuple(sorted(numbers)) for group, numbers in tasks_by_group.items()},
         everywhere=everywhere,
     )
 
 
-def parcels(
-    rows: pa.RecordBatch, homes: Iterator[tuple[tuple[int, ...], Longs]], task_count: int
+def shuffled_batches(
+    rows: pa.RecordBatch, routes: Iterator[tuple[tuple[int, ...], Longs]], task_count: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the parcels of one batch of rows."""
-    for tasks, numbers in homes:
+    """Yield one batch of rows as batches to shuffle."""
+    for tasks, numbers in routes:
         part = rows if len(numbers) == rows.num_rows else rows.take(pa.array(numbers))
         data = part.serialize().to_pybytes()
         for task in tasks:
             yield pa.RecordBatch.from_pylist(
-                [{"task": task % task_count, "rows": data}], schema=_PARCEL
+                [{"task": task % task_count, "rows": data}], schema=_SHUFFLE_SCHEMA
             )
 
 
 def chunks(batches: Batches, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that a task was handed, many at a time, and the task's number."""
-    held: list[pa.RecordBatch] = []
+    """Yield the rows of a task in large batches, and the number of the task."""
+    buffer: list[pa.RecordBatch] = []
     task, byte_count = 0, 0
     for batch in batches:
         for number, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            if held and (number != task or byte_count > _CHUNK_BYTES):
-                yield task, _joined(held)
-                held, byte_count = [], 0
+            if buffer and (number != task or byte_count > _CHUNK_BYTES):
+                yield task, _joined(buffer)
+                buffer, byte_count = [], 0
             task = number
-            held.append(pa.ipc.read_record_batch(data.as_buffer(), schema))
-            byte_count += held[-1].nbytes
-    if held:
-        yield task, _joined(held)
+            buffer.append(pa.ipc.read_record_batch(data.as_buffer(), schema))
+            byte_count += buffer[-1].nbytes
+    if buffer:
+        yield task, _joined(buffer)
 
 
-def _joined(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(held) == 1:
-        return held[0]
-    return pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 # -- Locate on Spark -------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
-    """Return a DataFrame's rows with five columns more: what `Table.locate` returns for each; lazy.
+    """Return the rows of a DataFrame with the five columns that `Table.locate` returns; lazy.
 
     `_action`, `_partition`, `_bucket`, `_file_name`, `_snapshot_id`. The DataFrame has the table's key columns, without nulls; it is
     computed twice, so cache one that is costly. Tasks have about the same number of rows to search,
@@ -241,10 +243,10 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
             sql.struct("_first", "_second", "_partition"),
         ).alias("_there")
     )
-    there = newest.select(
+    locations = newest.select(
         *(sql.col(quoted(name)).alias(f"_there_{name}") for name in names), "_there"
     )
-    joined = frame.join(there, _same_keys(names), "left")
+    joined = frame.join(locations, _same_keys(names), "left")
     return joined.select(*map(quoted, frame.columns), *_locations(session, snapshot))
 
 
@@ -252,13 +254,13 @@ def _refuse_taken(columns: Sequence[str], keys: Sequence[str]) -> None:
     """Spark compares names without case, so a second column of a name could not be selected."""
     added = {f"_{name}" for name in located_schema().names} | {"_there"}
     added |= {f"_there_{name}".lower() for name in keys}
-    taken = [column for column in columns if column.lower() in added]
-    taken += [name for name in keys if name.lower() in _ANSWER.names]
-    if taken:
+    conflicts = [column for column in columns if column.lower() in added]
+    conflicts += [name for name in keys if name.lower() in _ANSWER.names]
+    if conflicts:
         raise InvalidInputError(
             "the rows have columns of the names that locate adds; rename them",
             kind=ErrorKind.INVALID_NAME,
-            columns=taken,
+            columns=conflicts,
         )
 
 
@@ -269,9 +271,10 @@ def _answers_of(keys: DataFrame) -> sql_types.StructType:
 def _searched(
     session: TableSession, snapshot: Snapshot | None, keys: DataFrame, arrow: pa.Schema
 ) -> DataFrame:
-    """Return each task's answer for each key that it was handed; every key has at least one."""
+    """Return the answer of each task for each of its keys; every key has at least one answer."""
     schema, options = session.schema, session.options
     kind = options[core_options.INDEX_TYPE]
+    # A key that is not bound to a partition may have its row in any of them.
     everywhere = looks_everywhere(schema)
     order = session.key_order
     assert order is not None
@@ -290,22 +293,22 @@ def _searched(
     needed = -(-rows // options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET])
     count = max(1, min(TASK_COUNT_MAX, len(shares), max(most, needed)))
     tasks = balanced([share.row_count for share in shares], count)
-    homes = homes_of(
+    routing = key_routing(
         schema,
         bucket_totals(schema, entries),
         [(share.partition, share.bucket) for share in shares],
         tasks,
         everywhere=everywhere,
     )
-    of_tasks: list[list[ManifestEntry]] = [[] for _ in range(count)]
+    entries_by_task: list[list[ManifestEntry]] = [[] for _ in range(count)]
     for share, task in zip(shares, tasks, strict=True):
-        of_tasks[task] += share.entries
-    out = PackKeys(rows=arrow, homes=homes, task_count=count)
-    handed = by_task(map_arrow(keys, out, PARCEL_DDL), count)
+        entries_by_task[task] += share.entries
+    out = PackKeys(rows=arrow, routing=routing, task_count=count)
+    handed = by_task(map_arrow(keys, out, SHUFFLE_DDL), count)
     answers = _answers_of(keys)
     search = SearchTask(
-        table=PinnedTable.of(session, snapshot),
-        entries=tuple(_closures.dumps(of) for of in of_tasks),  # type: ignore[no-untyped-call]
+        table=PinnedTable.from_session(session, snapshot),
+        entries=tuple(_closures.dumps(task_entries) for task_entries in entries_by_task),  # type: ignore[no-untyped-call]
         rows=arrow,
         result=arrow_schema_of(answers),
         everywhere=everywhere,
@@ -332,10 +335,10 @@ def _locations(session: TableSession, snapshot: Snapshot | None) -> list[Column]
 
 def _same_keys(names: Sequence[str]) -> Column:
     same = [sql.col(quoted(name)).eqNullSafe(sql.col(quoted(f"_there_{name}"))) for name in names]
-    found = same[0]
-    for each in same[1:]:
-        found = found & each
-    return found
+    condition = same[0]
+    for equality in same[1:]:
+        condition = condition & equality
+    return condition
 
 
 @record
@@ -343,7 +346,7 @@ class PackKeys:
     """Stage one: the keys of one partition of the DataFrame, to the tasks that search for them."""
 
     rows: pa.Schema
-    homes: Homes
+    routing: KeyRouting
     task_count: int
 
     def __call__(self, batches: Batches) -> Batches:
@@ -351,8 +354,8 @@ class PackKeys:
         fit = fitter(self.rows)
         for batch in batches:
             if batch.num_rows:
-                keys = keys_of(self.homes.schema, batch, with_partitions=True)
-                yield from parcels(fit(batch), self.homes.of(keys), self.task_count)
+                keys = keys_of(self.routing.schema, batch, with_partitions=True)
+                yield from shuffled_batches(fit(batch), self.routing.route(keys), self.task_count)
 
 
 @record
@@ -370,11 +373,11 @@ class SearchTask:
         prepare_worker()
         session = self.table.session()
         find = self._merging if not newest_decides(session.schema) else self._searching
-        with find(session) as found:
+        with find(session) as search_keys:
             for task, rows in chunks(batches, self.rows):
                 keys = keys_of(session.schema, rows, with_partitions=True)
                 search = KeySearch(session.schema, keys)
-                found(task, search)
+                search_keys(task, search)
                 yield fitter(self.result)(self._answered(session, rows, search))
 
     @contextmanager
@@ -414,15 +417,19 @@ class SearchTask:
     ) -> pa.RecordBatch:
         context = session.context()
         alive, places = search.is_there, search.places
-        own_paths = np.array([context.partition_path(one) for one in search.partitions], object)
-        paths = np.array([context.partition_path(one.partition) for one in places] + [""], object)
-        names = np.array([one.file_name for one in places] + [None], object)
-        buckets = np.array([one.bucket for one in places] + [-1], np.int32)
-        at = np.where(alive, search.place, -1)
+        own_paths = np.array(
+            [context.partition_path(partition) for partition in search.partitions], object
+        )
+        paths = np.array(
+            [context.partition_path(place.partition) for place in places] + [""], object
+        )
+        names = np.array([place.file_name for place in places] + [None], object)
+        buckets = np.array([place.bucket for place in places] + [-1], np.int32)
+        place_index = np.where(alive, search.place, -1)
         mine = own_paths[search.partition_of]
-        there = np.where(alive, paths[at], mine)
-        bucket = np.where(alive, buckets[at], search.own_buckets)
-        own = (there == mine).astype(np.bool_)
+        row_paths = np.where(alive, paths[place_index], mine)
+        bucket = np.where(alive, buckets[place_index], search.own_buckets)
+        own = (row_paths == mine).astype(np.bool_)
         first = alive if self.everywhere else np.ones(len(alive), np.bool_)
         second = own.astype(np.int64) if self.everywhere else search.sequence
         columns = [
@@ -431,9 +438,9 @@ class SearchTask:
             pa.array(second),
             pa.array(alive),
             pa.array(own),
-            pa.array(there, pa.string()),
+            pa.array(row_paths, pa.string()),
             pa.array(bucket, pa.int32(), mask=bucket < 0),
-            pa.array(names[at], pa.string()),
+            pa.array(names[place_index], pa.string()),
         ]
         return pa.RecordBatch.from_arrays(columns, names=self.result.names)
 
@@ -500,17 +507,17 @@ def joined_at(
     arrow = arrow_schema_of(frame.schema)
     keys_of(schema, _renamed(arrow.empty_table().to_batches() or [_empty(arrow)], keys))
     looked_up = [
-        sql_sql.StructField(each.name, each.dataType, nullable=True)
-        for each in spark_schema(fields).fields
+        sql_sql.StructField(field.name, field.dataType, nullable=True)
+        for field in spark_schema(fields).fields
     ]
     result = sql_sql.StructType([*frame.schema.fields, *looked_up])
     check_shared(frame.sparkSession, table.session.file_io)
     most = min(TASK_COUNT_MAX, task_goal(frame.sparkSession))
-    homes, count = _homes(table.session, snapshot, most)
-    out = PackTask(keys=keys, rows=arrow, homes=homes, task_count=count)
-    handed = by_task(map_arrow(frame, out, PARCEL_DDL), count)
+    routing, count = _bucket_routing(table.session, snapshot, most)
+    out = PackTask(keys=keys, rows=arrow, routing=routing, task_count=count)
+    handed = by_task(map_arrow(frame, out, SHUFFLE_DDL), count)
     task = JoinTask(
-        table=PinnedTable.of(table.session, snapshot),
+        table=PinnedTable.from_session(table.session, snapshot),
         keys=keys,
         rows=arrow,
         names=tuple(names),
@@ -520,29 +527,32 @@ def joined_at(
     return map_arrow(handed, task, result)
 
 
-def _homes(session: TableSession, snapshot: Snapshot | None, most: int) -> tuple[Homes, int]:
-    """Return which task has which bucket, and how many tasks there are."""
+def _bucket_routing(
+    session: TableSession, snapshot: Snapshot | None, most: int
+) -> tuple[KeyRouting, int]:
+    """Return the tasks of each bucket, and the number of tasks."""
     schema = session.schema
     if snapshot is None:
-        return homes_of(schema, {}, [], []), 1
+        return key_routing(schema, {}, [], []), 1
     if not set(schema.partition_keys) <= set(schema.primary_keys):
         # A key may be in any bucket: cut the keys, and let each task look in all of them.
         tasks = {(b"", number): (number,) for number in range(most)}
-        return Homes(schema=schema, totals={b"": most}, tasks=tasks, everywhere=True), most
+        return KeyRouting(schema=schema, totals={b"": most}, tasks=tasks, everywhere=True), most
     entries = [entry for entry in session.live_entries(snapshot) if entry.bucket >= 0]
     totals = bucket_totals(schema, entries)
     shares = file_shares(entries, task_count=most, task_rows_max=None)
     costs: Counter[Group] = Counter()
     for share in shares:
-        whole = totals.get(share.partition, 0) == 0  # a key may be in any bucket of the partition
-        costs[share.partition, -1 if whole else share.bucket] += share.row_count
+        # A key may be in any bucket of the partition.
+        any_bucket = totals.get(share.partition, 0) == 0
+        costs[share.partition, -1 if any_bucket else share.bucket] += share.row_count
     count = max(1, min(most, len(costs)))
     tasks_of = balanced([*costs.values()], count)
-    return homes_of(schema, totals, [*costs], tasks_of), count
+    return key_routing(schema, totals, [*costs], tasks_of), count
 
 
 def _key_columns(
-    schema: TableSchema, given: Sequence[str], on: Sequence[str] | Mapping[str, str] | None
+    schema: TableSchema, columns: Sequence[str], on: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, str]:
     """Return the DataFrame's column of each key column."""
     if isinstance(on, Mapping):
@@ -556,7 +566,7 @@ def _key_columns(
             f"a lookup join is on the whole primary key, {', '.join(schema.primary_keys)}",
             given=on,
         )
-    missing = [name for name in keys.values() if name not in given]
+    missing = [name for name in keys.values() if name not in columns]
     if missing:
         raise InvalidInputError("the DataFrame lacks key columns", columns=missing)
     return keys
@@ -585,27 +595,27 @@ class PackTask:
 
     keys: Mapping[str, str]
     rows: pa.Schema
-    homes: Homes
+    routing: KeyRouting
     task_count: int
 
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
-        schema = self.homes.schema
-        for given in batches:
-            batch = fitter(self.rows)(given)
+        schema = self.routing.schema
+        for spark_batch in batches:
+            batch = fitter(self.rows)(spark_batch)
             valid = _valid(batch, self.keys)
             without = np.flatnonzero(~valid)
             if len(without):
-                yield from parcels(batch, iter([((0,), without)]), self.task_count)
+                yield from shuffled_batches(batch, iter([((0,), without)]), self.task_count)
             rows = batch if valid.all() else batch.filter(pa.array(valid))
             if rows.num_rows:
                 keys = keys_of(schema, _renamed([rows], self.keys))
-                yield from parcels(rows, self.homes.of(keys), self.task_count)
+                yield from shuffled_batches(rows, self.routing.route(keys), self.task_count)
 
 
 @record
 class JoinTask:
-    """Stage two: the rows of some buckets, with what the table holds for their keys."""
+    """Stage two: the rows of some buckets, joined with the rows of the table that have their keys."""
 
     table: PinnedTable
     keys: Mapping[str, str]
@@ -623,26 +633,26 @@ class JoinTask:
         with TableQuery(self.table.session(), snapshot=self.table.snapshot) as query:
             for _, rows in chunks(batches, self.rows):
                 valid = _valid(rows, self.keys)
-                some = rows if valid.all() else rows.filter(pa.array(valid))
-                found = query.lookup(_renamed([some], self.keys), [*self.names])
-                yield from self._joined(rows, found, valid)
+                keyed_rows = rows if valid.all() else rows.filter(pa.array(valid))
+                looked_up = query.lookup(_renamed([keyed_rows], self.keys), [*self.names])
+                yield from self._joined(rows, looked_up, valid)
 
-    def _joined(self, rows: pa.RecordBatch, found: pa.Table | None, valid: Bools) -> Batches:
+    def _joined(self, rows: pa.RecordBatch, looked_up: pa.Table | None, valid: Bools) -> Batches:
         row = np.cumsum(valid) - 1  # where each row with a key is among those looked up
-        if found is None:
+        if looked_up is None:
             is_found = np.zeros(rows.num_rows, np.bool_)
         else:
             is_found = np.zeros(rows.num_rows, np.bool_)
-            is_found[valid] = found.column(FOUND).to_numpy()
+            is_found[valid] = looked_up.column(FOUND).to_numpy()
         keep = np.arange(rows.num_rows) if self.keeps_all else np.flatnonzero(is_found)
         places = pa.array(row[keep], mask=~is_found[keep])
         columns = {name: rows.column(name).take(pa.array(keep)) for name in self.rows.names}
         for name in self.names:
-            if found is None:
+            if looked_up is None:
                 kind = self.result.field(name).type
                 columns[name] = pa.nulls(len(keep), kind)
             else:
-                columns[name] = found.column(name).combine_chunks().take(places)
+                columns[name] = looked_up.column(name).combine_chunks().take(places)
         if len(keep):
-            made = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-            yield fitter(self.result)(made)
+            batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            yield fitter(self.result)(batch)

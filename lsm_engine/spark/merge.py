@@ -1,4 +1,4 @@
-"""MERGE, UPDATE and DELETE on Spark: by DataFrames, or by the driver where tables are small."""
+"""MERGE, UPDATE and DELETE on Spark: by DataFrames, or by the driver if the table is small."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,42 +89,43 @@ _COMPARED: Mapping[type[exp.Expr], tuple[Callable[[Any, Any], Any], str, str]] =
 
 
 class _NotPlainError(Exception):
-    """An expression is none that Arrow and Spark make the same of."""
+    """Arrow and Spark may compute an expression differently."""
 
 
 @record
 class _Part:
-    """A condition, or a value. `where`: for rows of the table, a filter that keeps all for which it is true.
+    """A condition, or a value. `prefilter`: for rows of the table, a filter that keeps all for which it is true.
 
     `is_exact`: it keeps no others.
     """
 
-    of: Values
+    evaluate: Values
     kind: pa.DataType
-    where: Predicate | None = None
+    prefilter: Predicate | None = None
     is_exact: bool = True
     column: Column | None = None
     literal: Any = None
 
 
 def plain_condition(
-    given: Any, sides: Sides, schemas: Mapping[str, sql_types.StructType], match: Match
+    condition: Any, sides: Sides, schemas: Mapping[str, sql_types.StructType], match: Match
 ) -> Computed | None:
-    """Return a condition as Arrow computes it, SQL of Spark's or of ours; None where Spark has to.
+    """Return a condition that Arrow can compute, from SQL text; None if Spark has to compute it.
 
-    Raises InvalidInputError for names that are of no side.
+    Raises InvalidInputError for a name that neither side has.
     """
-    if not isinstance(given, str | SparkSql):
+    if not isinstance(condition, str | SparkSql):
         return None
-    text = sides.text_of(given, match)
+    text = sides.text_of(condition, match)
     if "\\" in text:  # text between quotes may be escaped
         return None
     try:
         reader = _Reader(sides, schemas)
-        made = reader.condition(parse_one(text, dialect="spark"))
+        part = reader.condition(parse_one(text, dialect="spark"))
     except (SqlglotError, _NotPlainError, RecursionError):
+        # Not an error of the statement: Spark computes what this parser does not read.
         return None
-    return Computed(evaluate=made.of, needs=frozenset(reader.needs), prefilter=made.where)
+    return Computed(evaluate=part.evaluate, needs=frozenset(reader.needs), prefilter=part.prefilter)
 
 
 class _Reader:
@@ -134,7 +135,7 @@ class _Reader:
         self.needs: set[str] = set()
 
     def condition(self, node: exp.Expr) -> _Part:
-        """Return what an expression means as a condition."""
+        """Return an expression as a condition."""
         if type(node) in _COMPARED:
             return self._compared(type(node), self._value(node.this), self._value(node.expression))
         match node:
@@ -144,8 +145,10 @@ class _Reader:
                 return self._joined(node)
             case exp.Not():
                 part = self.condition(node.this)
-                kept = ~part.where if part.where is not None and part.is_exact else None
-                return _condition(lambda frame: pc.invert(part.of(frame)), kept)
+                prefilter = (
+                    ~part.prefilter if part.prefilter is not None and part.is_exact else None
+                )
+                return _condition(lambda frame: pc.invert(part.evaluate(frame)), prefilter)
             case exp.Between() if not set(node.args) - {"this", "low", "high", "symmetric"}:
                 value = self._value(node.this)
                 low, high = self._value(node.args["low"]), self._value(node.args["high"])
@@ -155,48 +158,52 @@ class _Reader:
                 return self._is_in(node)
             case exp.Is() if isinstance(node.expression, exp.Null):
                 value = self._column(node.this)
-                kept = None if value.column is None else value.column.is_null()
-                return _condition(lambda frame: pc.is_null(value.of(frame)), kept)
+                prefilter = None if value.column is None else value.column.is_null()
+                return _condition(lambda frame: pc.is_null(value.evaluate(frame)), prefilter)
         raise _NotPlainError
 
     def _joined(self, node: exp.Expr) -> _Part:
         left, right = self.condition(node.this), self.condition(node.expression)
         if isinstance(node, exp.And):
             return _both(left, right)
-        whole = left.where is not None and right.where is not None
-        kept = AnyOf(parts=(left.where, right.where)) if whole else None  # type: ignore[arg-type]
+        has_prefilters = left.prefilter is not None and right.prefilter is not None
+        prefilter = AnyOf(parts=(left.prefilter, right.prefilter)) if has_prefilters else None  # type: ignore[arg-type]
         exact = left.is_exact and right.is_exact
         return _condition(
-            lambda frame: pc.or_kleene(left.of(frame), right.of(frame)), kept, is_exact=exact
+            lambda frame: pc.or_kleene(left.evaluate(frame), right.evaluate(frame)),
+            prefilter,
+            is_exact=exact,
         )
 
-    def _compared(self, how: type[exp.Expr], left: _Part, right: _Part) -> _Part:
-        compare, forwards, backwards = _COMPARED[how]
+    def _compared(self, operator: type[exp.Expr], left: _Part, right: _Part) -> _Part:
+        compare, forwards, backwards = _COMPARED[operator]
         left, right = _as(left, right.kind), _as(right, left.kind)
         if left.kind != right.kind or (left.literal is not None and right.literal is not None):
             raise _NotPlainError
-        kept = None
+        prefilter = None
         if left.column is not None and right.literal is not None:
-            kept = getattr(left.column, forwards)(right.literal)
+            prefilter = getattr(left.column, forwards)(right.literal)
         elif right.column is not None and left.literal is not None:
-            kept = getattr(right.column, backwards)(left.literal)
-        return _condition(lambda frame: compare(left.of(frame), right.of(frame)), kept)
+            prefilter = getattr(right.column, backwards)(left.literal)
+        return _condition(
+            lambda frame: compare(left.evaluate(frame), right.evaluate(frame)), prefilter
+        )
 
     def _is_in(self, node: exp.In) -> _Part:
         value = self._value(node.this)
-        given = [_as(self._value(each), value.kind) for each in node.expressions]
+        operands = [_as(self._value(operand), value.kind) for operand in node.expressions]
         if value.literal is not None or any(
-            each.literal is None or each.kind != value.kind for each in given
+            operand.literal is None or operand.kind != value.kind for operand in operands
         ):
             raise _NotPlainError
-        literals = [each.literal for each in given]
+        literals = [operand.literal for operand in operands]
         among = pa.array(literals, value.kind)
 
-        def found(frame: Frame) -> Any:
-            rows = value.of(frame)
+        def is_member(frame: Frame) -> Any:
+            rows = value.evaluate(frame)
             return pc.if_else(pc.is_null(rows), pa.scalar(None, pa.bool_()), pc.is_in(rows, among))
 
-        return _condition(found, None if value.column is None else value.column.is_in(literals))
+        return _condition(is_member, None if value.column is None else value.column.is_in(literals))
 
     def _value(self, node: exp.Expr) -> _Part:
         match node:
@@ -211,7 +218,8 @@ class _Reader:
                 if value.kind != pa.int64() or value.literal is not None or (by.literal or 0) <= 0:
                     raise _NotPlainError
                 return _Part(
-                    of=lambda frame: _remainder(value.of(frame), by.literal), kind=value.kind
+                    evaluate=lambda frame: _remainder(value.evaluate(frame), by.literal),
+                    kind=value.kind,
                 )
             case _:
                 raise _NotPlainError
@@ -223,15 +231,15 @@ class _Reader:
         side = called.get(node.table.lower()) if node.table else None
         if node.table and side is None:
             raise _NotPlainError
-        found = [
-            (each, field)
-            for each in ((TARGET, SOURCE) if side is None else (side,))
-            for field in self._schemas[each].fields
+        matches = [
+            (candidate, field)
+            for candidate in ((TARGET, SOURCE) if side is None else (side,))
+            for field in self._schemas[candidate].fields
             if field.name.lower() == node.name.lower()
         ]
-        if len(found) != 1:
+        if len(matches) != 1:
             raise _NotPlainError
-        ((side, field),) = found
+        ((side, field),) = matches
         match field.dataType:
             case (
                 sql_types.ByteType()
@@ -251,19 +259,23 @@ class _Reader:
             self.needs.add(field.name)
             column = col(field.name)
         name = field.name
-        return _Part(of=lambda frame: frame.column(side, name).cast(kind), kind=kind, column=column)
+        return _Part(
+            evaluate=lambda frame: frame.column(side, name).cast(kind), kind=kind, column=column
+        )
 
 
-def _condition(of: Values, kept: Predicate | None, *, is_exact: bool = True) -> _Part:
-    return _Part(of=of, kind=pa.bool_(), where=kept, is_exact=is_exact)
+def _condition(evaluate: Values, prefilter: Predicate | None, *, is_exact: bool = True) -> _Part:
+    return _Part(evaluate=evaluate, kind=pa.bool_(), prefilter=prefilter, is_exact=is_exact)
 
 
 def _both(left: _Part, right: _Part) -> _Part:
-    parts = tuple(part.where for part in (left, right) if part.where is not None)
-    kept = AllOf(parts=parts) if len(parts) == 2 else next(iter(parts), None)
+    parts = tuple(part.prefilter for part in (left, right) if part.prefilter is not None)
+    prefilter = AllOf(parts=parts) if len(parts) == 2 else next(iter(parts), None)
     exact = len(parts) == 2 and left.is_exact and right.is_exact
     return _condition(
-        lambda frame: pc.and_kleene(left.of(frame), right.of(frame)), kept, is_exact=exact
+        lambda frame: pc.and_kleene(left.evaluate(frame), right.evaluate(frame)),
+        prefilter,
+        is_exact=exact,
     )
 
 
@@ -301,7 +313,7 @@ def _literal(node: exp.Expr) -> _Part:
 
 def _constant(value: Any, kind: pa.DataType) -> _Part:
     scalar = pa.scalar(value, kind)
-    return _Part(of=lambda _: scalar, kind=kind, literal=value)
+    return _Part(evaluate=lambda _: scalar, kind=kind, literal=value)
 
 
 def _remainder(values: Any, by: int) -> Any:
@@ -346,6 +358,7 @@ class FrameMerge:
         joined = self._joined(base)
         if joined is None:
             return None
+        # Two jobs read the changes, one to check and one to write; the source may not be deterministic.
         changes = self._changes(joined).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts, returns = self._checked(changes, base)
@@ -361,17 +374,24 @@ class FrameMerge:
         return list(self.session.schema.primary_keys)
 
     def _joined(self, base: Snapshot | None) -> DataFrame | None:
-        """Return a column of rows of the table and one of rows of the source, null where there is none."""
+        """Return the joined rows: a column with the row of the table, and one with the row of the source, or null."""
         if self.source is None:
             target = self._target(base)
             return target and target.withColumn(self.sides.source, sql.lit(None))
         source = self.sides.widened(self.source.select(whole_row(self.source, self.sides.source)))
         target = self._target(base)
         if base is None or target is None:
+            # An empty table: every row of the source is without a match.
             none = sql.lit(None).cast(self.spark_schema)
             return self.sides.widened(source.withColumn(self.sides.target, none))
         by_key = self.plan.matches_on(self._keys) and not self.plan.needs_table
-        if by_key and self.plan.condition is None and self._keeps_keys and self._few(base):
+        if (
+            by_key
+            and self.plan.condition is None
+            and self._keeps_keys
+            and self._has_small_source(base)
+        ):
+            # Few keys: a lookup reads some blocks of the table, and a join would read all of it.
             return self.sides.widened(self._looked_up(self.source, base))
         kinds = self.spark_schema
         on = [
@@ -382,8 +402,8 @@ class FrameMerge:
         if self.plan.condition is not None:
             on.append(self.sides.condition(self.plan.condition))
         inserts = any(clause.action is Action.INSERT for clause in self.plan.clauses)
-        how = _JOINS[inserts, self.plan.needs_table]
-        return source.join(target, reduce(SqlColumn.__and__, on), how)
+        join_type = _JOINS[inserts, self.plan.needs_table]
+        return source.join(target, reduce(SqlColumn.__and__, on), join_type)
 
     @property
     def _keeps_keys(self) -> bool:
@@ -393,35 +413,38 @@ class FrameMerge:
         """
         if self.source is None:
             return True
-        given = {field.name: field.dataType for field in self.source.schema.fields}
+        source_types = {field.name: field.dataType for field in self.source.schema.fields}
         kinds = {field.name: field.dataType for field in self.spark_schema.fields}
-        return all(_keeps(given[theirs], kinds[mine]) for mine, theirs in self.plan.on)
+        return all(_keeps(source_types[theirs], kinds[mine]) for mine, theirs in self.plan.on)
 
-    def _few(self, base: Snapshot) -> bool:
+    def _has_small_source(self, base: Snapshot) -> bool:
         assert self.source is not None
         most = (base.total_record_count or 0) // LOOKED_UP_SHARE
+        # With the limit Spark stops once there are too many rows.
         return self.source.limit(most + 1).count() <= most
 
     def _looked_up(self, source: DataFrame, base: Snapshot) -> DataFrame:
-        """Look the source's keys up on the executors: of the table nothing is read but what matches."""
+        """Look up the keys of the source on the executors, which read only the matching rows of the table."""
         arrow = self.session.schema.arrow
         kinds = {field.name: field.dataType for field in self.spark_schema.fields}
-        named = {mine: f"_lsm_key_{at}" for at, (mine, _) in enumerate(self.plan.on)}
+        key_names = {
+            mine: f"_lsm_key_{position}" for position, (mine, _) in enumerate(self.plan.on)
+        }
         rows = source.select(
             whole_row(source, "_lsm_source"),
             *(
                 sql.expr(f"try_cast({quoted(theirs)} AS {sql_name(kinds[mine])})").alias(
-                    named[mine]
+                    key_names[mine]
                 )
                 for mine, theirs in self.plan.on
             ),
         )
-        found = joined_at(rows, self._table, named, arrow.names, base)
-        there = sql.col(quoted(self._keys[0])).isNotNull()
+        joined = joined_at(rows, self._table, key_names, arrow.names, base)
+        matched = sql.col(quoted(self._keys[0])).isNotNull()
         target = sql.struct(*(sql.col(quoted(name)) for name in arrow.names))
-        return found.select(
+        return joined.select(
             sql.col("_lsm_source").alias(self.sides.source),
-            sql.when(there, target).alias(self.sides.target),
+            sql.when(matched, target).alias(self.sides.target),
         )
 
     def _target(self, base: Snapshot | None) -> DataFrame | None:
@@ -449,7 +472,9 @@ class FrameMerge:
         """Return the rows that clauses take: the table's columns, the kind, whether a key changes."""
         number = chosen(self.plan, self.sides)
         kind = reduce(
-            lambda made, at: made.when(sql.col(CLAUSE) == at[0], _KIND[at[1].action]),
+            lambda cases, numbered: cases.when(
+                sql.col(CLAUSE) == numbered[0], _KIND[numbered[1].action]
+            ),
             enumerate(self.plan.clauses[1:], start=1),
             sql.when(sql.col(CLAUSE) == 0, _KIND[self.plan.clauses[0].action]),
         )
@@ -468,38 +493,40 @@ class FrameMerge:
 
     def _checked(self, changes: DataFrame, base: Snapshot | None) -> tuple[RowCounts, bool]:
         """Return the counts, and whether keys are inserted that go at the same time."""
-        found = self._counted(changes)
-        if found["_lsm_moved"]:
+        totals = self._counted(changes)
+        # The keys of a merge are checked before a file is written: a refusal leaves nothing behind.
+        if totals["_lsm_moved"]:
             raise InvalidInputError(
                 "an update would change a key; delete the row and insert another",
                 kind=ErrorKind.INVALID_KEY,
-                keys=[found["_lsm_moved_key"].asDict()],
+                keys=[totals["_lsm_moved_key"].asDict()],
             )
-        if found["_lsm_many"]:
+        if totals["_lsm_many"]:
             raise InvalidInputError(
-                f"several rows of the source would change {counted(found['_lsm_many'], 'row')} of the "
+                f"several rows of the source would change {counted(totals['_lsm_many'], 'row')} of the "
                 "table that they match; keep one row of the source for each, or add a condition",
                 kind=ErrorKind.INVALID_ROWS,
-                keys=[found["_lsm_many_key"].asDict()],
+                keys=[totals["_lsm_many_key"].asDict()],
             )
-        if found["_lsm_twice"]:
-            key = found["_lsm_twice_key"].asDict()
-            raise key_conflict("of the same key as another", found["_lsm_twice"], [key])
+        if totals["_lsm_twice"]:
+            key = totals["_lsm_twice_key"].asDict()
+            raise key_conflict("of the same key as another", totals["_lsm_twice"], [key])
         counts = RowCounts(
-            inserted=found["_lsm_i"] or 0,
-            updated=found["_lsm_u"] or 0,
-            deleted=found["_lsm_d"] or 0,
+            inserted=totals["_lsm_i"] or 0,
+            updated=totals["_lsm_u"] or 0,
+            deleted=totals["_lsm_d"] or 0,
         )
+        # A merge on the key has seen every row of its keys, so an inserted key is new.
         is_free = self.plan.inserts_what_it_matches_on(self._keys) and self._keeps_keys
         if counts.inserted and base is not None and not is_free:
             self._refuse_taken(changes)
-        return counts, bool(found["_lsm_back"])
+        return counts, bool(totals["_lsm_back"])
 
     def _counted(self, changes: DataFrame) -> Row:
         """Return how many rows are inserted, updated and deleted, and how many keys are wrong, each with one."""
         kind = sql.col(ROW_KIND_COLUMN)
         keys = [quoted(name) for name in self._keys]
-        each = changes.groupBy(*keys).agg(
+        by_key = changes.groupBy(*keys).agg(
             sql.count_if(kind == "+I").alias("_lsm_i"),
             sql.count_if(kind == "+U").alias("_lsm_u"),
             sql.count_if(kind == "-D").alias("_lsm_d"),
@@ -511,7 +538,7 @@ class FrameMerge:
             "_lsm_many": u + d > 1,
             "_lsm_twice": (i > 1) | (i * u > 0),
         }
-        summed = each.agg(
+        summed = by_key.agg(
             *(sql.sum(name).alias(name) for name in ("_lsm_i", "_lsm_u", "_lsm_d")),
             sql.count_if(i * d > 0).alias("_lsm_back"),
             *(sql.count_if(test).alias(name) for name, test in wrong.items()),
@@ -520,35 +547,35 @@ class FrameMerge:
                 for name, test in wrong.items()
             ),
         )
-        (found,) = collected(summed, label=f"merge into {self.session.name}")
-        return found
+        (totals,) = collected(summed, label=f"merge into {self.session.name}")
+        return totals
 
     def _refuse_taken(self, changes: DataFrame) -> None:
         kind = sql.col(ROW_KIND_COLUMN)
         keys = list(map(quoted, self._keys))
         new = changes.where(kind == "+I")
-        there = locate_dataframe(self._table, new.select(*_columns_to_locate(self.session)))
-        there = there.where(sql.col("_action") != INSERT).select(*keys)
-        there = there.join(changes.where(kind == "-D").select(*keys), self._keys, "left_anti")
+        existing = locate_dataframe(self._table, new.select(*_columns_to_locate(self.session)))
+        existing = existing.where(sql.col("_action") != INSERT).select(*keys)
+        existing = existing.join(changes.where(kind == "-D").select(*keys), self._keys, "left_anti")
         label = f"merge into {self.session.name}"
-        rows = [row.asDict() for row in collected(there.limit(_SHOWN), label=label)]
+        rows = [row.asDict() for row in collected(existing.limit(_SHOWN), label=label)]
         if rows:
-            raise key_conflict("with keys that are there already", there.count(), rows)
+            raise key_conflict("with keys that are there already", existing.count(), rows)
 
     def _deletions_first(self, changes: DataFrame) -> DataFrame:
-        """Order rows so that of a key that goes and comes again the insertion is the later one, which counts."""
+        """Order rows so that the insertion of a key comes after its deletion, and counts."""
         return changes.orderBy(sql.col(ROW_KIND_COLUMN) != "-D", *map(quoted, self._keys))
 
 
 def frame_merge(
     session: TableSession, source: DataFrame | None, plan: MergePlan, sides: Sides, spark: Any
 ) -> FrameMerge:
-    """Return what stages a MERGE on Spark; raises as `table.write.merge.merge` does."""
+    """Return a MERGE on Spark, to be staged; raises as `dml.merge.merge` does."""
     arrow = session.schema.arrow if source is None else arrow_schema_of(source.schema)
     check_merge(session, plan, arrow.names, any_case=True)
     for clause in plan.clauses:
-        given = {name.lower() for name in clause.values or arrow.names}
-        lacking = [name for name in session.schema.primary_keys if name.lower() not in given]
+        value_names = {name.lower() for name in clause.values or arrow.names}
+        lacking = [name for name in session.schema.primary_keys if name.lower() not in value_names]
         if clause.action is Action.INSERT and lacking:
             raise InvalidInputError(
                 f"inserted rows need a value for key column {lacking[0]!r}",
@@ -559,15 +586,15 @@ def frame_merge(
     return FrameMerge(session=session, source=source, plan=plan, sides=sides, spark=spark)
 
 
-def _keeps(given: sql_types.DataType, wanted: sql_types.DataType) -> bool:
-    if given.simpleString() == wanted.simpleString():
+def _keeps(source_type: sql_types.DataType, column_type: sql_types.DataType) -> bool:
+    if source_type.simpleString() == column_type.simpleString():
         return True
-    match given, wanted:
+    match source_type, column_type:
         case sql_types.DecimalType(), sql_types.DecimalType():
-            return bool(given.scale == wanted.scale)
+            return bool(source_type.scale == column_type.scale)
         case _:
-            return isinstance(given, sql_types.IntegralType) and isinstance(
-                wanted, sql_types.IntegralType
+            return isinstance(source_type, sql_types.IntegralType) and isinstance(
+                column_type, sql_types.IntegralType
             )
 
 
@@ -625,17 +652,18 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
         return replace(clause, condition=condition)
     target, source = rows.schemas[TARGET], rows.schemas[SOURCE]
     columns = set_columns(clause, rows.sides, target.names, source.names)
-    given = rows.types(columns)
+    value_types = rows.types(columns)
     is_ansi = uses_ansi(rows.spark)
     as_they_are, computed = {}, {}
     for name, value in columns.items():
         theirs = direct_source(clause, name, source.names)
-        kind = given[name]
+        kind = value_types[name]
         if theirs is not None and kind.simpleString() == target[name].dataType.simpleString():
             as_they_are[name] = theirs
         else:
             computed[name] = stored(value, kind, target[name], is_ansi=is_ansi)
     if not computed and clause.values is None:
+        # All columns are taken over: the engine does that without a list of values.
         return replace(clause, condition=condition)
     expressions = Expressions(rows, computed)
     values = {
@@ -649,12 +677,12 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     return replace(clause, condition=condition, values=values)
 
 
-def _driver_condition(given: Any, rows: "FrameRows", match: Match) -> Computed:
-    plain = plain_condition(given, rows.sides, rows.schemas, match)
-    if plain is not None:
-        return plain
-    made = Condition(rows, rows.sides.condition(given, match))
-    return Computed(evaluate=made, needs=frozenset(made.columns))
+def _driver_condition(condition: Any, rows: "FrameRows", match: Match) -> Computed:
+    computed = plain_condition(condition, rows.sides, rows.schemas, match)
+    if computed is not None:
+        return computed
+    evaluator = Condition(rows, rows.sides.condition(condition, match))
+    return Computed(evaluate=evaluator, needs=frozenset(evaluator.columns))
 
 
 @record
@@ -672,10 +700,9 @@ class FrameRows:
 
     def types(self, columns: Mapping[str, SqlColumn]) -> dict[str, sql_types.DataType]:
         """Return the types of expressions; Spark refuses those that do not give one value for each row."""
-        one = sql.struct(*columns.values()).alias(
-            ""
-        )  # no generator may stand within another expression
-        kind = self.template().select(_ROW, one).schema[""].dataType
+        # A struct of them, because Spark refuses a generator within another expression.
+        struct = sql.struct(*columns.values()).alias("")
+        kind = self.template().select(_ROW, struct).schema[""].dataType
         assert isinstance(kind, sql_types.StructType)
         return {name: field.dataType for name, field in zip(columns, kind.fields, strict=True)}
 
@@ -683,19 +710,20 @@ class FrameRows:
         """Return which columns expressions need, named as `_flat` does."""
         if not columns:
             return set()
-        made = self.template().select(*columns.values())
-        plan = made._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- Spark tells it nowhere else
+        projected = self.template().select(*columns.values())
+        plan = projected._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- Spark tells it nowhere else
         if plan.nodeName() != "Project" or plan.children().apply(0).children().size():
+            # Only of a projection of the rows themselves are the references all that the expressions need.
             return self._all()
-        found = plan.references().toSeq()
-        return {found.apply(at).name() for at in range(found.size())} & self._all()
+        references = plan.references().toSeq()
+        return {references.apply(index).name() for index in range(references.size())} & self._all()
 
-    def of(self, frame: Frame, needed: set[str]) -> DataFrame:
+    def to_dataframe(self, frame: Frame, needed: set[str]) -> DataFrame:
         """Return the rows of a frame, with their numbers and the columns that are needed."""
-        there = [side for side in (TARGET, SOURCE) if frame.sides[side] is not None]
-        return self._structs(self._flat(frame, needed), needed, there)
+        present_sides = [side for side in (TARGET, SOURCE) if frame.sides[side] is not None]
+        return self._structs(self._flat(frame, needed), needed, present_sides)
 
-    def kept(
+    def matching_rows(
         self, target: DataFrame, condition: SqlColumn, needed: set[str], names: Sequence[str]
     ) -> DataFrame:
         """Return columns of those rows of the table for which a condition holds."""
@@ -705,27 +733,29 @@ class FrameRows:
                 if name in needed
                 else sql.lit(None).cast(field.dataType)
             ).alias(field.name)
-            for name, field in self._named(TARGET)
+            for name, field in self._numbered_fields(TARGET)
         )
-        kept = {f"_lsm_kept_{at}": sql.col(quoted(name)) for at, name in enumerate(names)}
+        columns = {
+            f"_lsm_kept_{position}": sql.col(quoted(name)) for position, name in enumerate(names)
+        }
         struct = sql.struct(*parts).alias(self.sides.target)
-        rows = target.select(*(column.alias(name) for name, column in kept.items()), struct)
-        return self.sides.widened(rows).where(condition).select(*kept).toDF(*names)
+        rows = target.select(*(column.alias(name) for name, column in columns.items()), struct)
+        return self.sides.widened(rows).where(condition).select(*columns).toDF(*names)
 
     def columns(self, needed: set[str]) -> list[str]:
         """Return which columns of the table are among those that are needed."""
-        return [field.name for name, field in self._named(TARGET) if name in needed]
+        return [field.name for name, field in self._numbered_fields(TARGET) if name in needed]
 
     def collected(self, rows: DataFrame) -> pa.Table:
         """Return rows, by one job."""
         return collected_by(rows.toArrow, self.spark, label=self.label)
 
     def _all(self) -> set[str]:
-        return {name for side in (TARGET, SOURCE) for name, _ in self._named(side)}
+        return {name for side in (TARGET, SOURCE) for name, _ in self._numbered_fields(side)}
 
-    def _named(self, side: str) -> Iterator[tuple[str, sql_types.StructField]]:
-        for at, field in enumerate(self.schemas[side].fields):
-            yield f"_lsm_{side}_{at}", field
+    def _numbered_fields(self, side: str) -> Iterator[tuple[str, sql_types.StructField]]:
+        for position, field in enumerate(self.schemas[side].fields):
+            yield f"_lsm_{side}_{position}", field
 
     def _flat(self, frame: Frame | None, needed: set[str]) -> DataFrame:
         """Return rows with the columns that are needed side by side, and the number of each row."""
@@ -734,7 +764,7 @@ class FrameRows:
         fields = [sql_types.StructField(_ROW, sql_types.LongType())]
         for side in (TARGET, SOURCE):
             rows = None if frame is None else frame.sides[side]
-            for name, field in self._named(side):
+            for name, field in self._numbered_fields(side):
                 if name not in needed or (frame is not None and rows is None):
                     continue
                 fields.append(sql_types.StructField(name, field.dataType))
@@ -743,24 +773,24 @@ class FrameRows:
         schema = sql_types.StructType(fields)
         if frame is None:
             return self.spark.createDataFrame([], schema)
-        whole = pa.table(columns).combine_chunks().to_batches()
+        batches = pa.table(columns).combine_chunks().to_batches()
         fit = fitter(arrow_schema_of(schema))
         # Up to 48 MB would be rows of the plan itself, which the planner goes through one by one; in tasks they are
         # computed with the code that Spark generates.
         with set_meanwhile(self.spark, LOCAL_BYTES, _FEW_BYTES):
-            return self.spark.createDataFrame(pa.Table.from_batches([*map(fit, whole)]), schema)
+            return self.spark.createDataFrame(pa.Table.from_batches([*map(fit, batches)]), schema)
 
-    def _structs(self, flat: DataFrame, needed: set[str], there: list[str]) -> DataFrame:
-        """Return flat rows as one column for each side; what nothing needs is null there."""
+    def _structs(self, flat: DataFrame, needed: set[str], present_sides: list[str]) -> DataFrame:
+        """Return flat rows as one struct column per side; fields that no expression needs are null."""
         columns = []
         for side in (TARGET, SOURCE):
             called = getattr(self.sides, side)
-            if side in there:
+            if side in present_sides:
                 parts = (
                     (sql.col(name) if name in needed else sql.lit(None).cast(field.dataType)).alias(
                         field.name
                     )
-                    for name, field in self._named(side)
+                    for name, field in self._numbered_fields(side)
                 )
                 columns.append(sql.struct(*parts).alias(called))
             elif self.schemas[side].fields:
@@ -771,7 +801,7 @@ class FrameRows:
 
 
 class Condition:
-    """A condition that Spark looks at over a `Frame`: of what it computes the numbers of rows alone come back."""
+    """A condition that Spark evaluates over a `Frame`. Only the numbers of the matching rows come back."""
 
     def __init__(self, rows: FrameRows, value: SqlColumn) -> None:
         self._rows = rows
@@ -780,14 +810,16 @@ class Condition:
 
     def __call__(self, frame: Frame) -> pa.Array:
         """Return for which rows it is true."""
-        found = self._rows.of(frame, self.needed).where(self.holds).select(_ROW)
+        true_rows = self._rows.to_dataframe(frame, self.needed).where(self.holds).select(_ROW)
         true = np.zeros(frame.count, np.bool_)
-        true[self._rows.collected(found).column(_ROW).to_numpy()] = True
+        true[self._rows.collected(true_rows).column(_ROW).to_numpy()] = True
         return pa.array(true)
 
-    def kept(self, target: DataFrame, names: Sequence[str]) -> pa.Table:
+    def matching_rows(self, target: DataFrame, names: Sequence[str]) -> pa.Table:
         """Return columns of those rows of the table, which `target` has some columns of, for which it is true."""
-        return self._rows.collected(self._rows.kept(target, self.holds, self.needed, names))
+        return self._rows.collected(
+            self._rows.matching_rows(target, self.holds, self.needed, names)
+        )
 
     @property
     def columns(self) -> list[str]:
@@ -802,8 +834,8 @@ class Expressions:
         self._rows = rows
         self._columns = columns
         self._needed = rows.needed(columns)
-        self._of: Frame | None = None
-        self._found = pa.table({})
+        self._frame: Frame | None = None
+        self._values = pa.table({})
 
     @property
     def columns(self) -> list[str]:
@@ -812,13 +844,13 @@ class Expressions:
 
     def __call__(self, frame: Frame, name: str) -> pa.ChunkedArray:
         """Return the values of one of them."""
-        if self._of is not frame:
+        if self._frame is not frame:  # one job for all columns of a frame
             values = (value.alias(f"_{name}") for name, value in self._columns.items())
-            rows = self._rows.of(frame, self._needed).select(_ROW, *values)
-            found = self._rows.collected(rows).sort_by(_ROW)
-            self._found = found.drop_columns(_ROW).rename_columns([*self._columns])
-            self._of = frame
-        return self._found.column(name)
+            rows = self._rows.to_dataframe(frame, self._needed).select(_ROW, *values)
+            table = self._rows.collected(rows).sort_by(_ROW)
+            self._values = table.drop_columns(_ROW).rename_columns([*self._columns])
+            self._frame = frame
+        return self._values.column(name)
 
 
 class DriverMerge:
@@ -855,39 +887,47 @@ class DriverMerge:
             self._plan = driver_plan(
                 merge.plan, merge.sides, merge.spark, merge.spark_schema, schema, self._label
             )
-        found = None if base is None or merge.source is not None else self._found(base)
-        if found is None:
+        target_rows = (
+            None if base is None or merge.source is not None else self._rows_to_change(base)
+        )
+        if target_rows is None:
             return staged(merge.session, self._source, self._plan, base, rows_at_once=_ROWS_AT_ONCE)
+        # Spark has applied the condition already, so the clause takes every row that is left.
         everywhere = tuple(replace(clause, condition=None) for clause in self._plan.clauses)
         plan = replace(self._plan, clauses=everywhere)
-        return staged(merge.session, self._source, plan, base, target=found)
+        return staged(merge.session, self._source, plan, base, target=target_rows)
 
     def _on(self, session: TableSession) -> FrameMerge:
         """Return the merge by the columns that the table has by now; raises as `frame_merge` does."""
         merge = self._merge
         if session.schema.id != merge.session.schema.id:
+            # A retry after a conflict may see a newer schema: columns, types and names are bound again.
             names = [] if merge.source is None else merge.source.columns
-            sides = Sides.of(session.schema, names, merge.sides.target, merge.sides.source)
+            sides = Sides.from_columns(
+                session.schema, names, merge.sides.target, merge.sides.source
+            )
             self._merge = frame_merge(session, merge.source, merge.plan, sides, merge.spark)
             self._plan = None
         return self._merge
 
-    def _found(self, base: Snapshot) -> pa.Table | None:
-        """Return the rows that the only clause takes, found by Spark's own reader; None where it cannot read them.
+    def _rows_to_change(self, base: Snapshot) -> pa.Table | None:
+        """Return the rows that the only clause changes, by Spark's own reader; None if it cannot read them.
 
         None too where rows are so many that no condition may be trusted to leave few enough of them.
         """
         merge, plan = self._merge, self._plan
         assert plan is not None
-        (clause, *more) = plan.clauses
-        if more or clause.condition is None:
+        (clause, *further_clauses) = plan.clauses
+        if further_clauses or clause.condition is None:
             return None
         assert isinstance(clause.condition, Computed)
         condition = clause.condition.evaluate
         if not isinstance(condition, Condition):
             return None
-        whole = tuple(merge.session.schema.names)
-        names = deleted_columns(merge.session.schema) if clause.action is Action.DELETE else whole
+        all_names = tuple(merge.session.schema.names)
+        names = (
+            deleted_columns(merge.session.schema) if clause.action is Action.DELETE else all_names
+        )
         read = tuple(dict.fromkeys((*names, *condition.columns)))
         columns = self._columns(read)
         row_bytes = bytes_per_row(arrow_schema_of(columns))
@@ -897,7 +937,7 @@ class DriverMerge:
         request = ScanRequest(is_batch=False, columns=read)
         scan = Scan(merge.session.with_level_0(), request, base)
         target = parquet_frame(scan, columns, merge.spark)
-        return None if target is None else condition.kept(target, names)
+        return None if target is None else condition.matching_rows(target, names)
 
     def _takes(self, base: Snapshot | None) -> bool:
         """Whether the table is small, and the source, if there is one, is matched by the key as it is stored."""
@@ -905,6 +945,7 @@ class DriverMerge:
         most = driver_bytes(merge.spark) * _TABLE_SHARE
         is_light = bool(most) and base is not None and self._is_light(base)
         if is_light or not most or not is_plain(merge.spark_schema):
+            # A light delete reads columns bit by bit, so the table may be large.
             return is_light
         if merge.source is not None and not (
             merge.plan.matches_on(merge.session.schema.primary_keys) and self._same_keys()
@@ -919,14 +960,14 @@ class DriverMerge:
     def _is_light(self, base: Snapshot) -> bool:
         """Whether rows are deleted by a condition that needs no Spark: of the table only some columns are read, bit by bit."""
         merge = self._merge
-        (clause, *more) = merge.plan.clauses
-        if merge.source is not None or more or clause.action is not Action.DELETE:
+        (clause, *further_clauses) = merge.plan.clauses
+        if merge.source is not None or further_clauses or clause.action is not Action.DELETE:
             return False
         schemas = {TARGET: merge.spark_schema, SOURCE: sql_types.StructType([])}
-        plain = plain_condition(clause.condition, merge.sides, schemas, clause.match)
-        if plain is None:
+        computed = plain_condition(clause.condition, merge.sides, schemas, clause.match)
+        if computed is None:
             return False
-        names = {*deleted_columns(merge.session.schema), *plain.needs}
+        names = {*deleted_columns(merge.session.schema), *computed.needs}
         row_bytes = bytes_per_row(arrow_schema_of(self._columns(names)))
         return (base.total_record_count or 0) * row_bytes <= local_bytes(merge.spark) * _TABLE_SHARE
 
@@ -935,9 +976,10 @@ class DriverMerge:
 
     def _same_keys(self) -> bool:
         assert self._merge.source is not None
-        given, kinds = self._merge.source.schema, self._merge.spark_schema
+        # Zeroes and NaN of floating numbers are equal to Spark and different bytes to the engine.
+        source_schema, kinds = self._merge.source.schema, self._merge.spark_schema
         return all(
-            given[theirs].dataType.simpleString() == kinds[mine].dataType.simpleString()
+            source_schema[theirs].dataType.simpleString() == kinds[mine].dataType.simpleString()
             and not isinstance(kinds[mine].dataType, sql_types.FloatType | sql_types.DoubleType)
             for mine, theirs in self._merge.plan.on
         )
@@ -946,5 +988,5 @@ class DriverMerge:
 def staged_merge(
     session: TableSession, source: DataFrame | None, plan: MergePlan, sides: Sides, spark: Any
 ) -> StageOn:
-    """Return what stages a MERGE of a DataFrame; raises as `frame_merge` does."""
+    """Return the function that stages a MERGE of a DataFrame; raises as `frame_merge` does."""
     return DriverMerge(frame_merge(session, source, plan, sides, spark))

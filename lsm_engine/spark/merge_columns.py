@@ -1,4 +1,4 @@
-"""The clauses of a MERGE as Spark's columns: which clause takes a row, and what becomes of it."""
+"""The clauses of a MERGE as columns of Spark: the clause that applies to a row, and the values that it sets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,10 +45,10 @@ def assigned(
     `by_position`: fields of a struct too whose names are all others, as those of struct(1, 2), col1 and col2.
     """
     is_ansi = uses_ansi(frame.sparkSession)
-    known = {field.name.lower(): field for field in schema.fields}
+    fields_by_name = {field.name.lower(): field for field in schema.fields}
     columns = []
     for field in frame.schema.fields:
-        target = known.get(field.name.lower())
+        target = fields_by_name.get(field.name.lower())
         column = sql.col(quoted(field.name))
         if target is not None:
             kind = target.dataType
@@ -63,33 +63,36 @@ def assigned(
 
 
 def stored(
-    value: Column, given: sql_types.DataType, wanted: sql_types.StructField, *, is_ansi: bool
+    value: Column, value_type: sql_types.DataType, field: sql_types.StructField, *, is_ansi: bool
 ) -> Column:
     """Return the value of a clause cast to the type of its column. Text is read as what the column holds.
 
     Whole numbers, where the session is not ANSI, and times of day of another precision are left as they are: what does
     not fit is refused when it is written. Raises InvalidInputError for what neither fits.
     """
-    kind = wanted.dataType
-    if given.simpleString() == kind.simpleString():  # may differ in what can be null
+    kind = field.dataType
+    if value_type.simpleString() == kind.simpleString():  # may differ in what can be null
         return value
-    if _may_store(given, kind, is_ansi=is_ansi):
+    if _may_store(value_type, kind, is_ansi=is_ansi):
         return value.cast(kind)
-    if is_ansi and isinstance(given, _TEXT) and isinstance(kind, sql_types.AtomicType):
+    if is_ansi and isinstance(value_type, _TEXT) and isinstance(kind, sql_types.AtomicType):
         return value.cast(kind)
-    if any(isinstance(given, one) and isinstance(kind, one) for one in _CHECKED_WHEN_WRITTEN):
+    if any(
+        isinstance(value_type, family) and isinstance(kind, family)
+        for family in _CHECKED_WHEN_WRITTEN
+    ):
         return value
     raise InvalidInputError(
-        f"column {wanted.name!r} takes {kind.simpleString()}, not {given.simpleString()}; cast it first",
+        f"column {field.name!r} takes {kind.simpleString()}, not {value_type.simpleString()}; cast it first",
         kind=ErrorKind.INVALID_ROWS,
-        column=wanted.name,
-        given=given.simpleString(),
+        column=field.name,
+        given=value_type.simpleString(),
         wanted=kind.simpleString(),
     )
 
 
 def sql_name(kind: sql_types.DataType) -> str:
-    """Return a type as SQL names it, whatever the session takes a plain TIMESTAMP for."""
+    """Return a type as SQL names it; a plain TIMESTAMP is never used, because the session decides what it is."""
     return (
         "timestamp_ltz" if isinstance(kind, sql_types.TimestampType) else str(kind.simpleString())
     )
@@ -101,52 +104,67 @@ def uses_ansi(spark: SparkSession) -> bool:
 
 
 def _may_store(
-    given: sql_types.DataType,
-    wanted: sql_types.DataType,
+    source_type: sql_types.DataType,
+    target_type: sql_types.DataType,
     *,
     is_ansi: bool,
     by_position: bool = False,
 ) -> bool:
-    match given, wanted:
+    match source_type, target_type:
         case sql_types.NullType(), _:
             return True
         case sql_types.ArrayType(), sql_types.ArrayType():
-            return _each(
-                [(given.elementType, wanted.elementType)], is_ansi=is_ansi, by_position=by_position
+            return _may_store_all(
+                [(source_type.elementType, target_type.elementType)],
+                is_ansi=is_ansi,
+                by_position=by_position,
             )
         case sql_types.MapType(), sql_types.MapType():
-            pairs = [(given.keyType, wanted.keyType), (given.valueType, wanted.valueType)]
-            return _each(pairs, is_ansi=is_ansi, by_position=by_position)
-        case sql_types.StructType(), sql_types.StructType():
-            names, others = ([name.lower() for name in each.names] for each in (given, wanted))
-            unnamed = by_position and len(names) == len(others) and not {*names} & {*others}
             pairs = [
-                (one.dataType, other.dataType)
-                for one, other in zip(given.fields, wanted.fields, strict=False)
+                (source_type.keyType, target_type.keyType),
+                (source_type.valueType, target_type.valueType),
             ]
-            return (names == others or unnamed) and _each(
+            return _may_store_all(pairs, is_ansi=is_ansi, by_position=by_position)
+        case sql_types.StructType(), sql_types.StructType():
+            source_names, target_names = (
+                [name.lower() for name in struct.names] for struct in (source_type, target_type)
+            )
+            unnamed = (
+                by_position
+                and len(source_names) == len(target_names)
+                and not {*source_names} & {*target_names}
+            )
+            pairs = [
+                (field.dataType, target_field.dataType)
+                for field, target_field in zip(source_type.fields, target_type.fields, strict=False)
+            ]
+            return (source_names == target_names or unnamed) and _may_store_all(
                 pairs, is_ansi=is_ansi, by_position=by_position
             )
         case sql_types.NumericType(), sql_types.NumericType():
-            return is_ansi or isinstance(wanted, _FLOATS)
+            return is_ansi or isinstance(target_type, _FLOATS)
         case sql_types.DateType(), _:
-            return isinstance(wanted, (*_TIMES, *_TEXT))
+            return isinstance(target_type, (*_TIMES, *_TEXT))
         case _:
-            if isinstance(given, _TIMES) and isinstance(wanted, _TIMES):
+            if isinstance(source_type, _TIMES) and isinstance(target_type, _TIMES):
                 return True
-            is_plain = isinstance(given, sql_types.AtomicType)
-            return isinstance(wanted, _TEXT) and is_plain and given != sql_types.BinaryType()
+            is_plain = isinstance(source_type, sql_types.AtomicType)
+            return (
+                isinstance(target_type, _TEXT)
+                and is_plain
+                and source_type != sql_types.BinaryType()
+            )
 
 
-def _each(
+def _may_store_all(
     pairs: Sequence[tuple[sql_types.DataType, sql_types.DataType]],
     *,
     is_ansi: bool,
     by_position: bool,
 ) -> bool:
     return all(
-        one == other or _may_store(one, other, is_ansi=is_ansi, by_position=by_position)
-        for one, other in pairs
+        source == target or _may_store(source, target, is_ansi=is_ansi, by_position=by_position)
+        for source, target in pairs
     )
 
 
@@ -169,19 +187,19 @@ class SparkSql:
 
 @record
 class Sides:
-    """What the rows of the table and of the source are called in expressions.
+    """The names of the rows of the table and of the source in expressions.
 
-    `plain`: columns that one side alone has, by name, and that side; they need no qualifier. `lengths`: n of the
+    `unqualified`: columns that one side alone has, by name, and that side; they need no qualifier. `lengths`: n of the
     table's columns that are CHAR(n), by name in small letters.
     """
 
     target: str
     source: str
-    plain: Mapping[str, str]
+    unqualified: Mapping[str, str]
     lengths: Mapping[str, int]
 
     @staticmethod
-    def of(
+    def from_columns(
         schema: TableSchema,
         source: Sequence[str],
         target_name: str = "target",
@@ -189,21 +207,25 @@ class Sides:
     ) -> "Sides":
         """Return sides with a table's columns, and these of a source."""
         table = schema.names
-        known = {field.name: char_length(field) for field in spark_schema(schema.read_fields)}
-        lengths = {name.lower(): length for name, length in known.items() if length is not None}
+        char_lengths = {
+            field.name: char_length(field) for field in spark_schema(schema.read_fields)
+        }
+        lengths = {
+            name.lower(): length for name, length in char_lengths.items() if length is not None
+        }
         lower = [column.lower() for column in (*table, *source)]
-        plain = {
+        unqualified = {
             column: side
             for side, columns in ((target_name, table), (name, source))
             for column in columns
             if lower.count(column.lower()) == 1
             and column.lower() not in (target_name.lower(), name.lower(), CLAUSE)
         }
-        return Sides(target=target_name, source=name, plain=plain, lengths=lengths)
+        return Sides(target=target_name, source=name, unqualified=unqualified, lengths=lengths)
 
     def widened(self, rows: DataFrame) -> DataFrame:
         """Return rows with the columns that need no qualifier beside them."""
-        added = {name: side for name, side in self.plain.items() if name not in rows.columns}
+        added = {name: side for name, side in self.unqualified.items() if name not in rows.columns}
         return rows.select(
             "*",
             *(
@@ -217,44 +239,48 @@ class Sides:
         """Return a column of one side."""
         return sql.col(f"{quoted(side)}.{quoted(name)}")
 
-    def value(self, given: Any, match: Match = Match.MATCHED) -> Column:
+    def value(self, value: Any, match: Match = Match.MATCHED) -> Column:
         """Return a value, or a condition, as a column: SQL text of the filters' dialect, or a value itself.
 
         `match`: which rows it is about; where they have one side only, that needs no qualifier.
         """
-        match given:
+        match value:
             case SparkSql() | str():
-                return sql.expr(self.text_of(given, match))
+                return sql.expr(self.text_of(value, match))
             case Column():
-                return given
+                return value
             case Predicate() | pc.Expression():
                 raise UnsupportedError(
                     "on Spark conditions and values are SQL text or Spark columns; write the text",
-                    given=repr(given),
+                    given=repr(value),
                 )
             case pa.Scalar():
-                return sql.lit(given.as_py())
+                return sql.lit(value.as_py())
             case _:
-                return sql.lit(given)
+                return sql.lit(value)
 
-    def condition(self, given: Any, match: Match = Match.MATCHED) -> Column:
-        """Return what holds where all the parts of a condition hold; None always does."""
-        if given is None:
+    def condition(self, condition: Any, match: Match = Match.MATCHED) -> Column:
+        """Return the conjunction of the parts of a condition; None is true."""
+        if condition is None:
             return sql.lit(True)  # noqa: FBT003
-        if not isinstance(given, list | tuple):
-            return self.value(given, match)
-        found = sql.lit(True)  # noqa: FBT003
-        for part in given:
-            found = found & self.value(part, match)
-        return found
+        if not isinstance(condition, list | tuple):
+            return self.value(condition, match)
+        conjunction = sql.lit(True)  # noqa: FBT003
+        for part in condition:
+            conjunction = conjunction & self.value(part, match)
+        return conjunction
 
-    def text_of(self, given: "SparkSql | str", match: Match) -> str:
+    def text_of(self, expression: "SparkSql | str", match: Match) -> str:
         """Return SQL text in Spark's dialect, its literals beside columns of CHAR(n) with n letters.
 
         Spark pads them beside columns, and not beside fields of structures, which rows of both sides are here.
         """
-        text = given.text if isinstance(given, SparkSql) else self.spark_text(given, match)
-        statement = Statement.of(text) if self.lengths else None
+        text = (
+            expression.text
+            if isinstance(expression, SparkSql)
+            else self.spark_text(expression, match)
+        )
+        statement = Statement.from_text(text) if self.lengths else None
         tree = None if statement is None else parsed_expression(text)
         if statement is None or tree is None:
             return text
@@ -273,8 +299,8 @@ class Sides:
         *qualifiers, name = (part.name.lower() for part in column.parts)
         side = qualifiers[0] if len(qualifiers) == 1 else ""
         if not qualifiers:
-            plain = {key.lower(): owner for key, owner in self.plain.items()}
-            side = plain.get(name, "").lower()
+            sides_by_name = {key.lower(): owner for key, owner in self.unqualified.items()}
+            side = sides_by_name.get(name, "").lower()
         return self.lengths.get(name) if side == self.target.lower() else None
 
     def spark_text(self, text: str, match: Match) -> str:
@@ -295,12 +321,14 @@ class Sides:
                 column.set("table", exp.to_identifier(getattr(self, side), quoted=True))
         # Halves go to the even neighbour, as where Arrow computes.
         node = node.transform(
-            lambda each: (
-                exp.Anonymous(this="BROUND", expressions=[each.this, each.args.get("decimals")])
-                if isinstance(each, exp.Round) and each.args.get("decimals")
-                else exp.Anonymous(this="BROUND", expressions=[each.this])
-                if isinstance(each, exp.Round)
-                else each
+            lambda expression: (
+                exp.Anonymous(
+                    this="BROUND", expressions=[expression.this, expression.args.get("decimals")]
+                )
+                if isinstance(expression, exp.Round) and expression.args.get("decimals")
+                else exp.Anonymous(this="BROUND", expressions=[expression.this])
+                if isinstance(expression, exp.Round)
+                else expression
             )
         )
         return node.sql(dialect="spark")
@@ -311,29 +339,31 @@ def _padded_literals(
 ) -> dict[int, tuple[int, int, str]]:
     """Return the texts in quotes that stand beside a column, padded to a length: by their start, with start and end."""
     tokens = statement.tokens
-    starts = {token.start: at for at, token in enumerate(tokens)}
-    ends = {token.end: at for at, token in enumerate(tokens)}
+    starts = {token.start: index for index, token in enumerate(tokens)}
+    ends = {token.end: index for index, token in enumerate(tokens)}
     first = starts.get(column.parts[0].meta.get("start", -1))
     last = ends.get(column.parts[-1].meta.get("end", -1))
     if first is None or last is None:
         return {}
     statement.at = last + 1
-    beside = [first - 2] if first > 1 and tokens[first - 1].text in _SIGNS else []
+    literal_indexes = [first - 2] if first > 1 and tokens[first - 1].text in _SIGNS else []
     if statement.takes("IN") or statement.takes("NOT", "IN"):
-        closing = next((at for at in range(last, len(tokens)) if tokens[at].text == ")"), last)
-        beside += range(statement.at, closing)
+        closing = next(
+            (index for index in range(last, len(tokens)) if tokens[index].text == ")"), last
+        )
+        literal_indexes += range(statement.at, closing)
     elif tokens[min(last + 1, len(tokens) - 1)].text in _SIGNS:
-        beside.append(last + 2)
+        literal_indexes.append(last + 2)
     pieces = {}
-    for token in (tokens[at] for at in beside if at < len(tokens)):
+    for token in (tokens[index] for index in literal_indexes if index < len(tokens)):
         if token.token_type is TokenType.STRING:
             raw = statement.text[token.start : token.end + 1]
-            kept, quote = raw[:-1], raw[-1]
+            content, quote = raw[:-1], raw[-1]
             beyond = len(token.text) - length
-            if beyond > 0 and kept.endswith(" " * beyond):
-                kept = kept[:-beyond]
-            kept += " " * -beyond
-            pieces[token.start] = (token.start, token.end + 1, kept + quote)
+            if beyond > 0 and content.endswith(" " * beyond):
+                content = content[:-beyond]
+            content += " " * -beyond
+            pieces[token.start] = (token.start, token.end + 1, content + quote)
     return pieces
 
 
@@ -351,9 +381,9 @@ def chosen(plan: MergePlan, sides: Sides) -> Column:
         Match.NOT_MATCHED_BY_SOURCE: mine.isNotNull() & theirs.isNull(),
     }
     number = sql.lit(None).cast("int")
-    for at, clause in reversed([*enumerate(plan.clauses)]):
+    for position, clause in reversed([*enumerate(plan.clauses)]):
         takes = guards[clause.match] & sides.condition(clause.condition, clause.match)
-        number = sql.when(takes, sql.lit(at)).otherwise(number)
+        number = sql.when(takes, sql.lit(position)).otherwise(number)
     return number
 
 
@@ -364,30 +394,32 @@ def columns_of(
     source: list[str],
     joined: DataFrame,
 ) -> dict[str, Column]:
-    """Return the table's columns as the clauses leave them; what none sets stays, or is null.
+    """Return the table's columns after the clauses. A column that no clause sets keeps its value, or is null.
 
     Each value is brought to its column's type by itself: were Spark to find a type for all of them, a BIGINT that
     no clause changes would become a DOUBLE because another row's clause sets one. `joined`: the rows of both sides.
     Raises InvalidInputError for a value that Spark would not store in its column.
     """
-    found = {name: sides.column(sides.target, name) for name in schema.names}
-    given = [
-        (at, name, value)
-        for at, clause in reversed([*enumerate(plan.clauses)])
+    columns = {name: sides.column(sides.target, name) for name in schema.names}
+    assignments = [
+        (position, name, value)
+        for position, clause in reversed([*enumerate(plan.clauses)])
         for name, value in set_columns(clause, sides, schema.names, source).items()
     ]
-    types = joined.select(*(value.alias(str(n)) for n, (_, _, value) in enumerate(given))).schema
+    types = joined.select(
+        *(value.alias(str(n)) for n, (_, _, value) in enumerate(assignments))
+    ).schema
     is_ansi = uses_ansi(joined.sparkSession)
-    for (at, name, value), kind in zip(given, types.fields, strict=True):
+    for (position, name, value), kind in zip(assignments, types.fields, strict=True):
         fitting = stored(value, kind.dataType, schema[name], is_ansi=is_ansi)
         fitting = with_blanks(fitting, schema[name])  # as a key that is compared with others
-        found[name] = sql.when(sql.col(CLAUSE) == at, fitting).otherwise(found[name])
-    return found
+        columns[name] = sql.when(sql.col(CLAUSE) == position, fitting).otherwise(columns[name])
+    return columns
 
 
-def with_blanks(value: Column, wanted: sql_types.StructField) -> Column:
+def with_blanks(value: Column, field: sql_types.StructField) -> Column:
     """Return a text as a column of CHAR(n) stores it, padded to n or cut of blanks beyond; as it is where too long."""
-    length = char_length(wanted)
+    length = char_length(field)
     if length is None:
         return value
     beyond = sql.substring(value, length + 1, _TEXT_MAX)
@@ -402,19 +434,19 @@ def direct_source(clause: Clause, name: str, source: Sequence[str]) -> str | Non
     """Return the plain name of a source's column that a clause sets a column to; None for any other value."""
     if clause.values is None:
         return quoted_source(name) if name in source else None
-    given = clause.values[name]
-    forms = (form for each in source for form in (f"source.{each}", quoted_source(each)))
-    return given if isinstance(given, str) and given in forms else None
+    value = clause.values[name]
+    forms = (form for column in source for form in (f"source.{column}", quoted_source(column)))
+    return value if isinstance(value, str) and value in forms else None
 
 
 def set_columns(
     clause: Clause, sides: Sides, table: list[str], source: list[str]
 ) -> dict[str, Column]:
-    """Return what a clause sets; all columns are those that both sides have, whose names Spark compares without case."""
+    """Return the columns that a clause sets. All columns are those that both sides have, compared without case as in Spark."""
     if clause.action is Action.DELETE:
         return {}
     if clause.values is None:
-        known = {name.lower(): name for name in source}
-        both = [name for name in table if name.lower() in known]
-        return {name: sides.column(sides.source, known[name.lower()]) for name in both}
+        source_names = {name.lower(): name for name in source}
+        both = [name for name in table if name.lower() in source_names]
+        return {name: sides.column(sides.source, source_names[name.lower()]) for name in both}
     return {name: sides.value(value, clause.match) for name, value in clause.values.items()}

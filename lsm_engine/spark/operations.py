@@ -144,7 +144,7 @@ def _read(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     for first in range(0, len(files), _FILES_PER_JOB):
         part = files[first : first + _FILES_PER_JOB]
-        shipped = PackedItems.of(part, [one.entry.file.file_size for one in part], spark)
+        shipped = PackedItems.pack(part, [file.entry.file.file_size for file in part], spark)
         task = VerifyTask(context=context, files=shipped)
         answers = run(map_arrow(shipped.frame(spark), task, ANSWER_DDL), label=f"verify {name}")
         check_items(answers, range(len(part)), label="verify")
@@ -154,14 +154,14 @@ def _read(
 
 @record
 class FileProblems:
-    """What is wrong with one file."""
+    """The problems of one file."""
 
     texts: tuple[str, ...]
 
 
 @record
 class VerifyTask:
-    """What a task runs: it reads its files."""
+    """The work of a task: it reads its files."""
 
     context: BucketContext
     files: PackedItems
@@ -191,7 +191,7 @@ def changes_dataframe(
     where: pc.Expression | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Return what changed after one snapshot, up to and including another, as a DataFrame; lazy.
+    """Return the changes after one snapshot, up to and including another, as a DataFrame; lazy.
 
     Arguments and columns as in `Table.changes`. Rows of one snapshot and bucket come in order, each
     -U right before its +U, and snapshots in the order of the DataFrame's partitions, which is the order
@@ -206,8 +206,8 @@ def changes_dataframe(
         columns=columns,
         where=where,
     )
-    whole = change_schema(table.schema)
-    schema = StructType([whole[name] for name in changes.schema.names])
+    full_schema = change_schema(table.schema)
+    schema = StructType([full_schema[name] for name in changes.schema.names])
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
     splits = [split for _, split in changes.splits()]

@@ -1,7 +1,7 @@
-"""Read a table as a DataFrame: by Spark's own reader where it can, else in Python.
+"""Reads of a table as a DataFrame: by Spark's own Parquet reader if it can, else by tasks in Python.
 
-What tasks in Python read are only the columns asked for: name them here rather than with `select`, which Spark
-cannot hand down to a Python function.
+Tasks in Python read only the columns that the caller names. Name them here rather than with `select`, which Spark
+cannot push down into a Python function.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def read_dataframe(
     as_of_millis: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Return a table's rows as a DataFrame, merged, deleted keys gone; in no promised order.
+    """Return the merged rows of a table as a DataFrame, without deleted keys; in no defined order.
 
     The snapshot is chosen now and is the same whenever the DataFrame is computed, as long as
     retention leaves it. `columns`, `where` and the snapshot as in `Table.scan`. `spark` None: the
@@ -37,8 +37,8 @@ def read_dataframe(
     (`parquet_rows.parquet_frame`); columns are nullable then. Other rows that are few, or named by their keys,
     are read now (`spark.lsm.driver-bytes`), and the rest by tasks in Python when Spark asks for them.
     """
-    asked = table.schema.names if columns is None else columns
-    names = asked or table.schema.names[:1]  # batches without columns lose their rows in Spark
+    selected = table.schema.names if columns is None else columns
+    names = selected or table.schema.names[:1]  # batches without columns lose their rows in Spark
     scan = table.scan(
         columns=names,
         where=where,
@@ -50,7 +50,7 @@ def read_dataframe(
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
     frame = scanned_frame(scan, schema, session)
-    return frame if asked else frame.select()
+    return frame if selected else frame.select()
 
 
 def session_of(table: Table) -> SparkSession:

@@ -1,4 +1,4 @@
-"""Make a session know the format, its settings, where its tables are by name, and the procedures."""
+"""Registration of the format, its settings, the catalog and the procedures with a session."""
 
 import os
 import sys
@@ -60,7 +60,7 @@ def register(
 
 
 def _use_this_python(spark: SparkSession) -> None:
-    """Have workers of this machine run this interpreter, unless somebody has named another one.
+    """Have workers of this machine run this interpreter, unless a setting names another one.
 
     Spark takes the first python3 of PATH, which is another where an environment is not activated: it has neither
     this package nor the same libraries.

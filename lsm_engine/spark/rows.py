@@ -1,4 +1,4 @@
-"""Rows that reach Spark without a shuffle: few on the driver, and rows that are files already."""
+"""Rows that need no shuffle: few rows, collected on the driver, and rows that are files already."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -47,7 +47,7 @@ _TOO_LARGE = "spark.driver.maxResultSize"
 
 
 def driver_bytes(spark: SparkSession) -> int:
-    """Return how many bytes the driver takes over from executors; 0 on Spark Connect, which is not asked."""
+    """Return how many bytes the driver takes over from executors; 0 on Spark Connect."""
     if not is_classic(spark):
         return 0
     text = spark.conf.get(DRIVER_BYTES, _DEFAULT) or _DEFAULT
@@ -76,8 +76,9 @@ def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:
     if not most or not is_plain(frame.schema):
         return None
     try:
-        return collected_by(partial(_few, frame, most), frame.sparkSession, label=label)
+        return collected_by(partial(_small_table, frame, most), frame.sparkSession, label=label)
     except TaskFailedError as error:
+        # Spark's estimate was too small: the executors write these rows instead.
         if any(_TOO_LARGE in note for note in error.__notes__):
             return None
         raise
@@ -89,11 +90,11 @@ def is_plain(schema: StructType) -> bool:
         return False
     try:
         return not any(pa.types.is_nested(kind) for kind in arrow_schema_of(schema).types)
-    except UnsupportedError:
+    except UnsupportedError:  # the caller's own path names the column
         return False
 
 
-def _few(frame: DataFrame, most: int) -> pa.Table | None:
+def _small_table(frame: DataFrame, most: int) -> pa.Table | None:
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- no other way to its estimate
     if int(str(plan.stats().sizeInBytes())) > most or not _is_estimated(plan):
         return None
@@ -101,11 +102,11 @@ def _few(frame: DataFrame, most: int) -> pa.Table | None:
 
 
 def _is_estimated(plan: object) -> bool:
-    """Whether Spark's estimate of a plan's size is at least about what comes out of it."""
+    """Whether Spark estimates the size of a plan about right, or too large."""
     if plan.nodeName() not in _ESTIMATED:  # type: ignore[attr-defined]
         return False
     children = plan.children()  # type: ignore[attr-defined]
-    return all(_is_estimated(children.apply(at)) for at in range(children.size()))
+    return all(_is_estimated(children.apply(index)) for index in range(children.size()))
 
 
 # -- Rows that are files already: tasks read Parquet and CSV in Python, past the JVM ---------------
@@ -118,7 +119,7 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 
 @record
 class FileRows:
-    """Rows in Parquet or CSV files: what `Table.upsert` takes from a Spark executor.
+    """Rows in Parquet or CSV files, as `Table.upsert` on a Spark executor accepts them.
 
     `paths`: files or directories, local or URIs such as "s3://bucket/key", that executors see under
     the same names; of a directory every .parquet, .csv and .csv.gz file counts, except hidden ones.
@@ -131,7 +132,7 @@ class FileRows:
 
 @record
 class FilePart:
-    """What one task reads: the row groups of a Parquet file whose middle lies in a byte range, or a
+    """The part of a file that one task reads: the row groups of a Parquet file whose middle lies in a byte range, or a
     whole CSV file.
     """
 
@@ -160,46 +161,46 @@ def stage_files(
 
 
 def file_parts(paths: Sequence[str], *, task_count: int) -> list[FilePart]:
-    """Return what is to be read, in order, in parts for about `task_count` tasks.
+    """Return the parts of files to read, in order, for about `task_count` tasks.
 
     Raises NotFoundError for a path that is not there, InvalidInputError if no file is found.
     """
-    files = [found for path in paths for found in _files(path)]
+    files = [file for path in paths for file in _files(path)]
     if not files:
         raise InvalidInputError("no .parquet or .csv file was found", paths=list(paths))
-    size = sum(found.stop for found in files) // max(1, task_count)
+    size = sum(file.stop for file in files) // max(1, task_count)
     step = min(max(size, _PART_BYTES_MIN), _PART_BYTES_MAX)
-    return [part for found in files for part in _parts(found, step)]
+    return [part for file in files for part in _parts(file, step)]
 
 
-def _parts(whole: FilePart, step: int) -> Iterator[FilePart]:
-    if whole.format != "parquet":
-        yield whole
+def _parts(file: FilePart, step: int) -> Iterator[FilePart]:
+    if file.format != "parquet":
+        yield file
         return
-    for start in range(0, max(1, whole.stop), step):
-        stop = min(start + step, whole.stop)
-        yield FilePart(path=whole.path, format=whole.format, start=start, stop=stop)
+    for start in range(0, max(1, file.stop), step):
+        stop = min(start + step, file.stop)
+        yield FilePart(path=file.path, format=file.format, start=start, stop=stop)
 
 
 def _files(path: str) -> list[FilePart]:
     """Return the file at a path, or those below it by name, each as one part."""
-    system, inner = _opened(path)
+    system, inner = _file_system(path)
     info = system.get_file_info(inner)
     if info.type == pa_fs.FileType.NotFound:
         raise NotFoundError(f"no file {path!r}", kind=ErrorKind.NO_SUCH_FILE, path=path)
     if info.type == pa_fs.FileType.File:
-        return [_whole(path, info, required=True)]  # type: ignore[list-item]
+        return [_file_part(path, info, required=True)]  # type: ignore[list-item]
     below = system.get_file_info(pa_fs.FileSelector(inner, recursive=True))
     prefix = path.rstrip("/")
-    found = [
-        _whole(prefix + info.path[len(inner.rstrip("/")) :], info, required=False)
+    parts = [
+        _file_part(prefix + info.path[len(inner.rstrip("/")) :], info, required=False)
         for info in sorted(below, key=lambda info: info.path)
         if info.type == pa_fs.FileType.File and not info.base_name.startswith((".", "_"))
     ]
-    return [part for part in found if part is not None]
+    return [part for part in parts if part is not None]
 
 
-def _whole(path: str, info: pa_fs.FileInfo, *, required: bool) -> FilePart | None:
+def _file_part(path: str, info: pa_fs.FileInfo, *, required: bool) -> FilePart | None:
     for suffix, name in _FORMATS.items():
         if path.lower().endswith(suffix):
             return FilePart(path=path, format=name, start=0, stop=info.size)
@@ -210,7 +211,7 @@ def _whole(path: str, info: pa_fs.FileInfo, *, required: bool) -> FilePart | Non
     return None
 
 
-def _opened(path: str) -> tuple[pa_fs.FileSystem, str]:
+def _file_system(path: str) -> tuple[pa_fs.FileSystem, str]:
     if "://" in path:
         system, inner = pa_fs.FileSystem.from_uri(path)
         return system, inner
@@ -219,7 +220,7 @@ def _opened(path: str) -> tuple[pa_fs.FileSystem, str]:
 
 @record
 class FileSource:
-    """The rows of files, made to fit: the parts with the numbers that are handed over."""
+    """The rows of files, coerced to the schema: the parts with their numbers."""
 
     schema: TableSchema
     deletes: bool
@@ -256,13 +257,13 @@ class FileSource:
         options = pc_csv.ConvertOptions(
             column_types=types, null_values=list(self.null_values), strings_can_be_null=True
         )
-        system, inner = _opened(part.path)
+        system, inner = _file_system(part.path)
         with system.open_input_stream(inner) as stream:  # decompresses by the path's ending
             yield from pc_csv.open_csv(stream, convert_options=options)
 
 
 def _parquet_batches(part: FilePart) -> Iterator[pa.RecordBatch]:
-    system, inner = _opened(part.path)
+    system, inner = _file_system(part.path)
     with system.open_input_file(inner) as source, pq.ParquetFile(source) as file:
         groups = [
             number
@@ -325,12 +326,13 @@ class PlainFiles:
 
 
 def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
-    """Return the files whose rows a DataFrame is, of at most so many bytes; None where it is anything else.
+    """Return the files whose rows a DataFrame is, of at most so many bytes; None for any other DataFrame.
 
     None too where Spark would not read from them what PyArrow does, or this process may not see the same files.
     """
     spark = frame.sparkSession
     if not most or not is_classic(spark) or runs_elsewhere(spark) or not _reads_alike(spark):
+        # Spark Connect has no plan here, and a cluster has other disks.
         return None
     relation, names = _relation(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001 -- no other way
     if relation is None or int(relation.sizeInBytes()) > most:
@@ -339,13 +341,16 @@ def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
     try:
         schema = arrow_schema_of(frame.schema)
     except UnsupportedError:
+        # Raised again, with the column's name, by the way that every DataFrame takes.
         return None
     if not 0 < len(paths) <= _FILES_MAX:
         return None
-    found = tuple(path for path in paths if path is not None)
-    if len(found) < len(paths) or not all(_holds(path, names, schema) for path in found):
+    local_paths = tuple(path for path in paths if path is not None)
+    if len(local_paths) < len(paths) or not all(
+        _holds(path, names, schema) for path in local_paths
+    ):
         return None
-    return PlainFiles(paths=found, columns=names, schema=schema)
+    return PlainFiles(paths=local_paths, columns=names, schema=schema)
 
 
 def _reads_alike(spark: SparkSession) -> bool:
@@ -357,26 +362,27 @@ def _reads_alike(spark: SparkSession) -> bool:
 
 def _relation(plan: Any) -> tuple[Any, tuple[str, ...]]:
     """Return the Parquet files that a plan reads, and their names for its columns; None where it does more."""
-    nothing = (None, ())
+    no_relation = (None, ())
     chosen = None
     if plan.nodeName() == "Project":
-        chosen = [_source(one) for one in _items(plan.projectList())]
+        # A choice of columns is allowed; an expression is not, as PyArrow could not compute it.
+        chosen = [_source(attribute) for attribute in _items(plan.projectList())]
         plan = plan.children().apply(0)
     if _kind(plan) != "LogicalRelation" or _kind(plan.relation()) != "HadoopFsRelation":
-        return nothing
+        return no_relation
     relation = plan.relation()
     options = relation.options()
-    plain = (
+    is_readable = (
         relation.fileFormat().toString() == "Parquet"
         and relation.partitionSchema().isEmpty()
         and _kind(relation.location()) == "InMemoryFileIndex"
         and (options.isEmpty() or (options.size() == 1 and options.contains("path")))
     )
-    names = {one.exprId().id(): one.name() for one in _items(plan.output())}
-    wanted = [*names] if chosen is None else chosen
-    if not plain or not all(number in names for number in wanted):
-        return nothing
-    return relation, tuple(names[number] for number in wanted)
+    names = {attribute.exprId().id(): attribute.name() for attribute in _items(plan.output())}
+    ids = [*names] if chosen is None else chosen
+    if not is_readable or not all(number in names for number in ids):
+        return no_relation
+    return relation, tuple(names[number] for number in ids)
 
 
 def _source(expression: Any) -> int | None:
@@ -391,7 +397,7 @@ def _kind(jvm: Any) -> str:
 
 
 def _items(seq: Any) -> Iterator[Any]:
-    return (seq.apply(at) for at in range(seq.size()))
+    return (seq.apply(index) for index in range(seq.size()))
 
 
 def _local_path(uri: str) -> str | None:

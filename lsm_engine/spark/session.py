@@ -1,4 +1,4 @@
-"""Spark sessions: one of this machine, and the settings that a session of the user's own needs."""
+"""Spark sessions: a local one, and the settings that any other session needs."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def engine_settings() -> dict[str, str]:
-    """Return what any session should set for the engine's jobs; each may be set at run time.
+    """Return the settings that any session should have for the engine's jobs; each may be set at run time.
 
     Larger Arrow batches than Spark's 10,000 rows (still at most 64 MB each), and TIME columns, which Spark
     leaves off.
@@ -42,7 +42,7 @@ def engine_settings() -> dict[str, str]:
 def local_settings(
     *, threads: int | None = None, memory: str = "2g", quick_start: bool = False
 ) -> dict[str, str]:
-    """Return the configuration of a session on this machine that talks to nobody outside it.
+    """Return the configuration of a session on this machine that opens no port to other machines.
 
     `threads` None takes every core; `memory` bounds the JVM's heap. A task is tried four times, as
     on a cluster. `quick_start` halves the processor time of the first minute by compiling the JVM's
@@ -141,12 +141,12 @@ def check_java() -> int:
 
 
 def java_version(banner: str) -> int | None:
-    """Return the major version in what `java -version` prints; None if it prints none.
+    """Return the major version in the output of `java -version`; None without one.
 
     Versions before 9 call themselves 1.x: "1.8.0_392" is 8.
     """
-    _, quote, rest = banner.partition('version "')
-    numbers = rest.split('"', maxsplit=1)[0].replace("-", ".").split(".")
+    _, quote, version_text = banner.partition('version "')
+    numbers = version_text.split('"', maxsplit=1)[0].replace("-", ".").split(".")
     major = numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0]
     return int(major) if quote and major.isdigit() else None
 
@@ -162,8 +162,8 @@ def task_goal(spark: SparkSession) -> int:
         goal = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
         if spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
             return goal
-    asked = spark.conf.get("spark.sql.shuffle.partitions", "2") or "2"
-    return max(goal, int(asked) if asked.isdigit() else _SHUFFLE_PARTITIONS)
+    setting = spark.conf.get("spark.sql.shuffle.partitions", "2") or "2"
+    return max(goal, int(setting) if setting.isdigit() else _SHUFFLE_PARTITIONS)
 
 
 def task_attempts(spark: SparkSession) -> int:

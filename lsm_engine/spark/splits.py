@@ -1,4 +1,4 @@
-"""The rows of one split, in Spark's Arrow types: what a reading task yields."""
+"""The rows of splits in Spark's Arrow types, as the tasks of a read yield them."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ _VARIABLE_BYTES = 20
 
 @record
 class SplitReader:
-    """How the splits of one scan are read. `schema`: the columns as Spark takes them.
+    """A reader of the splits of one scan. `schema`: the columns as Spark takes them.
 
     `untagged`: the snapshot that is read, unless by a tag, which keeps its files.
     """
@@ -47,8 +47,8 @@ class SplitReader:
     untagged: Snapshot | None
 
     @staticmethod
-    def of(scan: Scan, schema: pa.Schema) -> "SplitReader":
-        """Return what the splits of a scan's plan are read with."""
+    def from_scan(scan: Scan, schema: pa.Schema) -> "SplitReader":
+        """Return the reader of the splits of a scan."""
         return SplitReader(source=scan.plan.source, schema=schema, untagged=scan.untagged)
 
     def batches(self, split: Split) -> Batches:
@@ -59,6 +59,7 @@ class SplitReader:
         try:
             yield from self._batches(split)
         except NotFoundError as cause:
+            # A read without a tag may be overtaken by expiry: that has an error of its own.
             if self.untagged is not None:
                 raise_if_expired(self.source.context.snapshots, self.untagged, cause)
             raise
@@ -90,9 +91,9 @@ def frame_of_splits(
     if not splits:
         return spark.createDataFrame([], schema)
     sizes = [split.size_bytes for split in splits]
-    shipped = PackedItems.of(splits, sizes, spark, in_order=in_order)
-    wanted = min(byte_count, 2 * broadcast_threshold(spark)) // 8
-    step = max(1, wanted // len(shipped.tasks))
+    shipped = PackedItems.pack(splits, sizes, spark, in_order=in_order)
+    number_count = min(byte_count, 2 * broadcast_threshold(spark)) // 8
+    step = max(1, number_count // len(shipped.tasks))
     task = SplitTask(read=read, splits=shipped, step=step)
     return map_arrow(shipped.frame(spark, step=step), task, schema)
 
@@ -118,7 +119,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 @record
 class SplitTask:
-    """What a reading task runs: `read`, for its splits; the numbers that it is handed are `step` a task."""
+    """The work of a task of a read: `read`, for its splits. Each task gets `step` numbers as its input."""
 
     read: Callable[[Any], Batches]
     splits: PackedItems
@@ -155,7 +156,7 @@ def change_schema(schema: TableSchema) -> StructType:
 
 @record
 class ChangeReader:
-    """How the splits of changes are read. `schema`: the columns as Spark takes them."""
+    """A reader of splits of changes. `schema`: the columns as Spark takes them."""
 
     rows: ChangedRows
     schema: pa.Schema
@@ -215,15 +216,16 @@ def scanned_frame(scan: Scan, schema: sql_types.StructType, spark: SparkSession)
     if stored is not None:
         return stored
     columns = arrow_schema_of(schema)
-    few = _few_rows(scan, columns, spark) if is_plain(schema) else None
-    if few is not None:
+    table = _few_rows(scan, columns, spark) if is_plain(schema) else None
+    if table is not None:
         fit = fitter(columns)
         return spark.createDataFrame(
-            pa.Table.from_batches(map(fit, few.to_batches()), columns), schema
+            pa.Table.from_batches(map(fit, table.to_batches()), columns), schema
         )
+    # The plan is made on the driver: tasks get their splits, and read no manifest.
     splits = list(scan.plan.splits)
     row_count = sum(split.row_count for split in splits)
-    read = SplitReader.of(scan, columns).batches
+    read = SplitReader.from_scan(scan, columns).batches
     return frame_of_splits(
         splits, read, schema, spark, byte_count=row_count * bytes_per_row(columns)
     )
@@ -234,14 +236,14 @@ def _few_rows(scan: Scan, columns: pa.Schema, spark: SparkSession) -> pa.Table |
     most = driver_bytes(spark)
     if not most or not columns:
         return None
-    few = scan.names_keys or scan.explain().row_count * bytes_per_row(columns) <= most
-    return scan.to_arrow() if few else None
+    is_small = scan.names_keys or scan.explain().row_count * bytes_per_row(columns) <= most
+    return scan.to_arrow() if is_small else None
 
 
 def parquet_frame(
     scan: Scan, schema: sql_types.StructType, spark: SparkSession
 ) -> DataFrame | None:
-    """Return a scan's rows as Spark's Parquet reader finds them; None where it would not find just these.
+    """Return the rows of a scan by Spark's Parquet reader; None if that would read other rows.
 
     That is: local Parquet files that have the columns as the table has them now, of plain types, at most 1,000. Rows
     that have to be merged are, by their keys and in this process, where one of them stands for all (up to 4,000,000,
@@ -257,28 +259,30 @@ def parquet_frame(
         return None
     partial = [file for file in files if 0 < _left_out(file) < file.row_count]
     if len({*map(_name, partial)}) < len(partial) or len(partial) > _SEARCHED_MAX:
-        return None  # others keep the names of files that they add to several partitions
-    whole = [file for file in files if not _left_out(file)]
-    parts = [_read(spark, schema, whole)] if whole else []
+        # Spark knows a file by its name alone, and other clients may give files of several partitions one name.
+        return None
+    complete_files = [file for file in files if not _left_out(file)]
+    parts = [_read(spark, schema, complete_files)] if complete_files else []
     if partial:
-        parts.append(_less(_read(spark, schema, partial), partial))
+        parts.append(_without_replaced(_read(spark, schema, partial), partial))
     if not parts:
         return spark.createDataFrame([], schema)
-    found = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
-    return found.select(*map(_as_declared, schema.fields))
+    frame = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
+    return frame.select(*map(_as_declared, schema.fields))
 
 
 def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession) -> bool:
-    """Whether columns of such types come out as a task of ours would hand them over."""
+    """Whether Spark reads columns of such types with the same values as a task in Python."""
     if str(spark.conf.get(READS_PARQUET, "true")).lower() != "true":
         return False
+    # Times without a zone are stored as instants in UTC; another zone of the session would shift them.
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone != "UTC" and any(_has_no_zone(field) for field in schema.fields):
         return False
     names = {name.lower() for name in schema.names}  # Spark compares them so
-    plain = all(isinstance(field.dataType, _BUILT_IN) for field in schema.fields)
+    built_in = all(isinstance(field.dataType, _BUILT_IN) for field in schema.fields)
     finest = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in columns.types)
-    return plain and not finest and len(names) == len(schema.names) and "_metadata" not in names
+    return built_in and not finest and len(names) == len(schema.names) and "_metadata" not in names
 
 
 def _is_hidden(file: RawFile) -> bool:
@@ -314,7 +318,7 @@ def _word_count(file: RawFile) -> int:
 
 
 def _bitmap(files: Sequence[RawFile]) -> pa.Table:
-    """Return one value, which has a bit for each row of files, set where it is left out; each file begins a word."""
+    """Return a bitmap with a bit for each row of files, set for rows to leave out; each file begins a word."""
     words = []
     for file in files:
         assert file.deleted is not None
@@ -325,22 +329,26 @@ def _bitmap(files: Sequence[RawFile]) -> pa.Table:
     return pa.table({"words": pa.ListArray.from_arrays(offsets, pa.array(np.concatenate(words)))})
 
 
-def _less(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
-    """Return the rows of files without those that are left out."""
+def _without_replaced(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
+    """Return the rows of files, without the replaced ones."""
     words = frame.sparkSession.createDataFrame(_bitmap(files)).scalar()
     firsts = np.cumsum([0, *map(_word_count, files)]).tolist()
     first = sql.create_map(
         *(
             sql.lit(value)
-            for file, at in zip(files, firsts, strict=False)
-            for value in (_name(file), at)
+            for file, word_index in zip(files, firsts, strict=False)
+            for value in (_name(file), word_index)
         )
     )
     row = sql.col("_metadata.row_index")
-    at = sql.element_at(first, sql.col("_metadata.file_name")) + sql.shiftright(row, _WORD_SHIFT)
+    word_index = sql.element_at(first, sql.col("_metadata.file_name")) + sql.shiftright(
+        row, _WORD_SHIFT
+    )
     bit = row.bitwiseAND(_WORD_BITS - 1).cast("int")
-    kept: DataFrame = frame.where(sql.bit_get(sql.get(words, at.cast("int")), bit) == 0)
-    return kept
+    live_rows: DataFrame = frame.where(
+        sql.bit_get(sql.get(words, word_index.cast("int")), bit) == 0
+    )
+    return live_rows
 
 
 def _sized(frame: DataFrame, row_count: int, file_bytes: int) -> DataFrame:

@@ -1,10 +1,10 @@
-"""Upsert on Spark: rows → parcels by bucket → one task owns a bucket and writes its level-0 files.
+"""Staged writes on Spark: rows are shuffled to the task that owns their bucket, which writes level-0 files.
 
-    stage one   any task      conform, number and route rows, pack them by bucket
-    shuffle     Spark         parcels to their owners, in order of bucket and number
+    stage one   any task      conform, number and route rows, pack them into batches by bucket
+    shuffle     Spark         batches to the tasks that own their buckets, in order of bucket and number
     stage two   owner tasks   unpack, buffer, sort, merge, write: write/writers.BucketWriter
 
-Committing is the caller's step. Until then nothing that was written is visible."""
+The caller commits. No written row is visible before that."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -47,15 +47,15 @@ from lsm_engine.write.buckets import PartitionRouting, assigns_buckets, routing_
 from lsm_engine.write.buffer import LocalMerge
 from lsm_engine.write.writers import RowsWriter, TableWriter, bucket_writer, messages_of
 
-# -- Rows on their way to the task that owns their bucket, as parcels ------------------------------
+# -- Rows on their way to the task that owns their bucket, as batches ------------------------------
 #
 # One Arrow message per bucket.
 #
 # Spark shuffles few opaque values instead of many rows, so that rows cross between the JVM and
-# Python once at most; and a parcel's number keeps rows in the order in which they came.
+# Python once at most; and the number of a batch keeps rows in the order in which they came.
 
-PARCEL_DDL = "task int, partition binary, bucket int, number bigint, rows binary, error string"
-PARCEL = pa.schema(
+SHUFFLE_DDL = "task int, partition binary, bucket int, number bigint, rows binary, error string"
+SHUFFLE_SCHEMA = pa.schema(
     [
         pa.field("task", pa.int32()),
         pa.field("partition", pa.binary()),
@@ -67,14 +67,14 @@ PARCEL = pa.schema(
 )
 _KIND = "_kind"
 _GATHERED_BYTES = 32 << 20
-"""Rows gathered before they are cut by bucket: the more, the fewer and larger the parcels."""
-_PARCEL_BYTES = 8 << 20
-"""No parcel is much larger: Spark copies each through its heap."""
+"""Rows gathered before they are cut by bucket: the more, the fewer and larger the batches."""
+_BATCH_BYTES_MAX = 8 << 20
+"""No shuffled batch is much larger: Spark copies each through its heap."""
 _SOURCE_BITS = 40
 
 
-class FailedParcelError(Exception):
-    """A parcel came with an error instead of rows; `error` is what `failures.encode_error` wrote."""
+class FailedBatchError(Exception):
+    """A shuffled batch has an error instead of rows; `error` is the text of `jobs.encode_error`."""
 
     def __init__(self, error: str) -> None:
         super().__init__(error)
@@ -83,7 +83,7 @@ class FailedParcelError(Exception):
 
 @record
 class Owners:
-    """Which task owns a bucket. All parcels of one bucket go to one task, and only to that one."""
+    """Which task owns a bucket. All shuffled batches of one bucket go to one task, and only to that one."""
 
     task_count: int
 
@@ -92,60 +92,64 @@ class Owners:
         return (zlib.crc32(partition) + bucket) % self.task_count
 
 
-def parcel_schema(schema: TableSchema) -> pa.Schema:
-    """Return what a parcel's rows look like: the table's columns, and what each row does."""
+def shuffled_schema(schema: TableSchema) -> pa.Schema:
+    """Return the schema of the rows of a shuffled batch: the columns of the table, and the row kind."""
     return schema.arrow.append(pa.field(_KIND, pa.int8()))
 
 
 class Packer:
-    """Packs the rows of one source into parcels.
+    """Packs the rows of one source into batches to shuffle.
 
     `source` numbers the sources in the order in which their rows count: of two rows of one key the
     one of the later source is newer, and within a source the later one. Where buckets are dynamic,
-    a parcel holds rows of a whole partition: its owner gives them buckets.
+    a shuffled batch holds rows of a whole partition: its owner gives them buckets.
     """
 
     def __init__(self, staging: Staging, owners: Owners, *, source: int) -> None:
         schema = staging.context.schema
         assigned = assigns_buckets(schema.bucket_mode)
         self._routing = PartitionRouting(staging) if assigned else routing_of(staging)
-        self._schema = parcel_schema(schema)
+        self._schema = shuffled_schema(schema)
         self._owners = owners
         self._merge = LocalMerge.for_schema(schema)
-        asked = schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE]
-        self._gathered_max = _GATHERED_BYTES if self._merge is None or asked is None else asked
+        buffer_size = schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE]
+        self._gathered_max = (
+            _GATHERED_BYTES if self._merge is None or buffer_size is None else buffer_size
+        )
         self._next = source << _SOURCE_BITS
         self._gathered: list[IncomingRows] = []
         self._byte_count = 0
 
     def pack(self, incoming: IncomingRows) -> Iterator[pa.RecordBatch]:
-        """Take rows; yield parcels when enough have been gathered."""
+        """Take rows; yield batches when enough have been gathered."""
         self._gathered.append(incoming)
         self._byte_count += incoming.rows.nbytes
         if self._byte_count >= self._gathered_max:
-            yield self._parcels()
+            yield self._shuffled_batches()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are still gathered, as batches."""
         if self._gathered:
-            yield self._parcels()
+            yield self._shuffled_batches()
 
-    def _parcels(self) -> pa.RecordBatch:
-        parcels = [
-            self._parcel(routed.partition, routed.bucket, part)
-            for whole in self._routing.route(joined(self._gathered))
-            for routed in ([whole] if self._merge is None else self._merge.merged(whole))
+    def _shuffled_batches(self) -> pa.RecordBatch:
+        shuffled = [
+            self._shuffled_batch(routed.partition, routed.bucket, part)
+            for rows in self._routing.route(joined(self._gathered))
+            for routed in ([rows] if self._merge is None else self._merge.merged(rows))
             for part in self._parts(routed)
         ]
         self._gathered, self._byte_count = [], 0
-        return pa.RecordBatch.from_pylist(parcels, schema=PARCEL)
+        return pa.RecordBatch.from_pylist(shuffled, schema=SHUFFLE_SCHEMA)
 
     def _parts(self, routed: RoutedRows) -> Iterator[pa.RecordBatch]:
         rows = pa.RecordBatch.from_arrays([*routed.rows.columns, routed.kinds], schema=self._schema)
-        step = max(1, rows.num_rows * _PARCEL_BYTES // max(1, rows.nbytes))
+        step = max(1, rows.num_rows * _BATCH_BYTES_MAX // max(1, rows.nbytes))
         return (rows.slice(start, step) for start in range(0, rows.num_rows, step))
 
-    def _parcel(self, partition: bytes, bucket: int, rows: pa.RecordBatch) -> dict[str, object]:
+    def _shuffled_batch(
+        self, partition: bytes, bucket: int, rows: pa.RecordBatch
+    ) -> dict[str, object]:
         self._next += 1
         return {
             "task": self._owners.owner(partition, bucket),
@@ -156,16 +160,16 @@ class Packer:
         }
 
 
-def unpack(parcel: pa.Buffer, schema: pa.Schema) -> tuple[pa.RecordBatch, pa.Array]:
-    """Return the rows of a parcel, and what each does. `schema` is that of `parcel_schema`."""
-    rows = pa.ipc.read_record_batch(parcel, schema)
+def unpack(data: pa.Buffer, schema: pa.Schema) -> tuple[pa.RecordBatch, pa.Array]:
+    """Return the rows of a shuffled batch, and their row kinds. `schema` is that of `shuffled_schema`."""
+    rows = pa.ipc.read_record_batch(data, schema)
     last = rows.num_columns - 1
     return rows.remove_column(last), rows.column(last)
 
 
-def failed_parcel(error: str) -> pa.RecordBatch:
-    """Return a parcel that carries an error, as `failures.encode_error` writes it, and no rows."""
-    return pa.RecordBatch.from_pylist([{"task": 0, "error": error}], schema=PARCEL)
+def failed_batch(error: str) -> pa.RecordBatch:
+    """Return a shuffled batch without rows that carries an error, as `jobs.encode_error` writes it."""
+    return pa.RecordBatch.from_pylist([{"task": 0, "error": error}], schema=SHUFFLE_SCHEMA)
 
 
 # -- Upsert on Spark -------------------------------------------------------------------------------
@@ -174,7 +178,7 @@ Writer = RowsWriter | TableWriter
 
 
 class RowSource(Protocol):
-    """Where a task's rows come from. It pickles."""
+    """The source of the rows of a task. It pickles."""
 
     def sources(self, batches: Batches) -> Iterator[tuple[int, Iterator[IncomingRows]]]:
         """Yield the sources that a task reads, by number (see Packer), and the rows of each."""
@@ -201,7 +205,7 @@ def check_columns(staging: Staging, frame: DataFrame) -> None:
 def stage_source(
     staging: Staging, frame: DataFrame, source: RowSource, *, label: str
 ) -> list[CommitMessage]:
-    """Write what `source` makes of a frame's partitions; raises as `stage_frame` does.
+    """Write the rows that `source` reads from the partitions of a frame; raises as `stage_frame` does.
 
     Rows of an append table without buckets are written by the tasks that read them; all others are
     shuffled to the tasks that own their buckets.
@@ -215,17 +219,17 @@ def stage_source(
     # Which sequence numbers are taken only the owners have to know.
     packing = replace(staging, newest={})
     task = PackTask(staging=packing, owners=owners, source=source)
-    return stage_parcels(staging, map_arrow(frame, task, PARCEL_DDL), owners, label=label)
+    return stage_shuffled(staging, map_arrow(frame, task, SHUFFLE_DDL), owners, label=label)
 
 
-def stage_parcels(
-    staging: Staging, parcels: DataFrame, owners: Owners, *, label: str
+def stage_shuffled(
+    staging: Staging, shuffled: DataFrame, owners: Owners, *, label: str
 ) -> list[CommitMessage]:
-    """Hand parcels to their owners, who write them; return what to commit."""
-    handed = by_task(parcels, owners.task_count).sortWithinPartitions(
+    """Shuffle batches to the tasks that own their buckets, which write them; return the commit messages."""
+    handed = by_task(shuffled, owners.task_count).sortWithinPartitions(
         "partition", "bucket", "number"
     )
-    task = OwnerTask(staging=staging, attempts=task_attempts(parcels.sparkSession))
+    task = OwnerTask(staging=staging, attempts=task_attempts(shuffled.sparkSession))
     answers = run(map_arrow(handed, task, ANSWER_DDL), label=label)
     messages = [decode_message(message, CommitMessage) for message in answers.messages]
     return _staged(staging, answers, _doubled(messages, label))
@@ -235,19 +239,21 @@ def _staged(staging: Staging, answers: Answers, error: LsmError | None) -> list[
     messages = [decode_message(message, CommitMessage) for message in answers.messages]
     error = answers.error or error
     if error is not None:
+        # Other tasks have written their buckets; without a commit their files are orphans.
         discard(staging.context, messages)
         raise error
     return messages
 
 
 def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
-    """Return how many tasks write: at most two per core, each its buckets one after the other.
+    """Return the owners of buckets: at most two tasks per core, each with its buckets one after the other.
 
     Dynamic buckets of a partition have one owner, and those of a table whose keys move from
     partition to partition have one for all.
     """
     mode = schema.bucket_mode
     if mode.policy.crosses_partitions:
+        # One index of keys covers all partitions, and one task alone may change it.
         return Owners(task_count=1)
     buckets = max(1, schema.bucket_count)
     if mode.policy.is_postponed:
@@ -270,7 +276,7 @@ def _doubled(messages: Sequence[CommitMessage], label: str) -> LsmError | None:
 
 @record
 class FrameSource:
-    """The rows of one partition of a DataFrame, made to fit."""
+    """The rows of one partition of a DataFrame, coerced to the schema."""
 
     schema: TableSchema
     deletes: bool
@@ -323,27 +329,28 @@ class AppendTask:
                 except LsmError as error:
                     if not is_answer(error, self.attempts):
                         raise ShippedError(error) from error
+                    # Without an answer Spark would try the task again, only to fail in the same way.
                     yield _given_up(number, encode_error(error), [writer], batches)
 
 
 def packed(packer: Packer, rows: Iterator[IncomingRows]) -> Batches:
-    """Yield the parcels of rows; an error that would only come again travels as a parcel.
+    """Yield the batches of rows; an error that would only come again travels as a shuffled batch.
 
     The input of the task is read to its end in any case: Spark replaces a worker that leaves some.
     """
     try:
         for incoming in rows:
             yield from packer.pack(incoming)
-        yield from packer.rest()
+        yield from packer.flush()
     except LsmError as error:
-        if not is_final(error):
+        if not is_final(error):  # Spark tries the task again
             raise ShippedError(error) from error
-        yield failed_parcel(encode_error(error))
+        yield failed_batch(encode_error(error))
 
 
 @record
 class OwnerTask:
-    """Stage two: the parcels of the buckets that one task owns, bucket after bucket."""
+    """Stage two: the batches of the buckets that one task owns, bucket after bucket."""
 
     staging: Staging
     attempts: int
@@ -362,7 +369,8 @@ class OwnerTask:
                 if not is_answer(error, self.attempts):
                     raise ShippedError(error) from error
                 yield _given_up(number, encode_error(error), writers, batches)
-            except FailedParcelError as carried:
+            except FailedBatchError as carried:
+                # Stage one failed for good: its error becomes the answer of the job.
                 yield _given_up(number, carried.error, writers, batches)
 
     def _messages(
@@ -375,11 +383,11 @@ class OwnerTask:
 
     def _assigned(self, batches: Batches, writers: list[Writer]) -> Iterator[CommitMessage]:
         """Write all partitions of the task, whose rows get their buckets here."""
-        schema = parcel_schema(self.staging.context.schema)
+        schema = shuffled_schema(self.staging.context.schema)
         writer = TableWriter(self.staging)
         writers.append(writer)
-        for _, _, parcel in parcels_of(batches):
-            rows, kinds = unpack(parcel, schema)
+        for _, _, data in shuffled_batches(batches):
+            rows, kinds = unpack(data, schema)
             writer.write(IncomingRows(rows=rows, kinds=kinds))
         yield from writer.finish()
 
@@ -387,12 +395,12 @@ class OwnerTask:
         self, batches: Batches, writers: list[Writer], spills: SpillArea
     ) -> Iterator[CommitMessage]:
         context = self.staging.context
-        schema = parcel_schema(context.schema)
+        schema = shuffled_schema(context.schema)
         memory_bytes = context.schema.options[core_options.WRITE_BUFFER_SIZE]
         routing = routing_of(self.staging)
         current: tuple[bytes, int] | None = None
         writer: RowsWriter | None = None
-        for partition, bucket, parcel in parcels_of(batches):
+        for partition, bucket, data in shuffled_batches(batches):
             if writer is None or (partition, bucket) != current:
                 if writer is not None:
                     yield from messages_of([writer.finish()])
@@ -402,23 +410,23 @@ class OwnerTask:
                     self.staging, partition, bucket, total_buckets=total, spills=spills
                 )
                 writers.append(writer)
-            writer.write(*unpack(parcel, schema))
+            writer.write(*unpack(data, schema))
             if writer.byte_count > memory_bytes:
                 writer.relieve()
         if writer is not None:
             yield from messages_of([writer.finish()])
 
 
-def parcels_of(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
-    """Yield each parcel's partition, bucket and rows; FailedParcelError for one with an error."""
+def shuffled_batches(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
+    """Yield the partition, bucket and rows of each shuffled batch; FailedBatchError for one with an error."""
     for batch in batches:
         _, partitions, buckets, _, rows, errors = batch.columns
         if errors.null_count < len(errors):
-            raise FailedParcelError(errors.drop_null()[0].as_py())
+            raise FailedBatchError(errors.drop_null()[0].as_py())
         yield from zip(
             partitions.to_pylist(),
             buckets.to_pylist(),
-            (parcel.as_buffer() for parcel in rows),
+            (data.as_buffer() for data in rows),
             strict=True,
         )
 
@@ -426,17 +434,17 @@ def parcels_of(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
 def _given_up(
     number: int, error: str, writers: Sequence[Writer], batches: Batches
 ) -> pa.RecordBatch:
-    """Delete what the task wrote and return its answer, with the input read to its end."""
+    """Delete the files of the task and return its answer, with the input read to its end."""
     for writer in writers:
         writer.abort()
-    for _ in batches:
+    for _ in batches:  # Spark replaces a worker that leaves input unread
         pass
     return answer(number, error=error)
 
 
 @contextmanager
 def aborting(writers: Sequence[Writer]) -> Iterator[None]:
-    """Delete what writers wrote if the task fails, or is ended before its time."""
+    """Delete the files of writers if the task fails or is cancelled."""
     try:
         yield
     except BaseException:

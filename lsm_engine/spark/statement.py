@@ -1,4 +1,4 @@
-"""One SQL statement as tokens over its own text: clauses are cut out as they were written, for Spark to read."""
+"""One SQL statement as tokens over its own text. Spark gets its clauses as they were written."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _WHOLE = {TokenType.COMMAND, TokenType.SHOW}
 def _words(token: Token) -> list[Token]:
     """Return a token as one per word: "PARTITIONED BY" is one of the parser's."""
     quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-    if quoted or not any(each.isspace() for each in token.text):
+    if quoted or not any(letter.isspace() for letter in token.text):
         return [token]
     return [
         Token(
@@ -51,7 +51,7 @@ def parsed_expression(text: str) -> exp.Expr | None:
     """Return the tree of one expression in Spark's SQL; None for a text that is none, or that the parser does not know."""
     try:
         return parse_one(text, into=exp.Condition, dialect="spark")
-    except (SqlglotError, RecursionError):
+    except (SqlglotError, RecursionError):  # Spark may well know the expression
         return None
 
 
@@ -60,7 +60,7 @@ def with_parameters(text: str, args: Mapping[str, Any] | Sequence[Any]) -> str:
 
     Raises InvalidInputError for a value that is not plain. A parameter without a value stays, and Spark refuses it.
     """
-    statement = Statement.of(text)
+    statement = Statement.from_text(text)
     if statement is None:
         return text
     tokens = statement.tokens
@@ -89,7 +89,7 @@ def with_parameters(text: str, args: Mapping[str, Any] | Sequence[Any]) -> str:
 
 def with_products(text: str) -> str:
     """Return a statement with `INTERVAL column DAY`, which Spark takes of literals alone, as a product."""
-    statement = Statement.of(text)
+    statement = Statement.from_text(text)
     products: list[tuple[int, int, str]] = []
     for index, token in enumerate([] if statement is None else statement.tokens):
         assert statement is not None
@@ -107,7 +107,7 @@ def with_products(text: str) -> str:
 
 def with_ctes(text: str, ctes: str) -> str:
     """Return clauses whose subqueries know the names of WITH …, which stands before the whole statement."""
-    statement = Statement.of(text) if ctes else None
+    statement = Statement.from_text(text) if ctes else None
     pieces: list[tuple[int, int, str]] = []
     depth, known_from = 0, 0  # within a subquery that knows them, others do too
     for index, token in enumerate([] if statement is None else statement.tokens):
@@ -181,7 +181,7 @@ class Statement:
         self.at = 0
 
     @classmethod
-    def of(cls, text: str) -> Self | None:
+    def from_text(cls, text: str) -> Self | None:
         """Return a statement; None for text that Spark had better refuse itself."""
         try:
             tokens = Spark().tokenize(text)
@@ -189,7 +189,7 @@ class Statement:
                 tokens = Spark().tokenize(
                     f"{text[: tokens[0].start]}x{text[tokens[0].start + 1 :]}"
                 )
-        except TokenError:
+        except TokenError:  # Spark's own message names the place
             return None
         return cls(text, [part for token in tokens for part in _words(token)])
 
@@ -208,28 +208,28 @@ class Statement:
             depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
             closes = index > 0 and self.tokens[index - 1].token_type is TokenType.R_PAREN
             if depth == 0 and closes and self.word(index - self.at) in verbs:
-                write = type(self).of(self.text[token.start :])
+                write = type(self).from_text(self.text[token.start :])
                 assert write is not None
                 return self.text[: token.start], write
         return "", self
 
     @property
     def done(self) -> bool:
-        """Whether no token is left."""
+        """Whether the cursor is behind the last token."""
         return self.at >= len(self.tokens)
 
     def word(self, ahead: int = 0) -> str:
         """Return a token as a word of upper case; "" behind the last one, and for quoted names and text."""
-        at = self.at + ahead
-        if at >= len(self.tokens):
+        index = self.at + ahead
+        if index >= len(self.tokens):
             return ""
-        token = self.tokens[at]
+        token = self.tokens[index]
         quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
         return "" if quoted else self.text[token.start : token.end + 1].upper()
 
     def takes(self, *words: str) -> bool:
         """Step over these words if they come next."""
-        if any(self.word(at) != word for at, word in enumerate(words)):
+        if any(self.word(ahead) != word for ahead, word in enumerate(words)):
             return False
         self.at += len(words)
         return True
@@ -241,9 +241,10 @@ class Statement:
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise InvalidInputError that names the place."""
-        near = "the end" if self.done else repr(self.text[self.tokens[self.at].start :][:30])
+        location = "the end" if self.done else repr(self.text[self.tokens[self.at].start :][:30])
         raise InvalidInputError(
-            f"the statement is not understood: {problem}, at {near}", kind=ErrorKind.INVALID_FILTER
+            f"the statement is not understood: {problem}, at {location}",
+            kind=ErrorKind.INVALID_FILTER,
         )
 
     def name(self) -> str:
@@ -322,7 +323,7 @@ class Statement:
         """Return the text from a token up to the cursor."""
         return self.text[self.tokens[first].start : self.tokens[self.at - 1].end + 1]
 
-    def rest(self) -> str:
+    def remainder(self) -> str:
         """Return the text from here on, and step behind it."""
         if self.done:
             self.refuse("something is missing")
@@ -340,22 +341,22 @@ class Statement:
 
     def names(self) -> list[str]:
         """Step over "(a, b, …)" of plain names; return them without their quotes."""
-        parts = [part for text in self.listed() if (part := Statement.of(text)) is not None]
+        parts = [part for text in self.listed() if (part := Statement.from_text(text)) is not None]
         names = [part.name() for part in parts]
         for part in parts:
             part.ended()
         return names
 
     def properties(self) -> dict[str, str]:
-        """Step over "('key' = 'value', key value, …)"; return what is set."""
-        found = {}
+        """Step over "('key' = 'value', key value, …)"; return the properties."""
+        properties = {}
         for part in self.listed():
-            inner = Statement.of(part)
+            inner = Statement.from_text(part)
             assert inner is not None
             key = inner.literal() if inner.is_text else inner.name()
             inner.takes("=")
-            found[key] = inner.literal()
-        return found
+            properties[key] = inner.literal()
+        return properties
 
     @property
     def is_text(self) -> bool:
@@ -371,7 +372,7 @@ class Statement:
         return sign + self.tokens[self.at - 1].text
 
     def default(self) -> str | None:
-        """Step over what stands after DEFAULT: the text of a value, None for NULL.
+        """Step over the value after DEFAULT; return its text, None for NULL.
 
         Raises InvalidInputError for what is computed, and for literals that text does not stand for, such as X'00'.
         """
@@ -384,6 +385,6 @@ class Statement:
         return self.literal() if sign != "-" else f"-{self.literal()}"
 
     def ended(self) -> None:
-        """Raise InvalidInputError if something is left."""
+        """Raise InvalidInputError unless the statement ends here."""
         if not self.done:
             self.refuse("this is not expected")

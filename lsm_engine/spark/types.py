@@ -1,4 +1,4 @@
-"""Spark types ⇄ column types, and batches in exactly the Arrow types that Spark takes."""
+"""Conversion between Spark types and column types, and of batches to the Arrow types that Spark takes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +119,7 @@ def spark_schema(fields: Iterable[DataField]) -> sql.StructType:
 
 def _metadata(field: DataField) -> dict[str, Any] | None:
     metadata = {"comment": field.description} if field.description else {}
-    if any(one.root in (Root.CHAR, Root.VARCHAR) for one in scalars_of(field.type)):
+    if any(scalar.root in (Root.CHAR, Root.VARCHAR) for scalar in scalars_of(field.type)):
         metadata[_DECLARED] = declared_text(field.type)
     return metadata or None
 
@@ -132,7 +132,9 @@ def declared_text(kind: DataType) -> str:
         case MapType():
             return f"map<{declared_text(kind.key)},{declared_text(kind.value)}>"
         case RowType():
-            inner = (f"{_named(field.name)}:{declared_text(field.type)}" for field in kind.fields)
+            inner = (
+                f"{_quoted_name(field.name)}:{declared_text(field.type)}" for field in kind.fields
+            )
             return f"struct<{','.join(inner)}>"
         case ScalarType(root=Root.CHAR | Root.VARCHAR):
             return f"{kind.root.value.lower()}({kind.precision})"
@@ -140,7 +142,7 @@ def declared_text(kind: DataType) -> str:
             return str(spark_type(kind).simpleString())
 
 
-def _named(name: str) -> str:
+def _quoted_name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
 
 
@@ -160,7 +162,7 @@ def with_location(fields: Iterable[DataField], location: str) -> sql.StructType:
 
 
 def located(schema: sql.StructType, location: str) -> sql.StructType:
-    """Return a schema whose columns know where their table is."""
+    """Return a schema whose columns have the location of their table in their metadata."""
     return sql.StructType(
         [
             sql.StructField(
@@ -173,12 +175,12 @@ def located(schema: sql.StructType, location: str) -> sql.StructType:
 
 def location_in(schema: sql.StructType) -> str | None:
     """Return where the table of a schema from Spark's catalog is; None for any other schema."""
-    known = (field.metadata.get(LOCATION) for field in schema.fields)
-    return next((location for location in known if location is not None), None)
+    locations = (field.metadata.get(LOCATION) for field in schema.fields)
+    return next((location for location in locations if location is not None), None)
 
 
 def arrow_type_of(value: sql.DataType, column: str) -> pa.DataType:
-    """Return the Arrow type in which Spark hands over, and takes, values of a Spark type.
+    """Return the Arrow type in which Spark exchanges values of a Spark type.
 
     Raises UnsupportedError, naming the column, for types without a counterpart in a table:
     intervals, variants, geometries, the type of a column of nulls.
@@ -200,8 +202,8 @@ def arrow_type_of(value: sql.DataType, column: str) -> pa.DataType:
 
 
 def _scalar_arrow(value: sql.DataType, column: str) -> pa.DataType:
-    found = _ARROW.get(type(value))
-    if found is None:
+    arrow_type = _ARROW.get(type(value))
+    if arrow_type is None:
         raise UnsupportedError(
             f"column {column!r} has Spark type {value.simpleString()}, which no table type holds; "
             "cast it first",
@@ -209,11 +211,11 @@ def _scalar_arrow(value: sql.DataType, column: str) -> pa.DataType:
             column=column,
             type=value.simpleString(),
         )
-    return found
+    return arrow_type
 
 
 def arrow_schema_of(schema: sql.StructType) -> pa.Schema:
-    """Return the Arrow form of a schema: what `create_table` wants. Texts of a declared length keep it."""
+    """Return the Arrow form of a schema, for `create_table`. Texts of a declared length keep it."""
     return pa.schema(
         [_field(field.name, field.dataType, field.nullable, field.name) for field in schema.fields]
     )
@@ -233,7 +235,7 @@ def frame_of_rows(
     if not hasattr(DataFrame, "toArrow"):  # before PySpark 4.0 it takes no Arrow
         return spark.createDataFrame([*map(tuple, rows)], schema)
     arrow = arrow_schema_of(schema)
-    values = [[row[at] for row in rows] for at in range(len(arrow))]
+    values = [[row[index] for row in rows] for index in range(len(arrow))]
     arrays = [pa.array(column, field.type) for column, field in zip(values, arrow, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
 

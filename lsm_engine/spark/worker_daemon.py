@@ -1,9 +1,8 @@
-"""Starts the Python workers of a session with the engine loaded: `spark.python.daemon.module`.
+"""The daemon that forks the Python workers of a session, with the engine loaded: `spark.python.daemon.module`.
 
-Spark forks its workers from one process. Whatever that process has loaded costs each worker nothing,
-neither the first ones nor those that replace a worker whose task failed; loading the engine in each
-costs some 2 s of processor time. PySpark itself loads nothing before the fork, for fear of threads:
-those of NumPy and Arrow are known to start anew in a forked process.
+Spark forks all workers from one process. A module that this process has loaded costs a worker nothing, and loading
+the engine costs about 2 s of processor time. PySpark loads no module before the fork, because threads do not survive
+it: those of NumPy and Arrow start again in a forked process.
 """
 
 import gc

@@ -1,7 +1,7 @@
-"""A schema under changes: the next version, or why not.
+"""Schema changes, applied: the next version of a schema, or the error that refuses it.
 
-A column is its id: renaming keeps it, dropping and adding again makes another one. Nothing here looks
-at data: the caller passes whether the table holds any.
+The id identifies a column: a renamed column keeps it, and a column that is dropped and added again gets another one.
+This module reads no data: the caller passes whether the table has any.
 """
 
 from collections.abc import Callable, Sequence
@@ -132,6 +132,7 @@ def _added(fields: Fields, name: str, change: AddColumn, ids: FieldIds) -> Field
     own = ids.next()
     kind = _type(change.type, name, ids)
     if not kind.nullable:
+        # Files of older schemas lack the column, and reads fill it with nulls.
         raise InvalidInputError(
             f"a new column must be nullable, as older rows have no value for {name!r}",
             kind=ErrorKind.INVALID_SCHEMA,
@@ -222,6 +223,7 @@ def _altered(
             return replace(field, default_value=change.value)
         case SetNullable():
             if not change.nullable and field.type.nullable:
+                # A schema change rewrites no file, and nothing proves that no file has a null.
                 raise InvalidInputError(
                     f"column {name!r} may hold nulls already, so it cannot refuse them now",
                     kind=ErrorKind.INVALID_SCHEMA,
@@ -235,6 +237,7 @@ def _altered(
                 )
             return replace(field, type=replace(field.type, nullable=change.nullable))
         case ChangeType():
+            # Another type hashes and sorts differently, so rows would be in the wrong bucket or order.
             keys = (*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys)
             if _is_among(path, keys):
                 raise InvalidInputError(
@@ -242,6 +245,7 @@ def _altered(
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )
+            # `SetNullable` is the only change of what may be null.
             kind = replace(_type(change.type, name, ids), nullable=field.type.nullable)
             check_cast(name, field.type, kind)
             _check_type(schema, path, field.type, kind)
@@ -249,7 +253,7 @@ def _altered(
 
 
 def _check_type(schema: TableSchema, path: Steps, source: DataType, target: DataType) -> None:
-    """Refuse a type change by which order or values change where options forbid it or go by them."""
+    """Refuse a type change that alters the order or the values of a column if an option forbids it or depends on them."""
     column = path_text(path)
     if not keeps_order(source, target):
         why = f"column {column!r} gets another order as {type_text(target)}, and"
@@ -284,7 +288,7 @@ def _refuse_options(
 
 
 def _require_free(schema: TableSchema, path: Steps, action: str) -> None:
-    """Refuse to take away a column that keys or options name."""
+    """Raise an error for a column that keys or options name."""
     column = path_text(path)
     if _is_among(path, (*schema.primary_keys, *schema.partition_keys)):
         raise InvalidInputError(
@@ -306,6 +310,7 @@ def _renamed(schema: TableSchema, path: Steps, new_name: str) -> TableSchema:
         return (*fields[:index], replace(fields[index], name=new), *fields[index + 1 :])
 
     fields = edited(schema.fields, path[:-1], edit)
+    # Options name columns in keys and values; a rename that missed one would switch the option off.
     pairs = (with_name(key, text, path, new) for key, text in schema.options.texts.items())
     options = TableOptions(texts=dict(pairs))
     if len(path) > 1:
@@ -339,6 +344,7 @@ def _with_option(
     if has_data and isinstance(option, Option) and _is_fixed(option, schema.options, options):
         counts = (schema.options[core_options.BUCKET], options[core_options.BUCKET])
         remedy = "create a new table with it and copy the rows"
+        # Only between fixed numbers of buckets can an operation move the rows.
         if option is core_options.BUCKET and min(counts) > 0:
             remedy = f"call table.rescale({counts[1]}), which moves the rows"
         raise InvalidOptionError(

@@ -1,4 +1,4 @@
-"""Paimon types ⇄ Arrow types: which Arrow type holds a column's values in memory."""
+"""Conversion between Paimon types and the Arrow types that hold their values in memory."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -132,7 +132,7 @@ class FieldIds:
         self.highest = highest
 
     def next(self) -> int:
-        """Return an id that nobody has; UnsupportedError where those for columns are used up."""
+        """Return an unused id; UnsupportedError once the ids for columns are used up."""
         if self.highest >= HIGHEST_FIELD_ID:
             raise UnsupportedError(
                 "the schema has used up the ids for columns, beyond which clients keep their own; copy "
@@ -193,6 +193,7 @@ def _declared(field: pa.Field) -> DataType | None:
         or declared.root not in BOUNDED
         or arrow_type(declared) != field.type
     ):
+        # A cast keeps the metadata of a field, which then names a type that the values do not have.
         raise InvalidInputError(
             f"column {field.name!r} is declared as {text.decode()!r} and has Arrow type {field.type}; "
             "make it with lsm_engine.sql_field",
@@ -203,7 +204,7 @@ def _declared(field: pa.Field) -> DataType | None:
 
 
 def _type_of(field: pa.Field, column: str, ids: FieldIds) -> DataType:
-    """Return the type of what an Arrow field holds: the one that it is declared as, if it is."""
+    """Return the type of an Arrow field: its declared type, if it has one."""
     return _declared(field) or type_from_arrow(
         field.type, nullable=field.nullable, column=column, ids=ids
     )
@@ -229,7 +230,7 @@ def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
 
 
 def _comment_of(field: pa.Field) -> str | None:
-    """Return the comment in a field's metadata, by either of the names that it goes by elsewhere."""
+    """Return the comment in the metadata of a field, under either name that other libraries use."""
     metadata = field.metadata or {}
     comment: bytes | None = metadata.get(b"comment", metadata.get(b"description"))
     return None if comment is None else comment.decode(errors="replace")
@@ -257,6 +258,7 @@ def require_own_ids(fields: Iterable[DataField]) -> None:
     paths_by_id: dict[int, Steps] = {}
     for path, number in _ids_of(fields):
         if number in paths_by_id:
+            # Files are matched to columns by id, so one of the two would read the other's values.
             raise InvalidInputError(
                 f"fields {path_text(paths_by_id[number])!r} and {path_text(path)!r} have the same id {number}, which "
                 f"other clients refuse; drop the column {path[0]!r} and add it again",
@@ -347,7 +349,7 @@ def default_of(field: DataField) -> pa.Scalar | None:
             text = pa.array([field.default_value], pa.string())
             return text.cast(arrow_type(field.type))[0]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass
+            pass  # the error below names the column, the type and the text
     raise InvalidInputError(
         f"column {field.name!r} of type {type_text(field.type)} cannot have the default "
         f"{field.default_value!r}",

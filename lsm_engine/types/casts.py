@@ -1,4 +1,4 @@
-"""Casts between column types: which type changes there are, and what stored values become."""
+"""Casts between column types: the type changes that are allowed, and the conversion of stored values."""
 
 from decimal import Decimal
 
@@ -38,7 +38,7 @@ _DIGITS_MAX = 76
 
 
 def can_cast_explicitly(source: ScalarType, target: ScalarType) -> bool:
-    """Whether there is a rule for a change that may lose something.
+    """Whether a cast that may lose values has a rule.
 
     Without one: text that would have to be parsed, floating numbers as text or decimals, which
     languages spell differently, and times of another zone.
@@ -100,6 +100,7 @@ def _wide(values: pa.Array, scale: int) -> pa.Array:
 def _decimals(values: pa.Array, target: ScalarType) -> pa.Array:
     precision, scale = target.precision or 10, target.scale or 0
     wide_scale = max(scale, values.type.scale if pa.types.is_decimal(values.type) else 0)
+    # 256 bits have room for all digits before they are rounded. A number with too many digits becomes null.
     rounded = pc.round(_wide(values, wide_scale), scale, "half_towards_infinity")
     digits = pc.cast(rounded, pa.decimal256(_DIGITS_MAX, scale), safe=False)
     limit = pa.scalar(Decimal(10) ** (precision - scale), digits.type)
@@ -108,19 +109,22 @@ def _decimals(values: pa.Array, target: ScalarType) -> pa.Array:
 
 
 def _times(values: pa.Array, target_type: pa.TimestampType) -> pa.Array:
-    """Cut times, towards the past, to the unit of the wanted type."""
+    """Return times in the unit of another type, rounded towards the past."""
     per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}
     factor = per_second[values.type.unit] // per_second[target_type.unit]
+    # `floor_divide`, because Arrow's cast cuts times towards zero, before 1970 towards the future.
     counts = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     scaled = pa.array(np.floor_divide(counts, factor), pa.int64(), mask=_nulls(values))
     return scaled.cast(target_type)
 
 
 def _stopped(values: pa.Array, target_type: pa.DataType) -> pa.Array:
-    """Floating numbers as whole ones: through INT, or BIGINT, at whose ends they stop; NaN is 0."""
+    """Return floating numbers as whole ones: through INT, or BIGINT, at whose ends they stop; NaN is 0."""
+    # Java's rules: the narrower types get the low bits of an INT.
     numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
     through = np.iinfo(np.int64 if target_type == pa.int64() else np.int32)
     numbers = np.nan_to_num(np.trunc(numbers), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    # NumPy's conversion of a float out of range is undefined, so those are replaced before and after it.
     above, below = numbers >= float(through.max), numbers <= float(through.min)
     clipped = np.where(above | below, 0.0, numbers).astype(through.dtype)
     clipped = np.where(above, through.max, np.where(below, through.min, clipped))
@@ -146,7 +150,7 @@ _OF_A_LENGTH = TEXT | BINARY
 
 
 def reads_as_is(source: DataType, target: DataType) -> bool:
-    """Whether stored values are the wanted ones, bit for bit, nested fields being the same by id."""
+    """Whether stored values are those of the other type bit for bit, with the same nested fields by id."""
     if source == target:
         return True
     if arrow_type(source) != arrow_type(target):
@@ -169,7 +173,7 @@ def reads_as_is(source: DataType, target: DataType) -> bool:
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether values of `source` read as `target` and lose nothing, whatever may be null."""
+    """Whether values of `source` read as `target` without loss, regardless of nullability."""
     if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return reads_as_is(source, target)
     if source.root is target.root and source.root not in (Root.DECIMAL, *TIMESTAMPS):
@@ -220,14 +224,14 @@ def _holds_decimal(source: ScalarType, target: ScalarType) -> bool:
 
 
 def _shortens(source: ScalarType, target: ScalarType) -> bool:
-    """Whether CHAR(n) and its kin lose room; the unbounded names have no precision."""
+    """Whether a type of a declared length becomes shorter; an unbounded type has no precision."""
     if target.root not in _OF_A_LENGTH or target.precision is None:
         return False
     return source.precision is None or source.precision > target.precision
 
 
 def may_lose_values(source: DataType, target: DataType) -> bool:
-    """Whether a change has a rule, but one that may lose something."""
+    """Whether a cast has a rule, but may lose values."""
     return (
         not can_cast(source, target)
         and isinstance(source, ScalarType)

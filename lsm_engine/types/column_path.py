@@ -1,4 +1,4 @@
-"""How schema changes and options name a column, or a field within one.
+"""Column paths: the notation of schema changes and options for a column, or a field within one.
 
 A change gives a text, or a sequence of names.
 
@@ -55,6 +55,7 @@ def existing_path(fields: Fields, name: object) -> Steps:
     readings = dict.fromkeys(path for path in ((name,), _parsed(name)) if path)
     fits = [path for path in readings if _type_at(fields, path) is not None]
     if len(fits) > 1:
+        # A change of the wrong column cannot be undone, so neither reading is preferred.
         raise _ambiguous(name, fits)
     return fits[0] if fits else list(readings)[-1]
 
@@ -143,13 +144,13 @@ def _parsed(text: str) -> Steps | None:
         part = _PART.match(text, end + 1)
         if part is None or text[part.end() : part.end() + 1] not in ("", "."):
             return None
-        in_backquotes, in_quotes, plain = part.groups()
+        in_backquotes, in_quotes, unquoted = part.groups()
         if in_backquotes is not None:
             steps.append(in_backquotes.replace("``", "`"))
         elif in_quotes is not None:
             steps.append(in_quotes.replace('""', '"'))
         else:
-            steps.append(plain)
+            steps.append(unquoted)
         end = part.end()
     return tuple(steps)
 
@@ -211,12 +212,12 @@ def names_column(key: str, text: str, path: Sequence[str]) -> bool:
 
 
 def relies_on(key: str, text: str, path: Sequence[str]) -> bool:
-    """Whether something is made of a column's values by an option; statistics are not."""
+    """Whether an option derives something from the values of a column; statistics do not count."""
     return names_column(key, text, path) and not key.endswith(_STATS)
 
 
 def orders_by_column(key: str, text: str, path: Sequence[str]) -> bool:
-    """Whether by an option the order of a column's values decides which row, or which value, stands."""
+    """Whether an option chooses a row, or a value, by the order of a column's values."""
     if key == core_options.SEQUENCE_FIELD.key:
         return names_column(key, text, path)
     if key == core_options.DEFAULT_AGGREGATE_FUNCTION.key:

@@ -1,4 +1,4 @@
-"""The columns of a new table as people have them: an Arrow schema, a frame, or names with types."""
+"""The columns of a new table, declared by an Arrow schema, a frame, or names with types."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
@@ -76,7 +76,7 @@ _OF_PYTHON: dict[type, pa.DataType] = {
 
 
 def columns_of(declaration: Any) -> pa.Schema:
-    """Return the Arrow schema that something names columns by.
+    """Return the Arrow schema of a declaration of columns.
 
     `given`: an Arrow schema, or whatever exports one (a polars or pandas frame, an Arrow table, a
     DuckDB result); a mapping of names to types, or pairs of them. A type is Arrow's, polars', NumPy's,
@@ -99,7 +99,9 @@ def columns_of(declaration: Any) -> pa.Schema:
         )
     try:
         return pa.schema([_column_field(pair) for pair in pairs])
-    except UnicodeEncodeError as cause:
+    except (
+        UnicodeEncodeError
+    ) as cause:  # a name with half of a surrogate pair, which no file can hold
         raise unwritable_text(cause) from cause
 
 
@@ -131,7 +133,7 @@ def _column_field(pair: Any) -> pa.Field:
 
 
 def given_type(kind: Any, column: str) -> pa.DataType:
-    """Return the Arrow type of a column; InvalidInputError for what is no type.
+    """Return the Arrow type of a column; InvalidInputError for anything but a type.
 
     `kind`: Arrow's, polars' or NumPy's, or Python's, `list[int]` and `dict[str, int]` among them.
     """

@@ -32,12 +32,14 @@ _TEXTS = (Root.CHAR, Root.VARCHAR)
 
 def has_length(kind: DataType) -> bool:
     """Whether values of a type, or values in them, are of a declared length."""
-    return any(one.root in BOUNDED and one.precision is not None for one in scalars_of(kind))
+    return any(
+        scalar.root in BOUNDED and scalar.precision is not None for scalar in scalars_of(kind)
+    )
 
 
 def holds_char(kind: DataType) -> bool:
     """Whether values of a type, or values in them, are CHAR(n)."""
-    return any(one.root is Root.CHAR for one in scalars_of(kind))
+    return any(scalar.root is Root.CHAR for scalar in scalars_of(kind))
 
 
 def stored_values(name: str, kind: DataType, values: pa.Array) -> pa.Array:
@@ -47,9 +49,9 @@ def stored_values(name: str, kind: DataType, values: pa.Array) -> pa.Array:
     """
     if not has_length(kind):
         return values
-    fitted = _changed(kind, values, _fitted_text)
-    for path, declared, found in _bounded(name, kind, fitted):
-        lengths = pc.utf8_length(found) if declared.root in TEXT else pc.binary_length(found)
+    fitted = _map_values(kind, values, _fitted_text)
+    for path, declared, inner in _bounded(name, kind, fitted):
+        lengths = pc.utf8_length(inner) if declared.root in TEXT else pc.binary_length(inner)
         wrong = pc.sum(pc.greater(lengths, declared.precision)).as_py() or 0
         if wrong:
             raise InvalidInputError(
@@ -66,12 +68,12 @@ def padded_values(kind: DataType, values: Any) -> Any:
 
 
 def compared_values(kind: DataType, values: Any) -> Any:
-    """Return given values as they compare with stored ones: those that are too long equal none."""
+    """Return values of a filter in the form that compares with stored ones: a longer one equals none."""
     return _of_chunks(kind, values, _fitted_text) if has_length(kind) else values
 
 
 def upper_bounds(kind: DataType, bounds: Any) -> Any:
-    """Return upper bounds of a column as it is read, given those of what is stored: those of CHAR(n) are padded.
+    """Return the upper bounds of a column of the read from the stored ones: those of CHAR(n) are padded.
 
     A blank is more than a control character: "a" is less than "a\\t", and "a " is not.
     """
@@ -100,9 +102,9 @@ def _fitted_text(kind: ScalarType, values: pa.Array) -> pa.Array:
         return values
     longest = pc.max(pc.utf8_length(values)).as_py() or 0
     if longest > kind.precision:
-        rest = pc.utf8_slice_codeunits(values, kind.precision, longest)
+        excess = pc.utf8_slice_codeunits(values, kind.precision, longest)
         cut = pc.utf8_slice_codeunits(values, 0, kind.precision)
-        values = pc.if_else(pc.equal(pc.utf8_rtrim(rest, BLANK), ""), cut, values)
+        values = pc.if_else(pc.equal(pc.utf8_rtrim(excess, BLANK), ""), cut, values)
     return _padded_text(kind, values)
 
 
@@ -116,7 +118,7 @@ def _padded_text(kind: ScalarType, values: Any) -> Any:
 
 
 def _refuse_same_keys(name: str, offsets: pa.Array, keys: pa.Array) -> None:
-    """Refuse maps in which two keys are one with their blanks."""
+    """Raise InvalidInputError for maps with two keys that are equal once padded."""
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets.to_numpy()))
     distinct = pa.table({"row": rows, "key": keys}).group_by(["row", "key"]).aggregate([])
     if distinct.num_rows < len(keys):
@@ -128,12 +130,12 @@ def _refuse_same_keys(name: str, offsets: pa.Array, keys: pa.Array) -> None:
 
 def _of_chunks(kind: DataType, values: Any, change: _Change) -> Any:
     if isinstance(values, pa.ChunkedArray):
-        chunks = [_changed(kind, chunk, change) for chunk in values.chunks]
+        chunks = [_map_values(kind, chunk, change) for chunk in values.chunks]
         return pa.chunked_array(chunks, type=arrow_type(kind))
-    return _changed(kind, values, change)
+    return _map_values(kind, values, change)
 
 
-def _changed(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
+def _map_values(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
     """Return values with those of a declared length changed, those in structures, lists and maps too."""
     if not has_length(kind):
         return values
@@ -142,8 +144,8 @@ def _changed(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
             return change(kind, values)
         case RowType():
             members = [
-                _changed(field.type, values.field(at), change)
-                for at, field in enumerate(kind.fields)
+                _map_values(field.type, values.field(index), change)
+                for index, field in enumerate(kind.fields)
             ]
             mask = values.is_null() if values.null_count else None
             return pa.StructArray.from_arrays(members, fields=list(values.type), mask=mask)
@@ -152,7 +154,7 @@ def _changed(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
         case MapType():
             inside = {"key": kind.key, "value": kind.value}
     return with_members(
-        values, values.type, lambda name, inner, _: _changed(inside[name], inner, change)
+        values, values.type, lambda name, inner, _: _map_values(inside[name], inner, change)
     )
 
 

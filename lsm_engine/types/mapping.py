@@ -1,4 +1,4 @@
-"""File schema → read schema: which stored column fills which wanted one, and through which cast."""
+"""Mapping of the columns of a file to those of the read schema, and the casts between them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -69,15 +69,15 @@ def _struct(
 ) -> pa.Array:
     missing = values.is_null()
     names = [field.name for field in values.type]
-    given = values.flatten()
+    children = values.flatten()
     if names != [field.name for field in target_type]:  # else by place, as two may share a name
-        by_name = dict(zip(names, given, strict=True))
-        given = [
+        by_name = dict(zip(names, children, strict=True))
+        children = [
             by_name.get(field.name, pa.nulls(len(values), field.type)) for field in target_type
         ]
     members = [
         _member(f"{column}.{field.name}", inner, field, cast, missing)
-        for field, inner in zip(target_type, given, strict=True)
+        for field, inner in zip(target_type, children, strict=True)
     ]
     return pa.StructArray.from_arrays(
         members, fields=list(target_type), mask=missing if values.null_count else None
@@ -86,7 +86,7 @@ def _struct(
 
 def _list(column: str, values: pa.Array, target_type: pa.DataType, cast: _Cast) -> pa.Array:
     """Return lists or maps; maps may come as lists of pairs (polars has no maps)."""
-    if pa.types.is_fixed_size_list(values.type):
+    if pa.types.is_fixed_size_list(values.type):  # it has no offsets
         values = values.cast(pa.list_(values.type.value_type))
 
     def member(name: str, inner: pa.Array, field: pa.Field) -> pa.Array:
@@ -100,9 +100,9 @@ def with_members(
     target_type: pa.DataType,
     member: Callable[[str, pa.Array, pa.Field], pa.Array],
 ) -> pa.Array:
-    """Return lists, or maps, as a type of the same form. `member` makes what is in them.
+    """Return lists, or maps, as a type of the same form. `member` converts their members.
 
-    It is given "element", or "key" and then "value", what is there now, and the field that it shall be.
+    Its arguments: "element", or "key" and then "value", the members as they are, and the field to convert them to.
     """
     offsets, entries, mask = entries_of(values)
     if not pa.types.is_map(target_type):
@@ -114,7 +114,7 @@ def with_members(
 
 
 def entries_of(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return where each of lists or maps begins, what is in them without nulls' own, and which are null."""
+    """Return the offsets of lists or maps, their entries without those below nulls, and the mask of nulls."""
     missing = values.is_null()
     present = ~missing.to_numpy(zero_copy_only=False)
     ends = values.offsets.to_numpy()
@@ -129,7 +129,7 @@ def entries_of(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array | None]:
 def _member(
     path: str, values: pa.Array, field: pa.Field, cast: _Cast, absent: pa.BooleanArray | None = None
 ) -> pa.Array:
-    """Return a nested field's values in its type. `absent`: where there is no structure around it."""
+    """Return the values of a nested field in its type. `absent`: the rows whose structure is null."""
     converted = in_type(path, values, field.type, cast)
     if field.nullable or not converted.null_count:
         return converted
@@ -145,7 +145,7 @@ def _member(
 
 
 def _without_nulls(values: pa.Array) -> pa.Array:
-    """Return values with empty ones in the place of nulls."""
+    """Return values with an empty value for each null."""
     types, kind = pa.types, values.type
     if types.is_struct(kind):
         members = [values.field(index) for index in range(kind.num_fields)]
@@ -154,6 +154,7 @@ def _without_nulls(values: pa.Array) -> pa.Array:
         return pa.MapArray.from_arrays(values.offsets, values.keys, values.items, type=kind)
     if types.is_list(kind):
         return pa.ListArray.from_arrays(values.offsets, values.values, type=kind)
+    # A field that may not be null has an empty value, which Arrow makes for every type.
     around = pa.struct([pa.field("value", kind, nullable=False)])
     return pc.fill_null(values, pa.array([None], around).field(0)[0])
 
@@ -176,19 +177,19 @@ Column: TypeAlias = Any
 
 @record
 class ColumnMapping:
-    """How one wanted column is made. `source` None: no such column then, so every value is null."""
+    """The mapping of one column of the read. `source` None: the file has no such column, so every value is null."""
 
     target: DataField
     source: DataField | None
 
     @property
     def is_identity(self) -> bool:
-        """Whether stored values are the wanted ones, bit for bit."""
+        """Whether the stored values are those of the read, bit for bit."""
         return self.source is not None and reads_as_is(self.source.type, self.target.type)
 
     @property
     def orders_alike(self) -> bool:
-        """Whether stored minima and maxima, once cast, bound the wanted values too.
+        """Whether stored minima and maxima, once cast, bound the values of the read too.
 
         False for numbers read as text: 9 < 10, but "10" < "9"; and for those that lose digits.
         """
@@ -202,7 +203,7 @@ class ColumnMapping:
 def map_fields(
     file_fields: Sequence[DataField], read_fields: Sequence[DataField], *, may_lose: bool = True
 ) -> tuple[ColumnMapping, ...]:
-    """Return one mapping per wanted field, in order, matched by field id and never by name.
+    """Return one mapping per field of the read, in order, matched by field id and never by name.
 
     A column that was dropped and added again under its old name has a new id: it starts as null.
     Raises UnsupportedError for a type change that this version does not read; inside of lists and maps,
@@ -232,7 +233,7 @@ def _check_reads(column: str, source: DataType, target: DataType, *, may_lose: b
 
 
 def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int) -> Column:
-    """Return the wanted column from the stored one (`None` when the mapping has no source)."""
+    """Return the column of the read from the stored one (`None` if the mapping has no source)."""
     target_type = arrow_type(mapping.target.type)
     if mapping.source is None or values is None:
         return nulls(row_count, target_type)
@@ -304,6 +305,7 @@ def conform(values: Column, target_type: pa.DataType, *, file_name: str, column:
             return pa.chunked_array(chunks, type=target_type)
         return in_type(column, values, target_type, pc.cast)
     except (pa.ArrowException, UnicodeDecodeError, InvalidInputError) as cause:
+        # Values come from a file here, so what does not fit is damage and not a mistake of the caller.
         raise CorruptFileError(
             f"column {column!r} is stored as {stored}, which does not read as {target_type}",
             file=file_name,

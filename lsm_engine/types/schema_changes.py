@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def _change(cls: type[T]) -> type[T]:
-    """Make a value as `record` does, whose members may also be given by their place."""
+    """Make a class a value as `record` does; its members may also be positional."""
     frozen_class: Any = dataclass(frozen=True, slots=True)(cls)
     frozen_class.__init__ = checks_arguments(frozen_class.__init__)
     return frozen_class  # type: ignore[no-any-return]
@@ -39,14 +39,14 @@ class AddColumn:
 
 @_change
 class DropColumn:
-    """A column goes; a later one of the same name is another column."""
+    """Drops a column; a later column of the same name is another one."""
 
     name: Path
 
 
 @_change
 class RenameColumn:
-    """A column gets another name; options that name it follow.
+    """Renames a column; options that name it follow.
 
     `new_name` is one name and no path: with dots in it, it stands in backquotes.
     """
@@ -57,7 +57,7 @@ class RenameColumn:
 
 @_change
 class ChangeType:
-    """A column's values are read as another type from now on."""
+    """Changes the type of a column: its values are read as that type from now on."""
 
     name: Path
     type: pa.DataType | type | str
@@ -65,7 +65,7 @@ class ChangeType:
 
 @_change
 class SetNullable:
-    """A column may hold nulls. The way back is refused: old files may hold some."""
+    """Allows nulls in a column. To forbid them is refused: old files may have some."""
 
     name: Path
     nullable: bool = True
@@ -81,7 +81,7 @@ class SetColumnComment:
 
 @_change
 class SetColumnDefault:
-    """What new rows get where they leave a column null, as text; None: null. Old rows keep theirs.
+    """The default of a column, as text, for nulls in new rows; None: null. Old rows keep their values.
 
     Fields within columns have none.
     """
@@ -92,7 +92,7 @@ class SetColumnDefault:
 
 @_change
 class MoveColumn:
-    """A column's place among the others; that of a field within a column, among its neighbours."""
+    """Moves a column among the columns, or a field among those of its structure."""
 
     name: Path
     first: bool = False
@@ -101,7 +101,7 @@ class MoveColumn:
 
 @_change
 class SetOption:
-    """A table option gets a value."""
+    """Sets a table option."""
 
     key: str
     value: object
@@ -109,14 +109,14 @@ class SetOption:
 
 @_change
 class RemoveOption:
-    """A table option goes back to its default."""
+    """Resets a table option to its default."""
 
     key: str
 
 
 @_change
 class SetComment:
-    """What the table is for."""
+    """The comment of the table."""
 
     comment: str | None
 

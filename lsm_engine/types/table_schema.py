@@ -1,4 +1,4 @@
-"""A table's schema: fields by id, keys, options, and what follows from them."""
+"""The schema of a table: fields by id, keys, options, and the properties derived from them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field as attribute
@@ -36,7 +36,7 @@ _TRACKING_FIELDS = tuple(
 
 @record
 class TableSchema:
-    """One version of what a table is. `primary_keys` include the partition columns, if they are keys."""
+    """One version of the schema of a table. `primary_keys` include the partition columns, if they are keys."""
 
     id: int
     fields: tuple[DataField, ...]
@@ -62,7 +62,7 @@ class TableSchema:
         return self.names
 
     def __repr__(self) -> str:
-        """What a person looks for; the attributes hold the rest."""
+        """Return the most important members for a person."""
         columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in self.fields)
         for role, names in (("key", self.primary_keys), ("partitioned by", self.partition_keys)):
             columns += f"; {role} {', '.join(names)}" if names else ""
@@ -163,7 +163,7 @@ class TableSchema:
 
     @property
     def read_fields(self) -> tuple[DataField, ...]:
-        """The columns as they are read and compared: what is no padded CHAR is text."""
+        """The columns as they are read and compared; a CHAR that is not padded is text."""
         unpadded = self.unpadded_keys
         if not unpadded:
             return self.fields
@@ -202,7 +202,7 @@ class TableSchema:
         return self.field(name)
 
     def field(self, name: str) -> DataField:
-        """Return a column by name; raises NotFoundError naming the columns there are."""
+        """Return a column by name; raises NotFoundError naming the existing columns."""
         key: object = name  # of callers without type checks, too
         for field in self.fields:
             if isinstance(key, str) and field.name == key:
@@ -251,7 +251,7 @@ def char_keys(schema: TableSchema) -> frozenset[str]:
 
 
 class SameSchema:
-    """A schema as a key: equal to itself alone, so that nobody compares or hashes its columns."""
+    """A schema as a key of a dictionary: equal to itself alone, so that its columns are never compared or hashed."""
 
     __slots__ = ("schema",)
 

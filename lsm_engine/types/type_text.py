@@ -1,4 +1,4 @@
-"""Types as people write them: SQL's words, nested in angle brackets, and Arrow's names."""
+"""Parsing of types as text: SQL names, nested types in angle brackets, and Arrow names."""
 
 import re
 from collections.abc import Iterator
@@ -54,6 +54,7 @@ def type_of_text(text: str, column: str | None = None) -> DataType:
     try:
         return in_range(parse_type(_stored(text)))
     except LsmError:
+        # Not a type of SQL: Arrow's names, such as "int64" and "date32", are accepted too.
         try:
             alias = pa.type_for_alias(text.strip().lower())
         except ValueError:

@@ -1,4 +1,4 @@
-"""Paimon's types, their text in schema files, and the Arrow types that hold their values."""
+"""The data types of Paimon, and their form in schema files."""
 
 import re
 from collections.abc import Iterator
@@ -239,7 +239,7 @@ def _parse_scalar(text: str) -> ScalarType:
 
 
 def type_json(value: DataType) -> Any:
-    """Return what a schema file holds for a type: text, or an object for nested types."""
+    """Return a type as JSON of a schema file: text, or an object for nested types."""
     suffix = "" if value.nullable else " NOT NULL"
     match value:
         case ArrayType():

@@ -1,1 +1,1 @@
-"""`lsm ui`: pages of tables, trees, histories, keys and lineage for a browser on this machine."""
+"""`lsm ui`: a local web server with pages of tables, LSM trees, snapshots, keys and lineage."""

@@ -1,4 +1,4 @@
-"""lsm ui: what `lsm` knows, in a browser on this machine."""
+"""The command `lsm ui`: the web server and its connections."""
 
 import logging
 import os
@@ -66,7 +66,7 @@ class PageServer(ThreadingHTTPServer):
         self.site.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what ended a connection: mostly a browser that did not wait."""
+        """Log the error that ended a connection, mostly a browser that did not wait."""
         log.debug("a connection from %s ended early", client_address)
 
 
@@ -90,7 +90,7 @@ class PageRequest(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host", [])
         if len(hosts) == 1 and _HOST.fullmatch(hosts[0].strip()):
             return self.server.site.reply(self.path)
-        # A page elsewhere whose name resolves to this machine must not read what is here.
+        # A page of another site whose name resolves to this machine must not read these pages.
         self.close_connection = True
         text = f"This server answers as {self.server.url} or http://localhost alone.\n"
         return Reply(status=421, body=text.encode(), content_type=_PLAIN)
@@ -114,8 +114,8 @@ class PageRequest(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send a refusal as plain text: of what is no request, and of every method but GET and HEAD."""
-        self.close_connection = True  # a body may follow, which nobody reads
+        """Send a refusal as plain text: of malformed requests, and of all methods but GET and HEAD."""
+        self.close_connection = True  # a body may follow, which this server does not read
         refused = code == HTTPStatus.NOT_IMPLEMENTED
         text = "Pages are read only: GET and HEAD." if refused else HTTPStatus(code).phrase
         reply = Reply(

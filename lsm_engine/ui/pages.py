@@ -1,4 +1,4 @@
-"""The pages: all tables, one table, its tree, a key and its history."""
+"""The pages as HTML: the list of tables, and a table with its tree, files, keys and snapshots."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ _SCHEMA = [
 class TableState:
     """A table as the list shows it. `report` None: it cannot be opened, `problem` is why.
 
-    `pending`: it is being examined. `debt_bytes`: what a full compaction of all buckets would read; `due`: buckets whose compaction is due.
+    `pending`: it is being examined. `debt_bytes`: what a full compaction of all buckets would read; `due_buckets`: buckets whose compaction is due.
     """
 
     name: str
@@ -46,26 +46,26 @@ class TableState:
     problem: str | None = None
     newest: Snapshot | None = None
     debt_bytes: int | None = None
-    due: int | None = None
+    due_buckets: int | None = None
 
 
 @record
 class TableList:
-    """One page of the tables whose names hold what was searched for."""
+    """One page of the tables whose names contain the searched text."""
 
     warehouse: str
     searched: str
-    found: int
+    matching: int
     number: int
     page_size: int
     tables: Sequence[TableState]
 
 
 def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
-    """Return the list of tables. `line` completes a command with what names this catalog."""
+    """Return the list of tables. `line` completes a command with the options of this catalog."""
     query = {"q": shown.searched}
-    last = max(0, (shown.found - 1) // shown.page_size)
-    position = f"{counted(shown.found, 'table')}, page {shown.number + 1} of {last + 1}"
+    last = max(0, (shown.matching - 1) // shown.page_size)
+    position = f"{counted(shown.matching, 'table')}, page {shown.number + 1} of {last + 1}"
     empty_text = (
         "no table's name holds that" if shown.searched else "no tables yet; lsm create makes one"
     )
@@ -104,7 +104,7 @@ def _row(state: TableState) -> dict[str, Any]:
         if state.pending
         else parts.health_chip(state.report, state.problem),
         "debt_bytes": state.debt_bytes,
-        "due": state.due,
+        "due": state.due_buckets,
         "snapshot_id": None if newest is None else newest.id,
         "committed": None if newest is None else utc_text(newest.time_millis),
         "rows": None if newest is None else newest.total_record_count,
@@ -124,7 +124,7 @@ class TableFacts:
 
 
 def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
-    """Return the page of one table. `line` completes a command with what names this catalog."""
+    """Return the page of one table. `line` completes a command with the options of this catalog."""
     name = shown.state.name
     report = shown.state.report
     branches = [
@@ -187,11 +187,11 @@ _COLOURS = 6
 class TreeFacts:
     """One page of a table's buckets, those with most runs first, out of `total`.
 
-    `at`: the snapshot as words; `query`: what of the address names it.
+    `state`: the snapshot in words; `query`: what of the address names it.
     """
 
     table: str
-    at: str
+    state: str
     query: Mapping[str, object]
     buckets: Sequence[BucketTree]
     total: int
@@ -205,14 +205,14 @@ def tree_page(shown: TreeFacts) -> Html:
     name = shown.table
     if not shown.buckets:
         text = element("p", "nothing has been committed yet, or no such page", class_="dim")
-        return parts.table_page(name, "Tree", shown.at, text)
+        return parts.table_page(name, "Tree", shown.state, text)
     largest = largest_run(shown.buckets)
     last = (shown.total - 1) // shown.page_size
     totals = f"{counted(shown.total, 'bucket')}, {size_text(shown.size_bytes)}"
     return parts.table_page(
         name,
         "Tree",
-        shown.at,
+        shown.state,
         element("p", f"{totals}. A read merges all runs of a bucket that share keys; those with most come first.",
                 class_="dim"),
         [_bucket(shown, bucket, largest) for bucket in shown.buckets],
@@ -296,12 +296,12 @@ class KeyAnswer:
 
 @record
 class KeyFacts:
-    """A table's key columns with their types, what was asked for, and the answer: None before, or a problem."""
+    """The key columns of a table with their types, the key of the form, and its answer or problem, if any."""
 
     table: str
     columns: Mapping[str, str]
-    given: Mapping[str, str]
-    at: Mapping[str, str]
+    key_texts: Mapping[str, str]
+    state: Mapping[str, str]
     answer: KeyAnswer | None = None
     problem: str | None = None
 
@@ -313,13 +313,13 @@ def key_page(shown: KeyFacts) -> Html:
         return parts.table_page(shown.table, "Key", "", text)
     fields = [
         element("label", element("span", f"{name} ", element("small", kind, class_="dim")),
-                element("input", name=name, value=shown.given.get(name, ""), required=True,
+                element("input", name=name, value=shown.key_texts.get(name, ""), required=True,
                         autocomplete="off", autofocus=position == 0 and shown.answer is None))
         for position, (name, kind) in enumerate(shown.columns.items())
     ]  # fmt: skip
     times = [
         element("label", element("span", name, element("small", " optional", class_="dim")),
-                element("input", name=name, value=shown.at.get(name, ""), autocomplete="off"))
+                element("input", name=name, value=shown.state.get(name, ""), autocomplete="off"))
         for name in ("snapshot", "tag")
         if name not in shown.columns
     ]  # fmt: skip
@@ -460,7 +460,7 @@ def _snapshot_rows(
 
 
 def _tag_links(name: str, tags: Iterable[str]) -> Html:
-    """Return links to the first of a snapshot's tags, and how many more there are."""
+    """Return links to the first tags of a snapshot, and the number of the others."""
     names = list(tags)
     links = [[parts.link(tag, table_address(name, "tag", tag)), " "] for tag in names[:TAGS_NAMED]]
     rest_text = f"and {len(names) - TAGS_NAMED:,} more" if len(names) > TAGS_NAMED else None

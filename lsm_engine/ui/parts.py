@@ -1,4 +1,4 @@
-"""What pages have in common: the frame, tables of rows, facts below each other, findings, bars."""
+"""The parts that pages share: the frame, tables of rows, lists of facts, findings and bars."""
 
 import html
 import shlex
@@ -193,7 +193,7 @@ def _cell(
 
 
 def fact_list(facts: Mapping[str, object]) -> Html:
-    """Return facts below each other; those that are None are left out."""
+    """Return a list of facts, without those that are None."""
     pairs = [
         (
             element("dt", name.replace("_", " ")),
@@ -213,7 +213,7 @@ def bar(size: int, largest: int, kind: str) -> Html:
 
 
 def health_chip(report: HealthReport | None, problem: str | None = None) -> Html:
-    """Return a word or two for what a shallow look at a table found, with all findings as its title."""
+    """Return the result of a shallow examination in a word or two, with all findings as its title."""
     if report is None:
         return element("span", "unreadable", class_="chip error", title=problem)
     words = [finding.severity.name.lower() for finding in report.findings]
@@ -227,7 +227,7 @@ def health_chip(report: HealthReport | None, problem: str | None = None) -> Html
 
 
 def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
-    """Return what the doctor found, what each costs, and the command that mends it."""
+    """Return the findings of the doctor, each with its cost and the command that repairs it."""
     if not report.findings:
         return element("p", health_chip(report))
     return element(
@@ -248,7 +248,7 @@ def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
 
 
 def looked_at(line: Callable[[str], str], name: str = "") -> Html:
-    """Return what a shallow look takes in, and the commands that go further, for a table or for all of them."""
+    """Return the scope of a shallow examination, and the commands that go further, for a table or for all."""
     further = (
         ("all snapshots and tags, missing and damaged files, orphans", ""),
         ("the contents of data files too", " --deep"),
@@ -288,6 +288,6 @@ def pager(newer: str | None, position: str, older: str | None, words: tuple[str,
 def error_page(
     heading: str, message: str, facts: Mapping[str, object], links: Mapping[str, str]
 ) -> Html:
-    """Return what is shown in place of a page that there is not, with where to go on."""
+    """Return the page of an error, with links to go on."""
     onward = [element("li", link(text, url)) for text, url in links.items()]
     return page(heading, element("p", message), fact_list(facts), element("ul", onward))

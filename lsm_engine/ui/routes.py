@@ -1,4 +1,4 @@
-"""Addresses → pages: what a browser gets for a path and a query, errors included."""
+"""The routes: the reply to a path and a query, errors included."""
 
 import base64
 import hashlib
@@ -69,7 +69,7 @@ FRESH_SECONDS = 15
 
 
 class HealthBoard:
-    """The last known state of each table that was asked for; `examine` reads one, `at_once` so many together."""
+    """The cache of the states of tables; `examine` reads a table, up to `at_once` tables concurrently."""
 
     def __init__(self, examine: Callable[[str], TableState], at_once: int = 2) -> None:
         self._examine = examine
@@ -79,7 +79,7 @@ class HealthBoard:
         self._running: dict[str, Future[None]] = {}
 
     def states(self, names: Sequence[str]) -> list[TableState]:
-        """Return the states of tables, in their order; pending where there is none yet."""
+        """Return the states of tables, in their order; pending if not examined yet."""
         oldest = time.monotonic() - FRESH_SECONDS
         with self._lock:
             for name in names:
@@ -87,6 +87,7 @@ class HealthBoard:
                 if name not in self._running and (cached is None or cached[0] < oldest):
                     self._running[name] = self._pool.submit(self._examined, name)
             running = [self._running[name] for name in names if name in self._running]
+        # Most tables are examined within this time; the page shows the others as pending and asks again.
         wait(running, timeout=WAIT_SECONDS)
         with self._lock:
             return [
@@ -95,13 +96,14 @@ class HealthBoard:
             ]
 
     def close(self) -> None:
-        """Examine nothing more."""
+        """Stop examining tables."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _examined(self, name: str) -> None:
         try:
             state = self._examine(name)
         except Exception as error:
+            # In a thread of the pool no caller would see it, and the page would stay pending.
             log.warning("examining %s failed", name, exc_info=error)
             state = TableState(name=name, problem=f"{type(error).__name__}: {error}")
         with self._lock:
@@ -141,7 +143,7 @@ def list_of_tables(
     return TableList(
         warehouse=catalog.warehouse,
         searched=searched,
-        found=len(names),
+        matching=len(names),
         number=page,
         page_size=TABLES_PER_PAGE,
         tables=states(shown),
@@ -169,7 +171,7 @@ def _state(table: Table, name: str) -> TableState:
         report=report,
         newest=newest,
         debt_bytes=sum(bucket.debt_bytes for bucket in buckets),
-        due=sum(bucket.compactable for bucket in buckets),
+        due_buckets=sum(bucket.compactable for bucket in buckets),
     )
 
 
@@ -202,7 +204,7 @@ def overview(table: Table, name: str) -> TableFacts:
 def history(table: Table, name: str, newest: int | None) -> History:
     """Return the page of snapshots that begins at `newest` and goes back; only those are read."""
     ids = table.snapshot_ids()[::-1]
-    start = 0 if newest is None else sum(1 for each in ids if each > newest)
+    start = 0 if newest is None else sum(1 for number in ids if number > newest)
     shown = ids[start : start + SNAPSHOTS_PER_PAGE]
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-ui") as pool:
         read = list(pool.map(lambda snapshot_id: _snapshot_or_problem(table, snapshot_id), shown))
@@ -210,7 +212,7 @@ def history(table: Table, name: str, newest: int | None) -> History:
     problems = [item for item in read if isinstance(item, str)]
     try:
         tags = table.tags()
-    except LsmError as error:
+    except LsmError as error:  # the snapshots are shown without their tags
         problems.append(f"tags cannot be read: {error}")
     after = start + SNAPSHOTS_PER_PAGE
     return History(
@@ -252,7 +254,7 @@ def snapshot_facts(table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts
             ]
         if snapshot.id in ids:
             lists = list(plain_rows(table.system("manifest_lists", snapshot_id=snapshot.id)))
-    except LsmError as error:
+    except LsmError as error:  # its own facts are shown even if its files cannot be read
         problem = str(error)
     return SnapshotFacts(
         table=name,
@@ -294,18 +296,18 @@ def tree(table: Table, name: str, query: Mapping[str, str], page: int) -> TreeFa
     most = sorted(trees, key=lambda bucket: -len(bucket.runs))[start : start + BUCKETS_PER_PAGE]
     return TreeFacts(
         table=name,
-        at=state_text,
+        state=state_text,
         query={key: query[key] for key in ("snapshot", "tag") if key in query},
         buckets=most,
         total=len(trees),
-        size_bytes=sum(each.size_bytes for each in trees),
+        size_bytes=sum(bucket_tree.size_bytes for bucket_tree in trees),
         page=page,
         page_size=BUCKETS_PER_PAGE,
     )
 
 
 def files(table: Table, query: Mapping[str, str]) -> tuple[str, str, list[dict[str, Any]], int]:
-    """Return words for the snapshot and the bucket of an address, its files by level, and how many there are."""
+    """Return words for the snapshot and the bucket of an address, its files by level, and their number."""
     snapshot, state_text = snapshot_at(table, query)
     partition, bucket = query.get("partition", ""), whole_number("bucket", query["bucket"])
     selection = (
@@ -323,7 +325,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
-    """Return what a table's files hold of the key in an address; of one that does not fit, why."""
+    """Return the versions of the key in an address, or the problem of a key that does not fit."""
     schema = table.schema
     columns = {
         field.name: type_text(field.type)
@@ -336,16 +338,18 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
         if column_name not in columns and query.get(column_name)
     }
     key_texts = {column_name: query[column_name] for column_name in columns if column_name in query}
-    question = KeyFacts(table=name, columns=columns, given=key_texts, at=state)
+    question = KeyFacts(table=name, columns=columns, key_texts=key_texts, state=state)
     if not columns or set(key_texts) != set(columns):
         return question
     number = whole_number("snapshot", state["snapshot"]) if "snapshot" in state else None
     try:
         typed = key_of(table, [f"{column_name}={text}" for column_name, text in key_texts.items()])
         explanation = table.explain_key(typed, snapshot_id=number, tag=state.get("tag"))
-    except InvalidInputError as error:
+    except (
+        InvalidInputError
+    ) as error:  # the form stays, with what was typed and why it does not fit
         return KeyFacts(
-            table=name, columns=columns, given=key_texts, at=state, problem=error.message
+            table=name, columns=columns, key_texts=key_texts, state=state, problem=error.message
         )
     answer = KeyAnswer(
         rule=explanation.rule,
@@ -354,7 +358,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
         names=explanation.versions.schema.names,
         versions=list(plain_rows(explanation.versions)),
     )
-    return KeyFacts(table=name, columns=columns, given=key_texts, at=state, answer=answer)
+    return KeyFacts(table=name, columns=columns, key_texts=key_texts, state=state, answer=answer)
 
 
 # -- Addresses → pages: what a browser gets for a path and a query, errors included ----------------
@@ -377,7 +381,7 @@ _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 @record
 class Reply:
-    """What is sent for one request."""
+    """The reply to one request."""
 
     status: int
     body: bytes
@@ -403,18 +407,18 @@ class Site:
         self._board = HealthBoard(lambda name: state_of(catalog, name), at_once)
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading tables."""
         self._board.close()
 
     def reply(self, target: str) -> Reply:
-        """Return what there is at the target of a request; a failure is a page that helps."""
+        """Return the reply to the target of a request; an error is a page that helps."""
         parts: list[str] = []
         try:
             parts, query = _parsed(target)
             return self._page(parts, query)
         except LsmError as error:
             return self._failure(error, parts)
-        except Exception as error:
+        except Exception as error:  # a defect: the server goes on, and the page names it
             log.warning("the page %s failed", target, exc_info=error)
             message = f"{type(error).__name__}: {error}"
             return _html(error_page("This should not have happened", message, {}, {}), 500)
@@ -427,6 +431,7 @@ class Site:
                 return _html(tables_page(shown, self._line))
             case ["lineage"]:
                 return self._lineage(query)
+            # Links lead here and not to Dagster itself, whose address the pages then need not have.
             case ["dagster", "runs" | "assets" as kind, *rest] if self._dagster and rest:
                 path = "/".join(quote(part, safe="") for part in [kind, *rest])
                 return _elsewhere(f"{self._dagster}/{path}")
@@ -468,6 +473,7 @@ class Site:
         lineage = self._catalog.lineage
         chosen = recorded = lineage.tables()
         if query.get("table"):
+            # Of a table that does not exist the page would be empty, as of one without commits.
             table_of_name(self._catalog, query["table"])  # raises, with what it may have meant
             chosen = [name for name in recorded if name.text == query["table"]]
         if not chosen:
@@ -545,6 +551,7 @@ def _page_number(query: Query) -> int:
 def _parsed(target: str) -> tuple[list[str], Query]:
     """Return the parts of a path and the query of a request's target."""
     if not target.startswith("/") or target.startswith("//"):
+        # Two slashes begin the name of another host.
         raise NotFoundError("an address begins with one slash", given=target)
     split = urlsplit(target)
     try:

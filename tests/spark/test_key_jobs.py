@@ -6,7 +6,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.lookup.locate import locate_rows
 from lsm_engine.spark import locate_dataframe, lookup_join
-from lsm_engine.spark.lookups import Homes, homes_of
+from lsm_engine.spark.lookups import KeyRouting, key_routing
 from tests.spark.rows import ROWS, row, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -194,9 +194,9 @@ def test_every_key_has_exactly_one_home(new_table):
     keys = pa.RecordBatch.from_pydict(
         {"id": list(range(1000))}, schema=pa.schema([("id", pa.int64())])
     )
-    homes = homes_of(table.schema, {b"\0\0\0\0": 3}, [], [])
-    assert isinstance(homes, Homes)
-    numbers = sorted(n for _, rows in homes.of(keys) for n in rows.tolist())
+    routing = key_routing(table.schema, {b"\0\0\0\0": 3}, [], [])
+    assert isinstance(routing, KeyRouting)
+    numbers = sorted(n for _, rows in routing.route(keys) for n in rows.tolist())
     assert numbers == list(range(1000))
 
 

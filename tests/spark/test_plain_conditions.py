@@ -94,8 +94,8 @@ def test_random_conditions_hold_for_the_rows_that_spark_finds(spark, table):
         wanted = {row[0] for row in frame.where(text).select("id").collect()}
         found = rows.filter(pa.array(holds(plain, Frame(rows, None))))["id"].to_pylist()
         assert set(found) == wanted, text
-        if plain.where is not None:
-            kept = table.scan(columns=["id"], where=plain.where).to_arrow()["id"].to_pylist()
+        if plain.prefilter is not None:
+            kept = table.scan(columns=["id"], where=plain.prefilter).to_arrow()["id"].to_pylist()
             assert wanted <= set(kept), text
     frame.unpersist()
 

@@ -238,5 +238,5 @@ def test_a_column_that_was_added_elsewhere_is_seen(run, tmp_path):
     "text", ["", "SELECT 'a", "MERGE INTO", "CREATE TABLE", "CALL", "a.b.c.", "INSERT INTO x ("]
 )
 def test_half_a_statement_is_tokens_or_none(text):
-    statement = Statement.of(text)
+    statement = Statement.from_text(text)
     assert statement is None or statement.text == text

@@ -1,7 +1,7 @@
-"""What the documentation site needs beside the pages of lsm_engine/docs: hooks of mkdocs.
+"""Hooks of mkdocs for the documentation site.
 
-Pages of the repository that lie elsewhere get a place on the site, and links to them lead there; the API
-reference, the command line's reference and the list of decisions are made of the sources.
+They add pages from outside lsm_engine/docs and rewrite the links to them. They generate the API reference, the
+reference of the command line and the list of decisions from the sources.
 """
 
 import ast
@@ -92,7 +92,7 @@ def spark_names() -> list[str]:
 def api_page() -> str:
     """The directives from which mkdocstrings makes the API reference."""
     listed = {name for names in API.values() for name in names}
-    others = [name for name in lsm_engine.__all__ if name[0].isupper() and name not in listed]
+    values = [name for name in lsm_engine.__all__ if name[0].isupper() and name not in listed]
     functions = [name for name in lsm_engine.__all__ if name.islower() and name not in listed]
     left_out = {"__version__", "core_options"}
     sections = {
@@ -100,7 +100,7 @@ def api_page() -> str:
         for heading, names in {
             **API,
             "Other functions": functions,
-            "Results and other values": [name for name in others if not name.isupper()],
+            "Results and other values": [name for name in values if not name.isupper()],
         }.items()
     }
     sections["On Spark"] = [f"lsm_engine.spark.{name}" for name in spark_names()]
@@ -121,9 +121,9 @@ def verbs(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
     yield " ".join(words), command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            if found is not None and not found.hidden:
-                yield from verbs(found, (*words, name))
+            subcommand = command.get_command(context, name)
+            if subcommand is not None and not subcommand.hidden:
+                yield from verbs(subcommand, (*words, name))
 
 
 def commands_page() -> str:
@@ -142,24 +142,28 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add what lies elsewhere, and what is made."""
+    """Add the pages from elsewhere, and the generated ones."""
     for place, path in ELSEWHERE.items():
         files.append(File.generated(config, place, abs_src_path=str(path)))
-    made = {"api.md": api_page, "commands.md": commands_page, "decisions/index.md": decisions_page}
-    for place, page in made.items():
+    generated = {
+        "api.md": api_page,
+        "commands.md": commands_page,
+        "decisions/index.md": decisions_page,
+    }
+    for place, page in generated.items():
         files.append(File.generated(config, place, content=page()))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to files that have another place on the site lead there."""
-    here = page.file.src_uri
-    source = ELSEWHERE.get(here, DOCS / here)
+    """Rewrite links to files that have another place on the site."""
+    page_path = page.file.src_uri
+    source = ELSEWHERE.get(page_path, DOCS / page_path)
 
-    def placed(found: re.Match[str]) -> str:
-        target = Path(os.path.normpath(source.parent / found[1]))
+    def placed(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(source.parent / link[1]))
         place = PLACES.get(target)
-        if place is None and target.is_relative_to(DOCS) and here in ELSEWHERE:
+        if place is None and target.is_relative_to(DOCS) and page_path in ELSEWHERE:
             place = target.relative_to(DOCS).as_posix()
-        return found[1] if place is None else os.path.relpath(place, Path(here).parent)
+        return link[1] if place is None else os.path.relpath(place, Path(page_path).parent)
 
     return LINK.sub(placed, markdown)

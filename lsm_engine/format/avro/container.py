@@ -387,13 +387,13 @@ def _unsnappy(stored: bytes, limit: int) -> bytes:
 
 
 class EncodedContainer(bytes):
-    """An Avro file that was just made. `content_bytes`: of its records, before compression."""
+    """A new Avro file. `content_bytes`: the size of its records before compression."""
 
     content_bytes: int
 
 
 class ContainerEncoder:
-    """Makes Avro files of one schema: its text, its header and what fastavro knows of it are made once."""
+    """An encoder of Avro files of one schema: text, header and fastavro's form of the schema are made once."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -464,7 +464,7 @@ class ContainerEncoder:
 
 
 class GrowingContainer:
-    """An Avro file that is being made. `size`: its bytes so far; `content_bytes`: of its records."""
+    """An Avro file that grows by blocks. `size`: its bytes so far; `content_bytes`: those of its records."""
 
     def __init__(self, header: bytes, sync: bytes, codec: str, level: int | None) -> None:
         self._parts = [header]

@@ -1,4 +1,4 @@
-"""Avro files → Arrow tables: no Python object per record, only the columns asked for."""
+"""Decoder of Avro files into Arrow tables: only the selected columns, and no Python object per record."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -233,7 +233,7 @@ class _Damaged(Exception):  # `level`: of the items that there was too little ro
 
 
 class _Reader:
-    """One run: what it reads from, the program, and where it writes to."""
+    """One run of the decoder in Python: its input, its program and its output."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ class _Reader:
 
 
 def _run_few_blocks(data: Any, blocks: Any, ops: Any, columns: Any, *arguments: Any) -> int:
-    """Do what `run_blocks` does, in plain Python: some 15 microseconds for a manifest's entry."""
+    """Decode blocks as `run_blocks` does, in plain Python: about 15 microseconds per manifest entry."""
     slots, valid, room, used, failure = arguments
     reader = _Reader(bytes(data), ops.tolist(), columns.tolist(), slots, valid, room.tolist())
     try:
@@ -377,9 +377,11 @@ def _run_few_blocks(data: Any, blocks: Any, ops: Any, columns: Any, *arguments: 
                 reader.used[0] += 1
             if position != end:
                 return BYTES_LEFT
-    except _Damaged as found:
-        failure[2] = found.level
-        return found.code
+    except (
+        _Damaged
+    ) as damage:  # the compiled loop returns codes too, as it cannot raise with values
+        failure[2] = damage.level
+        return damage.code
     for level, count in enumerate(reader.used):
         used[level] = count
     return DONE
@@ -405,7 +407,7 @@ def run_blocks(
     used: Longs,  # rows filled, per level
     failure: Longs,  # (block, -, level) where it failed
 ) -> int:
-    """Decode every record of every block into slots; return DONE or what is wrong."""
+    """Decode every record of every block into slots; return DONE or the code of the damage."""
     remaining = np.zeros(LIST_DEPTH_MAX, np.int64)
     program = (ops.ctypes.data, len(ops), columns.ctypes.data)
     filled = (slots.ctypes.data, valid.ctypes.data, room.ctypes.data, used.ctypes.data)
@@ -474,7 +476,7 @@ Node = Leaf | Struct | ListNode
 
 @record
 class Program:
-    """What the decoding loop needs to know, and the tree of what comes out."""
+    """The program of the decoding loop, and the tree of the columns that it decodes."""
 
     root: Struct  # column 0 is none of its fields: where each record begins
     ops: Longs  # one row of OPERANDS numbers per step
@@ -795,7 +797,7 @@ class AvroRecords:
         *,
         behind: Sequence[Container] = (),
     ) -> pa.Table:
-        """Return columns of the records of some blocks; None: all there are.
+        """Return columns of the records of some blocks; None: all blocks.
 
         `behind`: files of the same schema whose records follow.
         """
@@ -843,7 +845,7 @@ def _program_of_text(text: str) -> Program:
 
 
 def arrow_type_of(node: Node) -> pa.DataType:
-    """Return the Arrow type of what a node decodes into."""
+    """Return the Arrow type of the column of a node."""
     match node:
         case Leaf():
             return node.kind
@@ -868,7 +870,7 @@ def _fields(node: Struct, prefix: str, *, flat: bool) -> Iterator[tuple[str, Nod
 
 
 def _mark(node: Node, stored: Bools) -> None:
-    """Mark the columns that a node is made of."""
+    """Mark the columns of a node."""
     match node:
         case Leaf():
             stored[node.column] = True
@@ -946,7 +948,7 @@ class _Decoded:
 
 
 def _run(chunk: _Chunk, program: Program, stored: Bools, limits: Limits) -> _Decoded:
-    """Decode a chunk, with more room for list items each time there was too little."""
+    """Decode a chunk, again with more room for list items each time the room was too small."""
     rows = int(chunk.blocks[:, 2].sum())
     if rows > len(chunk.data):  # every record takes at least a byte
         raise CorruptFileError(

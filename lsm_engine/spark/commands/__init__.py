@@ -1,1 +1,1 @@
-"""SQL statements on Spark about lsm tables."""
+"""SQL statements on Spark that read and change lsm tables."""

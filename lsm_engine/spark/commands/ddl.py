@@ -1,4 +1,4 @@
-"""CREATE TABLE, ALTER TABLE and DESCRIBE as text."""
+"""The statements CREATE TABLE, ALTER TABLE, COMMENT ON, DESCRIBE and SHOW."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
@@ -73,7 +73,7 @@ class NewTable:
     defaults: dict[str, str] = field(default_factory=dict)
 
     def create(self, catalog: Catalog, rows: DataFrame | None) -> None:
-        """Make the table, with rows if there are any: all of it or nothing."""
+        """Create the table, with the rows of a query if it has one: all of it or nothing."""
         schema = self.schema if rows is None else rows.schema
         assert schema is not None
         table = catalog.create_table(
@@ -94,6 +94,7 @@ class NewTable:
             if rows is not None:
                 write_rows(table, rows)
         except BaseException:
+            # CREATE TABLE … AS is all or nothing: a table without its rows would look finished.
             catalog.drop_table(self.name)
             raise
 
@@ -104,11 +105,11 @@ def comments_of(
     """Yield the comments in a type, each with the path of its field, which begins with `within`."""
     match kind:
         case StructType():
-            for each in kind.fields:
-                path = (*within, each.name)
-                if each.metadata.get("comment"):
-                    yield path, each.metadata["comment"]
-                yield from comments_of(each.dataType, path)
+            for field in kind.fields:
+                path = (*within, field.name)
+                if field.metadata.get("comment"):
+                    yield path, field.metadata["comment"]
+                yield from comments_of(field.dataType, path)
         case ArrayType():
             yield from comments_of(kind.elementType, (*within, "element"))
         case MapType():
@@ -174,8 +175,8 @@ class _Columns:
         self.defaults: dict[str, str] = {}
 
     def add(self, text: str) -> None:
-        """Take what stands between two commas: a column, or PRIMARY KEY (…)."""
-        part = Statement.of(text)
+        """Add the text between two commas: a column, or PRIMARY KEY (…)."""
+        part = Statement.from_text(text)
         assert part is not None
         if part.takes("PRIMARY", "KEY"):
             self.key = part.names()
@@ -184,7 +185,7 @@ class _Columns:
             return
         first = part.tokens[0]
         name = part.name()
-        kept = [
+        words = [
             text[first.start : part.tokens[part.at - 1].end + 1],
             part.until(*_COLUMN_WORDS, types=True),
         ]
@@ -197,12 +198,12 @@ class _Columns:
                 _ = part.takes("NOT", "ENFORCED")
                 self.key.append(name)
             elif part.takes("NOT", "NULL"):
-                kept.append("NOT NULL")
+                words.append("NOT NULL")
             elif part.takes("COMMENT"):
-                kept.append(f"COMMENT {_literal_text(part)}")
+                words.append(f"COMMENT {_literal_text(part)}")
             else:
                 _refuse_column(part)
-        self.texts.append(" ".join(kept))
+        self.texts.append(" ".join(words))
 
     def schema(self) -> StructType:
         """Return the columns as Spark reads them."""
@@ -254,12 +255,12 @@ _INSTEAD = (
 
 
 def alter_statement(table: Table, statement: Statement) -> None:
-    """Do what stands after ALTER TABLE and the table's name: all of it or nothing."""
+    """Run an ALTER TABLE, from behind the table's name: all of it or nothing."""
     table.alter(*_changes(table, statement))
 
 
 def comment_statement(table: Table, statement: Statement) -> None:
-    """Do what stands after COMMENT ON TABLE and the table's name."""
+    """Run a COMMENT ON TABLE, from behind the table's name."""
     statement.needs("IS")
     comment = None if statement.takes("NULL") else statement.literal()
     statement.ended()
@@ -267,40 +268,40 @@ def comment_statement(table: Table, statement: Statement) -> None:
 
 
 def properties_of(table: Table, statement: Statement) -> list[tuple[str, str]]:
-    """Return what SHOW TBLPROPERTIES shows: options, the primary key and the comment, or one of them."""
-    found = dict(table.schema.options.texts)
+    """Return the properties of SHOW TBLPROPERTIES: options, the primary key and the comment, or one of them."""
+    properties = dict(table.schema.options.texts)
     if table.schema.primary_keys:
-        found["primary-key"] = ",".join(table.schema.primary_keys)
+        properties["primary-key"] = ",".join(table.schema.primary_keys)
     if table.schema.comment:
-        found[_COMMENT] = table.schema.comment
+        properties[_COMMENT] = table.schema.comment
     if statement.word() == "(":
-        (asked,) = statement.listed()
-        inner = Statement.of(asked)
+        (argument,) = statement.listed()
+        inner = Statement.from_text(argument)
         assert inner is not None
         key = inner.literal() if inner.is_text else inner.name()
         missing = f"Table {table.name} does not have property: {key}"
-        found = {key: found.get(key, missing)}
+        properties = {key: properties.get(key, missing)}
     statement.ended()
-    return sorted(found.items())
+    return sorted(properties.items())
 
 
 def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
-    made: list[SchemaChange]
+    changes: list[SchemaChange]
     if statement.takes("SET", "TBLPROPERTIES"):
-        given = statement.properties()
-        made = [
+        properties = statement.properties()
+        changes = [
             SetComment(text) if key == _COMMENT else SetOption(key, text)
-            for key, text in given.items()
+            for key, text in properties.items()
         ]
     elif statement.takes("UNSET", "TBLPROPERTIES"):
         ignores = statement.takes("IF", "EXISTS")
-        made = [*_removed(table, statement, ignores=ignores)]
+        changes = [*_removed(table, statement, ignores=ignores)]
     elif statement.takes("ADD", "COLUMNS") or statement.takes("ADD", "COLUMN"):
-        made = [change for part in _parts(statement) for change in _added(part)]
+        changes = [change for part in _parts(statement) for change in _added(part)]
     elif statement.takes("DROP", "COLUMNS") or statement.takes("DROP", "COLUMN"):
         ignores = statement.takes("IF", "EXISTS")
         paths = [part.path() for part in _parts(statement)]
-        made = [
+        changes = [
             DropColumn(path)
             for path in paths
             if not (ignores and len(path) == 1 and path[0] not in table.schema.names)
@@ -308,10 +309,11 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
     elif statement.takes("RENAME", "COLUMN"):
         old = statement.path()
         statement.needs("TO")
-        made = [RenameColumn(old, path_text(statement.path()))]
+        changes = [RenameColumn(old, path_text(statement.path()))]
     elif statement.takes("ALTER", "COLUMN") or statement.takes("ALTER"):
-        made = [_altered(statement)]
+        changes = [_altered(statement)]
     else:
+        # Clauses that Spark knows for other tables name the statement to use instead.
         for words, instead in _INSTEAD:
             if statement.takes(*words):
                 statement.refuse(f"{' '.join(words)} is not done here: {instead}")
@@ -319,11 +321,11 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
             "ADD, DROP, RENAME or ALTER COLUMN, SET or UNSET TBLPROPERTIES is expected"
         )
     statement.ended()
-    return made
+    return changes
 
 
 def _parts(statement: Statement) -> list[Statement]:
-    """Return what is listed in brackets, or after them, each part on its own."""
+    """Return the items of a list, in brackets or without them, each as a statement."""
     texts = []
     if statement.word() == "(":
         texts = statement.listed(types=True)
@@ -331,7 +333,7 @@ def _parts(statement: Statement) -> list[Statement]:
         texts.append(statement.until(",", types=True))
         while statement.takes(","):
             texts.append(statement.until(",", types=True))
-    parts = [Statement.of(text) for text in texts]
+    parts = [Statement.from_text(text) for text in texts]
     return [part for part in parts if part is not None]
 
 
@@ -397,7 +399,7 @@ def _kind(declared: StructType) -> pa.DataType | str:
 
 def _removed(table: Table, statement: Statement, *, ignores: bool) -> Iterator[SchemaChange]:
     for text in statement.listed():
-        part = Statement.of(text)
+        part = Statement.from_text(text)
         assert part is not None
         key = part.literal() if part.is_text else part.name()
         if key == _COMMENT:
@@ -419,7 +421,7 @@ Shown = Callable[[SparkSession, Table, Statement], DataFrame]
 
 
 def describe_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a DESCRIBE [EXTENDED] whose table's name was read already: columns, and facts about the table."""
+    """Run a DESCRIBE [EXTENDED], from behind the table's name: columns, and properties of the table."""
     statement.ended()
     schema = table.schema
     rows: list[tuple[str, str, str | None]] = [
@@ -464,7 +466,7 @@ def _facts(table: Table) -> dict[str, str]:
 
 
 def show_create_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one; of a branch, its schema.
+    """Run a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one; of a branch, its schema.
 
     What Spark has no words for is not given back: TIMESTAMP is of microseconds whatever its precision, BINARY(n) and
     texts within a column lose their length, elements of arrays and values of maps may be null.
@@ -501,7 +503,7 @@ def show_create_statement(spark: SparkSession, table: Table, statement: Statemen
 
 
 def show_partitions_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW PARTITIONS: those that have rows, in order."""
+    """Run a SHOW PARTITIONS: those that have rows, in order."""
     if not statement.done:
         statement.refuse("of some partitions: SELECT … FROM `table$partitions` WHERE …")
     names = sorted(table.system("partitions")["partition"].to_pylist())
@@ -509,7 +511,7 @@ def show_partitions_statement(spark: SparkSession, table: Table, statement: Stat
 
 
 def show_properties_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW TBLPROPERTIES."""
+    """Run a SHOW TBLPROPERTIES."""
     columns = dict.fromkeys(("key", "value"), StringType())
     return frame_of_rows(spark, properties_of(table, statement), columns)
 

@@ -1,4 +1,4 @@
-"""INSERT, MERGE, UPDATE and DELETE as text."""
+"""The statements INSERT, MERGE, UPDATE and DELETE."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -34,14 +34,14 @@ _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "FROM", "(")
 
 
 def insert_statement(table: Table, statement: Statement, query: Query) -> WriteResult | None:
-    """Do an INSERT whose table's name was read already. `query`: runs the rest of it."""
+    """Run an INSERT, from behind the table's name. `query`: runs the rest of it."""
     replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
     constant, partition = _partition(table, statement, query, replaces=replaces)
     by_name = statement.takes("BY", "NAME")
     names = None
     if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
         names = statement.names()
-    rows = query(statement.rest())
+    rows = query(statement.remainder())
     if not by_name:
         names = names or [name for name in table.schema.names if name not in constant]
         if len(names) != len(rows.columns):
@@ -61,17 +61,17 @@ def _partition(
 ) -> tuple[dict[str, str], dict[str, object] | None]:
     """Step over PARTITION (…); return the columns that it sets, as SQL, and the partition to replace."""
     constant: dict[str, str] = {}
-    known = {name.lower(): name for name in table.schema.names}
+    column_names = {name.lower(): name for name in table.schema.names}
     if statement.takes("PARTITION"):
         for part in statement.listed():
-            inner = Statement.of(part)
+            inner = Statement.from_text(part)
             assert inner is not None
             column = inner.name()
-            if column.lower() not in known:
+            if column.lower() not in column_names:
                 statement.refuse(f"the table has no column {column!r}")
             if inner.takes("="):
-                constant[known[column.lower()]] = inner.rest()
-    if not constant:
+                constant[column_names[column.lower()]] = inner.remainder()
+    if not constant:  # PARTITION (day): the rows have the values themselves
         return constant, None
     schema = spark_schema(table.schema.fields)
     # try_cast: a plain cast makes null, or another number, of what does not fit where the session is not ANSI.
@@ -79,20 +79,22 @@ def _partition(
         name: f"try_cast(({value}) AS {sql_name(schema[name].dataType)})"
         for name, value in constant.items()
     }
-    given = [f"({value})" for value in constant.values()]
-    found = query(f"SELECT {', '.join((*cast.values(), *given))}")
-    found = found.toDF(*map(str, range(2 * len(cast))))
+    literals = [f"({value})" for value in constant.values()]
+    frame = query(f"SELECT {', '.join((*cast.values(), *literals))}")
+    frame = frame.toDF(*map(str, range(2 * len(cast))))
     # Collected as they are, instants come by the clock of this process, which is no zone of the session's.
-    instants = {f.name for f in found.schema if isinstance(f.dataType, TimestampType)}
-    made = [sql.unix_micros(n) if n in instants else sql.col(n) for n in found.columns[: len(cast)]]
-    shown = [
-        sql.col(n).cast("timestamp_ntz" if n in instants else found.schema[n].dataType)
-        for n in found.columns[len(cast) :]
+    instants = {f.name for f in frame.schema if isinstance(f.dataType, TimestampType)}
+    selected = [
+        sql.unix_micros(n) if n in instants else sql.col(n) for n in frame.columns[: len(cast)]
     ]
-    row = found.select(*made, *shown).collect()[0]
+    shown = [
+        sql.col(n).cast("timestamp_ntz" if n in instants else frame.schema[n].dataType)
+        for n in frame.columns[len(cast) :]
+    ]
+    row = frame.select(*selected, *shown).collect()[0]
     values = [
         _EPOCH + timedelta(microseconds=value) if n in instants and value is not None else value
-        for n, value in zip(found.columns, row[: len(cast)], strict=False)
+        for n, value in zip(frame.columns, row[: len(cast)], strict=False)
     ]
     for (name, text), value, before in zip(constant.items(), values, row[len(cast) :], strict=True):
         if _is_other(before, value):
@@ -104,13 +106,13 @@ def _partition(
     return cast, dict(zip(cast, values, strict=True)) if replaces else None
 
 
-def _is_other(given: object, value: object) -> bool:
-    """Whether a value that was given became another in its column's type: 1.5 would be 1, a time its day."""
-    if value is None or given is None:
-        return value is not given
-    if isinstance(value, int | Decimal) and isinstance(given, int | float | Decimal):
-        return value != given
-    return isinstance(given, datetime) and type(value) is date and given.time() != time.min
+def _is_other(before: object, value: object) -> bool:
+    """Whether the cast to the column's type changed a value: 1.5 would be 1, a time its day."""
+    if value is None or before is None:
+        return value is not before
+    if isinstance(value, int | Decimal) and isinstance(before, int | float | Decimal):
+        return value != before
+    return isinstance(before, datetime) and type(value) is date and before.time() != time.min
 
 
 def write_rows(
@@ -121,7 +123,7 @@ def write_rows(
     replaces: bool = False,
     by_position: bool = False,
 ) -> WriteResult | None:
-    """Write a DataFrame's rows as SQL does: upserted, or appended where there is no key, or in the place of others."""
+    """Write the rows of a DataFrame as INSERT does: upsert, or append without a key, or overwrite."""
     rows = assigned(rows, spark_schema(table.schema.fields), by_position=by_position)
     if replaces:
         return table.overwrite(rows, partition)
@@ -133,9 +135,9 @@ def write_rows(
 NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
-def is_relation(tokens: list[Token], at: int) -> bool:
+def is_relation(tokens: list[Token], position: int) -> bool:
     """Whether a name stands where a table does: after FROM, JOIN, INTO, TABLE, DESCRIBE, or a comma."""
-    before = tokens[at - 1].text.upper() if at else ""
+    before = tokens[position - 1].text.upper() if position else ""
     return before in (
         "FROM",
         "JOIN",
@@ -150,27 +152,29 @@ def is_relation(tokens: list[Token], at: int) -> bool:
     )
 
 
-def dotted(tokens: list[Token], at: int) -> tuple[int, tuple[str, ...] | None]:
+def dotted(tokens: list[Token], position: int) -> tuple[int, tuple[str, ...] | None]:
     """Return where the dotted name that begins at a token ends, and its parts; None if none begins there."""
-    if tokens[at].token_type not in NAMES or (at and tokens[at - 1].token_type is TokenType.DOT):
-        return at + 1, None
-    end, parts = at + 1, [tokens[at].text]
+    if tokens[position].token_type not in NAMES or (
+        position and tokens[position - 1].token_type is TokenType.DOT
+    ):
+        return position + 1, None
+    end, parts = position + 1, [tokens[position].text]
     while end + 1 < len(tokens) and tokens[end].token_type is TokenType.DOT:
         parts.append(tokens[end + 1].text)
         end += 2
     return end, tuple(parts)
 
 
-def travel(tokens: list[Token], at: int) -> tuple[str, int, int] | None:
+def travel(tokens: list[Token], position: int) -> tuple[str, int, int] | None:
     """Return the option that VERSION AS OF or TIMESTAMP AS OF means, where its value begins, and where it ends.
 
     A moment is a literal, a call, or any expression in brackets. None where neither comes next.
     """
-    words = [token.text.upper() for token in tokens[at : at + 5]]
+    words = [token.text.upper() for token in tokens[position : position + 5]]
     skipped = 1 if words[:1] == ["FOR"] else 0
     if words[skipped + 1 : skipped + 3] != ["AS", "OF"] or len(words) < skipped + 4:
         return None
-    first = at + skipped + 3
+    first = position + skipped + 3
     if words[skipped] in ("VERSION", "SYSTEM_VERSION"):
         return "snapshot-id" if tokens[first].text.isdigit() else "tag", first, first + 1
     if words[skipped] in ("TIMESTAMP", "SYSTEM_TIME"):
@@ -187,7 +191,7 @@ def sampled(tokens: list[Token], index: int) -> int:
 
 
 def _ends(tokens: list[Token], first: int) -> int:
-    """Return where a literal, a call, or what stands in brackets ends."""
+    """Return the end of a literal, a call, or an expression in brackets."""
     following = tokens[first + 1].token_type if first + 1 < len(tokens) else None
     if tokens[first].token_type is not TokenType.STRING and following is TokenType.STRING:
         return first + 2  # DATE'2024-05-01'
@@ -213,7 +217,7 @@ def merge_statement(
     *,
     evolves: bool = False,
 ) -> WriteResult | None:
-    """Do a MERGE INTO whose table's name was read already.
+    """Run a MERGE INTO, from behind the table's name.
 
     `query`: runs the source. `evolves`: the same commit adds the columns that the source alone has, where a clause
     takes all columns or sets one of the same name to it.
@@ -239,31 +243,31 @@ def merge_statement(
 def _plan(
     statement: Statement, table: Table, frame: DataFrame, target: str, source: str
 ) -> tuple[MergePlan, Sides]:
-    """Step over ON and the clauses; return what they ask for."""
+    """Step over ON and the clauses; return them as a plan."""
     statement.needs("ON")
     condition = statement.expression("WHEN")
-    sides = Sides.of(table.schema, frame.columns, target, source)
-    on, others = _equalities(condition, sides, table, frame)
+    sides = Sides.from_columns(table.schema, frame.columns, target, source)
+    on, residual = _equalities(condition, sides, table, frame)
     clauses = _clauses(statement, sides, table, frame)
-    return MergePlan(on=on, condition=others, clauses=clauses), sides
+    return MergePlan(on=on, condition=residual, clauses=clauses), sides
 
 
 def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddColumn]:
     """Return the columns of the source that a MERGE WITH SCHEMA EVOLUTION adds to the table."""
-    known = {name.lower() for name in table.schema.names}
+    table_names = {name.lower() for name in table.schema.names}
     clauses = [clause for clause in plan.clauses if clause.action is not Action.DELETE]
     takes_all = any(clause.values is None for clause in clauses)
     values = [pair for clause in clauses for pair in (clause.values or {}).items()]
     return [
         AddColumn((field.name,), field.type)
         for field in arrow_schema_of(frame.schema)
-        if field.name.lower() not in known
+        if field.name.lower() not in table_names
         and (takes_all or (field.name, quoted_source(field.name)) in values)
     ]
 
 
 def _source(statement: Statement) -> tuple[str, str]:
-    """Step over the name of a source, and the state that is asked of it; return their text, and what it is called."""
+    """Step over the name of a source, and its time travel; return their text, and its alias."""
     first = statement.at
     name = _last(statement.name())
     moment = travel(statement.tokens, statement.at)
@@ -272,26 +276,26 @@ def _source(statement: Statement) -> tuple[str, str]:
 
 
 def update_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
-    """Do an UPDATE whose table's name was read already."""
+    """Run an UPDATE, from behind the table's name."""
     alias = statement.alias(_last(table.name))
     statement.needs("SET")
-    sides = Sides.of(table.schema, [], alias, "_lsm_source")
+    sides = Sides.from_columns(table.schema, [], alias, "_lsm_source")
     values = _assigned(statement, sides, table, ("WHERE",))
-    where = SparkSql(text=statement.rest()) if statement.takes("WHERE") else None
+    condition = SparkSql(text=statement.remainder()) if statement.takes("WHERE") else None
     statement.ended()
     clause = Clause(
-        match=Match.NOT_MATCHED_BY_SOURCE, action=Action.UPDATE, condition=where, values=values
+        match=Match.NOT_MATCHED_BY_SOURCE, action=Action.UPDATE, condition=condition, values=values
     )
     return _merged(spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides)
 
 
 def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
-    """Do a DELETE FROM whose table's name was read already."""
+    """Run a DELETE FROM, from behind the table's name."""
     alias = statement.alias(_last(table.name))
-    sides = Sides.of(table.schema, [], alias, "_lsm_source")
-    where = SparkSql(text=statement.rest()) if statement.takes("WHERE") else None
+    sides = Sides.from_columns(table.schema, [], alias, "_lsm_source")
+    condition = SparkSql(text=statement.remainder()) if statement.takes("WHERE") else None
     statement.ended()
-    clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=where)
+    clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=condition)
     return _merged(spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides)
 
 
@@ -310,8 +314,8 @@ def _last(name: str) -> str:
 def _equalities(
     condition: str, sides: Sides, table: Table, frame: DataFrame
 ) -> tuple[tuple[tuple[str, str], ...], SparkSql | None]:
-    """Return the pairs of columns that `a.x = b.y AND …` equates, and what else has to hold."""
-    statement = Statement.of(condition)
+    """Return the pairs of columns that `a.x = b.y AND …` equates, and the residual condition."""
+    statement = Statement.from_text(condition)
     assert statement is not None
     tree = parsed_expression(condition)
     parts: list[str] = []
@@ -321,9 +325,9 @@ def _equalities(
     if tree is None or len(parts) != len([*tree.flatten()]):
         parts = [condition]
     pairs = {part: _pair(part, sides, table, frame) for part in parts}
-    others = [f"({part})" for part, pair in pairs.items() if pair is None]
+    residual = [f"({part})" for part, pair in pairs.items() if pair is None]
     equal = tuple(pair for pair in pairs.values() if pair is not None)
-    return equal, SparkSql(text=" AND ".join(others)) if others else None
+    return equal, SparkSql(text=" AND ".join(residual)) if residual else None
 
 
 def _pair(text: str, sides: Sides, table: Table, frame: DataFrame) -> tuple[str, str] | None:
@@ -349,7 +353,7 @@ def _pair(text: str, sides: Sides, table: Table, frame: DataFrame) -> tuple[str,
 def _clauses(
     statement: Statement, sides: Sides, table: Table, frame: DataFrame
 ) -> tuple[Clause, ...]:
-    found = []
+    clauses = []
     while not statement.done:
         statement.needs("WHEN")
         match = Match.MATCHED
@@ -360,18 +364,18 @@ def _clauses(
             match = Match.NOT_MATCHED_BY_SOURCE
         else:
             statement.takes("BY", "TARGET")
-        where = None
+        condition = None
         alone = {Match.NOT_MATCHED: sides.source, Match.NOT_MATCHED_BY_SOURCE: sides.target}.get(
             match
         )
         if statement.takes("AND"):
-            where = _qualified(statement.expression("THEN"), alone, sides, table, frame)
+            condition = _qualified(statement.expression("THEN"), alone, sides, table, frame)
         statement.needs("THEN")
         action, values = _action(statement, sides, table, frame, alone)
         if (action is Action.INSERT) is not (match is Match.NOT_MATCHED):
             statement.refuse("WHEN NOT MATCHED inserts, the others update or delete")
-        found.append(Clause(match=match, action=action, condition=where, values=values))
-    return tuple(found)
+        clauses.append(Clause(match=match, action=action, condition=condition, values=values))
+    return tuple(clauses)
 
 
 def _action(
@@ -416,7 +420,7 @@ def _assigned(
 def _column(path: tuple[str, ...], sides: Sides, table: Table) -> str:
     """Return the column that is set. Raises InvalidInputError for a field within one."""
     qualifier, name = ".".join(path[:-1]), path[-1]
-    known = {column.lower(): column for column in table.schema.names}
+    column_names = {column.lower(): column for column in table.schema.names}
     if qualifier.lower() not in (
         "",
         sides.target.lower(),
@@ -428,13 +432,13 @@ def _column(path: tuple[str, ...], sides: Sides, table: Table) -> str:
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=".".join(path),
         )
-    return known.get(name.lower(), name)
+    return column_names.get(name.lower(), name)
 
 
 def _qualified(
     text: str, alone: str | None, sides: Sides, table: Table, frame: DataFrame | None
 ) -> Any:
-    """Return an expression whose plain columns belong to the only side that its rows have."""
+    """Return an expression whose unqualified columns belong to the only side that its rows have."""
     tree = parsed_expression(text)
     if frame is None or tree is None:
         return SparkSql(text=text)
@@ -446,7 +450,7 @@ def _qualified(
     if alone is None:
         return SparkSql(text=text)
     owned = frame.columns if alone == sides.source else table.schema.names
-    known = {name.lower() for name in owned}
+    owned_names = {name.lower() for name in owned}
     places = set()
     for column in tree.find_all(exp.Column):
         first, *fields = column.parts
@@ -455,7 +459,11 @@ def _qualified(
             sides.source.lower(),
         )
         # The names of a subquery are its own.
-        if first.name.lower() in known and not is_side and column.find_ancestor(exp.Query) is None:
+        if (
+            first.name.lower() in owned_names
+            and not is_side
+            and column.find_ancestor(exp.Query) is None
+        ):
             places.add(first.meta["start"])
     for place in sorted(places, reverse=True):
         text = f"{text[:place]}{quoted(alone)}.{text[place:]}"

@@ -1,7 +1,7 @@
-"""Procedures: `CALL sys.compact(table => 'shop.orders')`, and the same as table functions, `lsm_compact(…)`.
+"""Procedures: `CALL sys.compact(table => 'shop.orders')`, and the table functions `lsm_compact(…)`.
 
-Names and arguments are those of Paimon's procedures where it has them. CALL runs on the driver and hands
-work to the executors; a table function runs in one task, so LATERAL maintains many tables at once.
+They have the names and arguments of Paimon's procedures, if Paimon has the procedure. CALL runs on the driver and
+uses the executors. A table function runs in one task, so LATERAL maintains many tables concurrently.
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ Named = Mapping[str, Any]
 
 
 def _partitions(text: str | None) -> list[dict[str, str]] | None:
-    """Return what "day=1,hour=2;day=2" names."""
+    """Return the partitions that "day=1,hour=2;day=2" names."""
     if not text:
         return None
     return [
-        dict(part.strip().split("=", 1) for part in one.split(","))
-        for one in text.split(";")
-        if one.strip()
+        dict(part.strip().split("=", 1) for part in partition.split(","))
+        for partition in text.split(";")
+        if partition.strip()
     ]
 
 
@@ -186,8 +186,8 @@ def _explain_key(table: Table, key: str) -> Any:
 
 
 PROCEDURES: Mapping[str, Callable[..., Any]] = {
-    made.__name__.removeprefix("_"): made
-    for made in (
+    procedure.__name__.removeprefix("_"): procedure
+    for procedure in (
         _compact, _rescale, _rollback, _rollback_to_timestamp, _rollback_to_as_latest,
         _expire_snapshots, _create_tag, _replace_tag, _rename_tag, _delete_tag, _expire_tags,
         _create_branch, _rename_branch, _delete_branch, _fast_forward, _remove_orphan_files,
@@ -198,7 +198,7 @@ PROCEDURES: Mapping[str, Callable[..., Any]] = {
 
 
 def call(
-    procedure: str, table: Table, given: tuple[Any, ...], named: Named
+    procedure: str, table: Table, arguments: tuple[Any, ...], keywords: Named
 ) -> list[tuple[str, str, str]]:
     """Run a procedure on a table; rows as RESULT_DDL. Arguments may be text that means a number.
 
@@ -206,8 +206,9 @@ def call(
     """
     run = _procedure(procedure)
     try:
-        bound = inspect.signature(run).bind(table, *given, **named)
+        bound = inspect.signature(run).bind(table, *arguments, **keywords)
     except TypeError as cause:
+        # `bind` refuses arguments by Python's rules; the error lists those of the procedure.
         takes = ", ".join([*inspect.signature(run).parameters])
         raise InvalidInputError(
             f"{procedure} takes {takes}: {cause}",
@@ -229,11 +230,11 @@ def call(
 
 
 def _procedure(name: str) -> Callable[..., Any]:
-    found = PROCEDURES.get(name)
-    if found is None:
+    procedure = PROCEDURES.get(name)
+    if procedure is None:
         hint = did_you_mean(name, PROCEDURES, f"; there are {', '.join(PROCEDURES)}")
         raise NotFoundError(f"there is no procedure {name!r}{hint}", name=name)
-    return found
+    return procedure
 
 
 def _facts(result: Any) -> Iterator[tuple[str, str]]:
@@ -245,18 +246,20 @@ def _facts(result: Any) -> Iterator[tuple[str, str]]:
             if value is not None and field.repr:
                 yield (
                     field.name,
-                    value if isinstance(value, str) else json.dumps(value, default=_plain),
+                    value if isinstance(value, str) else json.dumps(value, default=_to_json),
                 )
     else:
-        yield "result", json.dumps(result, default=_plain)
+        yield "result", json.dumps(result, default=_to_json)
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
         return {
-            each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.repr
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+            if field.repr
         }
     if isinstance(value, set | frozenset | tuple):
         return [*value]
@@ -271,24 +274,24 @@ def call_statement(spark: SparkSession, tables: SessionTables, statement: Statem
     database, _, procedure = name.rpartition(".")
     if database.lower() != "sys":
         return spark.sql(text)
-    given: list[Any] = []
-    named: dict[str, Any] = {}
+    arguments: list[Any] = []
+    keywords: dict[str, Any] = {}
     for part in statement.listed():
-        inner = Statement.of(part)
+        inner = Statement.from_text(part)
         assert inner is not None
         if inner.word(1) == "=>":
             key = inner.name()
             inner.needs("=>")
-            named[key] = _argument(inner)
+            keywords[key] = _argument(inner)
         else:
-            given.append(_argument(inner))
+            arguments.append(_argument(inner))
     statement.ended()
     _procedure(procedure)
-    table = named.pop("table", None) or (given.pop(0) if given else None)
+    table = keywords.pop("table", None) or (arguments.pop(0) if arguments else None)
     if table is None:
         raise InvalidInputError(f"{procedure} needs the name of a table: table => 'shop.orders'")
-    opened = open_table(table) if "/" in table else tables.table(table)
-    rows = call(procedure, opened, tuple(given), named)
+    target = open_table(table) if "/" in table else tables.table(table)
+    rows = call(procedure, target, tuple(arguments), keywords)
     if "/" not in table:
         tables.refresh(tuple(table.partition("@")[0].split(".")))
     return frame_of_rows(spark, rows, dict.fromkeys(("table", "name", "value"), StringType()))
@@ -304,29 +307,29 @@ def _argument(statement: Statement) -> Any:
 
 
 class ProcedureFunction:
-    """A procedure as a table function; made for each of them by `register_procedures`."""
+    """A procedure as a table function; `register_procedures` makes a subclass for each."""
 
     procedure: str
     place: Place
 
-    def run(self, table: str, *given: Any, **named: Any) -> Iterator[tuple[str, str, str]]:
+    def run(self, table: str, *arguments: Any, **keywords: Any) -> Iterator[tuple[str, str, str]]:
         """Run it on one table: its name in the catalog, or its directory."""
         prepare_worker()
         if "/" in table:
-            yield from call(self.procedure, open_table(table), given, named)
+            yield from call(self.procedure, open_table(table), arguments, keywords)
             return
-        plain, _, branch = table.partition("@")
+        name, _, branch = table.partition("@")
         with closing(open_catalog(self.place.url, warehouse=self.place.warehouse)) as catalog:
-            opened = catalog.table(plain)
-            opened = opened.branch(branch) if branch else opened
-            yield from call(self.procedure, opened, given, named)
+            target = catalog.table(name)
+            target = target.branch(branch) if branch else target
+            yield from call(self.procedure, target, arguments, keywords)
 
 
 def register_procedures(spark: SparkSession) -> None:
     """Make `lsm_compact`, `lsm_create_tag` and so on known to a session, for the catalog of its settings."""
-    place = Place.of(spark)
+    place = Place.from_session(spark)
     for name in PROCEDURES:
         parts = {"procedure": name, "place": place, "eval": ProcedureFunction.run}
-        made = type(f"{_PREFIX}{name}", (ProcedureFunction,), parts)
-        function = udtf(made, returnType=RESULT_DDL, useArrow=False)
+        function_class = type(f"{_PREFIX}{name}", (ProcedureFunction,), parts)
+        function = udtf(function_class, returnType=RESULT_DDL, useArrow=False)
         spark.udtf.register(f"{_PREFIX}{name}", function)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`sql(spark, text)`: statements about lsm tables that Spark cannot do itself; all others it gets as they are.
+"""`sql(spark, text)`: the statements on lsm tables that Spark cannot run itself. Spark gets all others unchanged.
 
 CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
 DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
@@ -59,7 +59,7 @@ _SYSTEM = re.compile(r"(?P<table>[^$@]+)(?:@(?P<branch>[^$]+))?(?:\$(?P<system>\
 def sql(
     spark: SparkSession, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None
 ) -> DataFrame:
-    """Run one SQL statement; what Spark cannot do with lsm tables is done here, the rest by `spark.sql`.
+    """Run one SQL statement: by the engine if Spark cannot do it with lsm tables, else by `spark.sql`.
 
     Tables are those of the session's catalog: `register(spark, warehouse=…)`. CREATE TABLE … USING lsm takes
     columns, PARTITIONED BY, COMMENT, and options by TBLPROPERTIES or OPTIONS, the key as 'primary-key' =
@@ -72,7 +72,7 @@ def sql(
     if args:
         text = with_parameters(text, args)
     text = with_products(text)
-    statement = Statement.of(text)
+    statement = Statement.from_text(text)
     if statement is None:
         return spark.sql(text)
     with closing(_Session(spark)) as session:
@@ -98,7 +98,7 @@ class _Target:
 
 
 class _Session:
-    """One statement's look at the catalogs."""
+    """The catalogs as one statement sees them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -113,7 +113,7 @@ class _Session:
         self._tables.catalog.close()
 
     def run(self, statement: Statement) -> DataFrame:
-        """Do what a statement asks for."""
+        """Run the statement."""
         first = statement.word()
         if first in ("CREATE", "REPLACE") and _makes_table(statement) and _uses_lsm(statement):
             return self._create(statement)
@@ -131,13 +131,13 @@ class _Session:
         show = _SHOWN.get(f"SHOW {second}" if verb == "SHOW" else verb)
         if show is not None:
             return show(self._spark, self._table(target), change)
-        done = self._changed(verb, change, target)
-        if not target.branch:
+        done = self._run_change(verb, change, target)
+        if not target.branch:  # a branch has no entry in Spark's catalog
             self._tables.refresh(target.parts)
         return done
 
-    def _changed(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
-        """Do a statement that changes a table; return the counts of its rows where it writes some."""
+    def _run_change(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
+        """Run a statement that changes a table; return the counts of the rows that it writes."""
         if verb in _OF_SPARKS_CATALOG:
             if target.branch:
                 raise InvalidInputError(
@@ -155,11 +155,12 @@ class _Session:
         if verb == "TRUNCATE":
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
+        # The clauses may name the table too, as Spark's catalog has it.
         if target.located is None:
             self._tables.mount(target.name)
         evolves = statement.first_words == ("MERGE", "WITH")
-        clauses = Statement.of(
-            "" if statement.done else self._with_views(with_ctes(statement.rest(), self._ctes))
+        clauses = Statement.from_text(
+            "" if statement.done else self._with_views(with_ctes(statement.remainder(), self._ctes))
         )
         assert clauses is not None
         if verb == "MERGE":
@@ -177,15 +178,15 @@ class _Session:
         return table.branch(target.branch) if target.branch else table
 
     def query(self, text: str) -> DataFrame:
-        """Return what a query gives, of lsm tables too, and of the CTEs before the statement that it is part of."""
+        """Return the rows of a query, which may use lsm tables and the CTEs before its statement."""
         if self._ctes and text.lstrip()[:4].upper() == "WITH":
             text = f"({text})"
-        statement = Statement.of(self._ctes + text)
+        statement = Statement.from_text(self._ctes + text)
         assert statement is not None
         return self._by_spark(statement)
 
     def _by_spark(self, statement: Statement) -> DataFrame:
-        """Have Spark run a statement, with rows in the place of names that it does not know."""
+        """Have Spark run a statement, with DataFrames for the names that it does not know."""
         text, frames = self._rewritten(statement)
         if (
             frames
@@ -196,6 +197,7 @@ class _Session:
         try:
             return self._spark.sql(text, **frames)
         except PySparkException as cause:
+            # Spark starts Python to plan a data source: a wrong interpreter shows here first.
             if remedy(str(cause)):
                 raise from_spark(
                     cause, label="plan a query"
@@ -203,8 +205,8 @@ class _Session:
             raise
 
     def _with_views(self, text: str) -> str:
-        """Return a text with views in the place of names that Spark does not know, as long as the statement runs."""
-        statement = Statement.of(text)
+        """Return a text with temporary views for the names that Spark does not know; `close` drops them."""
+        statement = Statement.from_text(text)
         assert statement is not None
         rewritten, frames = self._rewritten(statement)
         views = {name: f"lsm_{SystemIds().new_id().replace('-', '_')}" for name in frames}
@@ -214,7 +216,7 @@ class _Session:
         return rewritten.format(**views) if views else text
 
     def _keep_query(self, statement: Statement) -> DataFrame:
-        """Do a CREATE TEMPORARY VIEW of rows that Spark does not know by a name; refuse what else keeps a query.
+        """Run a CREATE TEMPORARY VIEW of rows that Spark has no name for; refuse other statements that store a query.
 
         Spark keeps a query as text, in which names of this one statement stand.
         """
@@ -227,10 +229,10 @@ class _Session:
                 "of a state of the past, a branch or a system table Spark keeps no query, but CREATE TEMP VIEW name AS "
                 "SELECT …; sql(spark, 'SELECT …') is a DataFrame, for createOrReplaceTempView and cache"
             )
-        frame = self.query(statement.rest())
+        frame = self.query(statement.remainder())
         create = frame.createOrReplaceTempView if replaces else frame.createTempView
         create(quoted(name[0]))
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _target(self, statement: Statement) -> _Target | None:
         """Return the lsm table that a statement changes or shows, and step over its name; None for any other.
@@ -254,7 +256,7 @@ class _Session:
     def _meant(self, parts: tuple[str, ...], *, locates: bool) -> _Target | None:
         *database, last = parts
         table, _, branch = last.partition("@")
-        name = self._tables.named((*database, table))
+        name = self._tables.table_name((*database, table))
         if name is not None:
             return _Target(name=name, parts=spark_parts(name), branch=branch)
         located = self._tables.located(parts) if locates else None
@@ -274,14 +276,15 @@ class _Session:
         name = self._new_name(statement)
         new = create_statement(statement, name)
         statement.takes("AS")
-        rows = None if statement.done else self.query(statement.rest())
+        rows = None if statement.done else self.query(statement.remainder())
+        # Both catalogs: a view of the name in Spark's would hide the new table.
         if not self._tables.is_free(name):
             if ignores:
-                return _nothing(self._spark)
+                return _empty_frame(self._spark)
             raise AlreadyExistsError("a table of this name is there", table=name)
         new.create(self._tables.catalog, rows)
         self._tables.mount(name)
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _alter(
         self, statement: Statement, name: str, verb: Callable[[Table, Statement], None]
@@ -291,13 +294,14 @@ class _Session:
             statement.ended()
             if not self._tables.is_free(new):
                 raise AlreadyExistsError("a table or a view of this name is there", table=new)
+            # The catalog of the warehouse first: the entries of Spark's can be made again from it.
             self._tables.catalog.rename_table(name, new)
             self._tables.unmount(name)
             self._tables.mount(new)
-            return _nothing(self._spark)
+            return _empty_frame(self._spark)
         verb(self._tables.catalog.table(name), statement)
         self._tables.mount(name)
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _new_name(self, statement: Statement) -> str:
         """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
@@ -315,24 +319,27 @@ class _Session:
         statement.ended()
         self._tables.unmount(name)
         self._tables.catalog.drop_table(name)
-        return _nothing(self._spark)
+        return _empty_frame(self._spark)
 
     def _show(self, statement: Statement) -> DataFrame:
         """Return Spark's tables of a database, and those of the catalog that it does not know."""
+        # Spark knows only the tables that a statement has named before.
         shown = self._spark.sql(statement.text)
         statement.needs("SHOW", "TABLES")
-        of = statement.takes("IN") or statement.takes("FROM")
-        database = statement.name() if of else self._spark.catalog.currentDatabase()
+        has_database = statement.takes("IN") or statement.takes("FROM")
+        database = statement.name() if has_database else self._spark.catalog.currentDatabase()
         if not statement.done or database not in self._tables.catalog.list_databases():
             return shown
-        known = {row["tableName"] for row in shown.collect()}
-        more = [
+        spark_names = {row["tableName"] for row in shown.collect()}
+        catalog_rows = [
             (database, name, False)
             for name in self._tables.catalog.list_tables(database)
-            if name not in known
+            if name not in spark_names
         ]
         kinds = {field.name: field.dataType for field in shown.schema.fields}
-        return shown.union(frame_of_rows(self._spark, more, kinds)) if more else shown
+        return (
+            shown.union(frame_of_rows(self._spark, catalog_rows, kinds)) if catalog_rows else shown
+        )
 
     # --- names in queries ------------------------------------------------------------------------
 
@@ -381,7 +388,7 @@ class _Session:
             self._mount_prefix(parts)
             return None
         is_table = is_relation(tokens, index)
-        if (len(parts) == 1 and not is_table) or self._tables.named(table_parts) is None:
+        if (len(parts) == 1 and not is_table) or self._tables.table_name(table_parts) is None:
             return None
         moment = travel(tokens, end)
         options: dict[str, str] = {}
@@ -398,6 +405,7 @@ class _Session:
     def _millis(self, text: str) -> str:
         """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
         if text.isdigit() and len(text) > _SECOND_DIGITS:
+            # Milliseconds taken for seconds would be a year far ahead, and so the newest snapshot.
             raise InvalidInputError(
                 "TIMESTAMP AS OF takes a number for seconds since 1970, as Spark does; divide milliseconds "
                 "by 1000",
@@ -414,7 +422,7 @@ class _Session:
     def _mount_prefix(self, parts: tuple[str, ...]) -> None:
         """Make `shop.orders` known where a column is written with it: shop.orders.id."""
         for length in (2, 3):
-            table = self._tables.named(parts[:length]) if len(parts) > length else None
+            table = self._tables.table_name(parts[:length]) if len(parts) > length else None
             if table is not None:
                 self._tables.mount(table)
 
@@ -461,7 +469,7 @@ _SHOWN: dict[str, Shown] = {
 
 def _makes_table(statement: Statement) -> bool:
     """Whether CREATE, or REPLACE, is about a table."""
-    words = [statement.word(at) for at in range(4)]
+    words = [statement.word(index) for index in range(4)]
     return words[: words.index("TABLE") if "TABLE" in words else 0] in (
         ["CREATE"],
         ["REPLACE"],
@@ -479,8 +487,10 @@ def _uses_lsm(statement: Statement) -> bool:
 
 
 def _first(statement: Statement, word: str) -> int:
-    found = [at for at, token in enumerate(statement.tokens) if token.text.upper() == word]
-    return found[0] if found else len(statement.tokens)
+    positions = [
+        index for index, token in enumerate(statement.tokens) if token.text.upper() == word
+    ]
+    return positions[0] if positions else len(statement.tokens)
 
 
 def _escaped(text: str) -> str:
@@ -488,15 +498,15 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _nothing(spark: SparkSession) -> DataFrame:
+def _empty_frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], StructType())
 
 
-def _counted(spark: SparkSession, made: WriteResult | None) -> DataFrame:
-    """Return the counts of a write as one row; null where nobody counted."""
-    counts = RowCounts() if made is None else row_counts_of(made.properties)
+def _counted(spark: SparkSession, result: WriteResult | None) -> DataFrame:
+    """Return the counts of a write as one row; null if the write has none."""
+    counts = RowCounts() if result is None else row_counts_of(result.properties)
     row = (
-        None if made is None else made.id,
+        None if result is None else result.id,
         *((None,) * 3 if counts is None else (counts.inserted, counts.updated, counts.deleted)),
     )
     counted = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")

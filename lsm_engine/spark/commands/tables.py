@@ -1,7 +1,7 @@
-"""The tables of a session by name: what Spark's catalog means by it, and what the catalog of the warehouse has.
+"""The tables of a session by name, from Spark's catalog and from the catalog of the warehouse.
 
-Spark's catalog is asked first. A view, a table of another provider and a table at a location of the user's are what
-Spark says they are, whatever their columns carry along from a table of ours: Spark copies the metadata of columns.
+Spark's catalog comes first. A view, a table of another provider and a table with a LOCATION of its own are what
+Spark's catalog has, even if their columns have the metadata of an lsm table: Spark copies the metadata of columns.
 """
 
 import hashlib
@@ -59,8 +59,8 @@ class Place:
     warehouse: str
 
     @staticmethod
-    def of(spark: SparkSession) -> "Place":
-        """Return what a session's settings name, or the variables of the command line; else ./lake."""
+    def from_session(spark: SparkSession) -> "Place":
+        """Return the place in a session's settings, or in the environment variables; else ./lake."""
         environment = os.environ
         url = spark.conf.get(CATALOG_SETTING, None) or environment.get("LSM_CATALOG_URL")
         warehouse = spark.conf.get(WAREHOUSE_SETTING, None) or environment.get("LSM_WAREHOUSE")
@@ -69,7 +69,7 @@ class Place:
 
 @record
 class SparkEntry:
-    """What Spark's catalog has under a name.
+    """An entry of Spark's catalog.
 
     `facts`: of a table of the session catalog, as SHOW TABLE EXTENDED prints them; "" for views and for tables of
     other catalogs.
@@ -79,8 +79,8 @@ class SparkEntry:
     facts: str = ""
 
     @staticmethod
-    def of(spark: SparkSession, parts: NameParts) -> "SparkEntry | None":
-        """Return what a name means to Spark now, temporary views first; None where it means nothing."""
+    def from_name(spark: SparkSession, parts: NameParts) -> "SparkEntry | None":
+        """Return the entry of a name in Spark's catalog, temporary views first; None without one."""
         try:
             table = spark.catalog.getTable(sql_name(parts))
         except AnalysisException as cause:
@@ -125,7 +125,7 @@ def sql_name(parts: NameParts) -> str:
 
 
 def _mark(name: str, location: str | None) -> str:
-    """Return what the option `lsm.mount` says; of any location, what it begins with."""
+    """Return the value of the option `lsm.mount`; without a location, its prefix."""
     digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (name, location or ""))
     stated = "-".join(digests)
     return stated if location is not None else stated.partition("-")[0] + "-"
@@ -138,11 +138,11 @@ def _place(location: str) -> str:
 
 
 class SessionTables:
-    """The catalog of a session's settings, and what Spark's own catalog knows of it. Close it."""
+    """The catalog of a session's settings, and the entries of Spark's catalog. Close it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        place = Place.of(spark)
+        place = Place.from_session(spark)
         self.catalog: Catalog = open_catalog(
             place.url, warehouse=place.warehouse, executor=SparkExecutor(spark)
         )
@@ -177,7 +177,7 @@ class SessionTables:
             )
         return names[0] if names else None
 
-    def named(self, parts: NameParts) -> str | None:
+    def table_name(self, parts: NameParts) -> str | None:
         """Return the table of the warehouse's catalog that a name in a statement means.
 
         None where it means something else: a view, or a table of Spark's own that has the name of one of ours.
@@ -189,9 +189,9 @@ class SessionTables:
         return name if entry is None or entry.is_mount(name) else None
 
     def entry(self, parts: NameParts) -> SparkEntry | None:
-        """Return what Spark's catalog has under a name."""
+        """Return the entry of Spark's catalog under a name."""
         if parts not in self._entries:
-            self._entries[parts] = SparkEntry.of(self.spark, parts)
+            self._entries[parts] = SparkEntry.from_name(self.spark, parts)
         separated = _separated(parts)
         if self._entries[parts] is None and separated != parts:
             return self.entry(separated)
@@ -214,7 +214,7 @@ class SessionTables:
     def table(self, name: str) -> Table:
         """Open a table by any form of its name, a branch's too: "shop.orders@fix"; NotFoundError."""
         text, _, branch = name.partition("@")
-        full_name = self.named(tuple(text.split(".")))
+        full_name = self.table_name(tuple(text.split(".")))
         if full_name is None:
             raise NotFoundError(
                 "no such table in the catalog of this session; register(spark, warehouse=…) names another",
@@ -246,7 +246,7 @@ class SessionTables:
         return open_table(location, storage=storage, executor=SparkExecutor(self.spark))
 
     def mount(self, name: str) -> bool:
-        """Make Spark's catalog know a table as it is now; False where it takes no such name.
+        """Create or replace the entry of a table in Spark's catalog; False if Spark refuses the name.
 
         Nothing of the table lies in Spark's warehouse. What else Spark's catalog has under the name stays.
         """
@@ -259,6 +259,7 @@ class SessionTables:
         if entry is not None:
             if not entry.is_mount(name):
                 return True
+            # Spark does not see a changed schema or location of its own accord: the entry is replaced.
             is_same = entry.is_mount(name, table.location)
             if is_same and self.spark.table(sql_name(parts)).schema == schema:
                 return True
@@ -275,7 +276,7 @@ class SessionTables:
         return True
 
     def unmount(self, name: str) -> None:
-        """Make Spark's catalog forget a table; its files stay, and so does what else has the name."""
+        """Drop the entry of a table in Spark's catalog; its files stay, and so does any other entry of the name."""
         parts = spark_parts(name)
         entry = self.entry(parts)
         if entry is not None and entry.is_mount(name):
@@ -283,7 +284,7 @@ class SessionTables:
             self.spark.sql(f"DROP TABLE IF EXISTS {sql_name(parts)}")
 
     def refresh(self, parts: NameParts) -> None:
-        """Have Spark read anew what it has cached of a table, as it does after it wrote to one of its own."""
+        """Have Spark refresh its cached data of a table, as it does after a write to a table of its own."""
         if self.entry(parts) is not None:
             self.spark.catalog.refreshTable(sql_name(parts))
 

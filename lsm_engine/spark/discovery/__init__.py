@@ -1,1 +1,1 @@
-"""How PySpark finds `format("lsm")` by itself: a module beside the package, and the build that puts it there."""
+"""Discovery of `format("lsm")` by PySpark: the module that PySpark imports, and the build backend that adds it."""

@@ -1,7 +1,7 @@
-"""Builds the wheel with setuptools, and puts the module `pyspark_lsm` beside the packages.
+"""The build backend: setuptools builds the wheel, and the module `pyspark_lsm` is added beside the packages.
 
-PySpark lists the modules of directories, and the finder of an editable install is none: there the module
-has to be a file as well, which setuptools has no setting for.
+PySpark lists the modules of directories. An editable install is a finder and not a directory, so it needs the
+module as a file, for which setuptools has no setting.
 """
 
 import hashlib
@@ -33,16 +33,16 @@ __all__ = [
 _MODULE = Path(__file__).with_name("pyspark_lsm.py")
 
 
-def build_wheel(wheel_directory: str, *settings: Any, **named: Any) -> str:
+def build_wheel(wheel_directory: str, *settings: Any, **keywords: Any) -> str:
     """Build a wheel (PEP 517) and return its file name."""
     return _with_module(
-        wheel_directory, build_meta.build_wheel(wheel_directory, *settings, **named)
+        wheel_directory, build_meta.build_wheel(wheel_directory, *settings, **keywords)
     )
 
 
-def build_editable(wheel_directory: str, *settings: Any, **named: Any) -> str:
+def build_editable(wheel_directory: str, *settings: Any, **keywords: Any) -> str:
     """Build the wheel of an editable install (PEP 660) and return its file name."""
-    built = build_meta.build_editable(wheel_directory, *settings, **named)
+    built = build_meta.build_editable(wheel_directory, *settings, **keywords)
     return _with_module(wheel_directory, built)
 
 
@@ -51,11 +51,11 @@ def _with_module(wheel_directory: str, name: str) -> str:
     source = _MODULE.read_bytes()
     digest = urlsafe_b64encode(hashlib.sha256(source).digest()).rstrip(b"=").decode()
     with zipfile.ZipFile(wheel) as built:
-        files = {each: built.read(each) for each in built.infolist()}
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr(_MODULE.name, source)
-        for each, data in files.items():
-            if each.filename.endswith(".dist-info/RECORD"):
+        files = {member: built.read(member) for member in built.infolist()}
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_MODULE.name, source)
+        for member, data in files.items():
+            if member.filename.endswith(".dist-info/RECORD"):
                 data = f"{_MODULE.name},sha256={digest},{len(source)}\n".encode() + data
-            made.writestr(each, data)
+            archive.writestr(member, data)
     return name

@@ -1,14 +1,14 @@
-"""Makes PySpark know of `format("lsm")`; installed beside `lsm_engine` as the module `pyspark_lsm`.
+"""The module `pyspark_lsm`, installed beside `lsm_engine`: it registers `format("lsm")` with PySpark.
 
-PySpark imports every top-level module of a name that begins with `pyspark_`, in each session that uses a
-Python data source. So nothing is loaded here before the format is asked for.
+Each session that uses a Python data source imports every top-level module whose name begins with `pyspark_`. So
+this module imports the engine only when the format is used.
 """
 
 from pyspark.sql.datasource import DataSource
 
 
 class DefaultSource(DataSource):
-    """The name of the format; making one makes the data source itself."""
+    """The data source by its name; an instance is one of `LsmSource`."""
 
     @classmethod
     def name(cls) -> str:

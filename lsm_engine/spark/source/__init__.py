@@ -1,1 +1,1 @@
-"""The data source format("lsm"): reads, writes and streams."""
+"""The data source `format("lsm")`: batch reads, writes and streams."""

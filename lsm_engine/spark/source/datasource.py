@@ -1,8 +1,7 @@
-"""`format("lsm")`: a table's directory as a Spark data source, to read and to write.
+"""The data source `format("lsm")`: the directory of a table, to read and to write.
 
-Spark hands down neither the choice of columns nor, safely, filters: `read_dataframe` reads less, and
-`Table.upsert` writes one file per bucket where a data source, which cannot shuffle, writes one per
-task and bucket.
+Spark pushes no columns into a Python data source, and filters only in part, so `read_dataframe` reads less. A data
+source cannot shuffle: it writes a file per task and bucket, and `Table.upsert` one per bucket.
 """
 
 import difflib
@@ -82,7 +81,7 @@ class LsmSource(DataSource):
         return "lsm"
 
     @property
-    def _given(self) -> dict[str, str]:
+    def _merged_options(self) -> dict[str, str]:
         """The options, over those of the session."""
         return {**self.storage_of_session, **self.options}
 
@@ -104,7 +103,7 @@ class LsmSource(DataSource):
             from lsm_engine.spark.source.reader import schema_of_the_past
 
             self._check_options()
-            return spark_schema(schema_of_the_past(self._path(), self._given).read_fields)
+            return spark_schema(schema_of_the_past(self._path(), self._merged_options).read_fields)
         return spark_schema(self._table().read_fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -117,12 +116,12 @@ class LsmSource(DataSource):
             )
         from lsm_engine.spark.source.stream import LsmStream
 
-        return LsmStream(self._path(schema), self._given, schema)
+        return LsmStream(self._path(schema), self._merged_options, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns in `schema`, which may be fewer than the table's."""
         reader = self._reader(schema)
-        reader.asked = self.options.get(WHERE)
+        reader.where_text = self.options.get(WHERE)
         reader.takes_filters = self.options.get(PUSH_FILTERS, "false").lower() == "true"
         return reader
 
@@ -131,18 +130,18 @@ class LsmSource(DataSource):
         if system is not None:
             from lsm_engine.spark.source.reader import SystemReader
 
-            at = self.options.get(SNAPSHOT_ID)
-            snapshot_id = None if at is None else int(at)
+            snapshot_text = self.options.get(SNAPSHOT_ID)
+            snapshot_id = None if snapshot_text is None else int(snapshot_text)
             return SystemReader(system, schema, snapshot_id, self.options.get(TAG))
         self._table(schema)
         path = self._path(schema)
         if asks_for_changes(self.options):
             from lsm_engine.spark.source.reader import LsmChangesReader
 
-            return LsmChangesReader(path, self._given, schema)
+            return LsmChangesReader(path, self._merged_options, schema)
         from lsm_engine.spark.source.reader import LsmReader
 
-        return LsmReader({**self._given, PATH: path}, schema)
+        return LsmReader({**self._merged_options, PATH: path}, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Return a writer of rows of `schema`."""
@@ -155,7 +154,7 @@ class LsmSource(DataSource):
         plan = plan_write(
             self._path(),
             arrow_schema_of(schema),
-            storage=storage_of(self._given),
+            storage=storage_of(self._merged_options),
             replaces=overwrite,
             commit_user=self.options.get(COMMIT_USER),
             commit_identifier=None if identifier is None else int(identifier),
@@ -175,7 +174,7 @@ class LsmSource(DataSource):
                 )
         from lsm_engine.spark.source.writer import StreamSink
 
-        return StreamSink(self._path(), self._given, schema, replaces=overwrite)
+        return StreamSink(self._path(), self._merged_options, schema, replaces=overwrite)
 
     def _check_names_path(self) -> None:
         """Raise InvalidOptionError for a write by a name of Spark's catalog, which Spark does not hand over.
@@ -207,11 +206,11 @@ class LsmSource(DataSource):
             return None
         from lsm_engine.spark.source.reader import SystemSource
 
-        return SystemSource.of(self._given, path)
+        return SystemSource.from_path(self._merged_options, path)
 
     def _table(self, schema: StructType | None = None) -> TableSchema:
         self._check_options(schema)
-        return open_source(self._path(schema), self._given).schema
+        return open_source(self._path(schema), self._merged_options).schema
 
     def _path(self, schema: StructType | None = None) -> str:
         """Return the table's directory: the option, or where the columns of Spark's catalog know it to be."""
@@ -243,8 +242,12 @@ class LsmSource(DataSource):
                 and not is_storage_option(key)
             ):
                 check_storage_name(key)
-                near = difflib.get_close_matches(key, OPTIONS, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {OPTIONS}"
+                suggestions = difflib.get_close_matches(key, OPTIONS, n=1)
+                hint = (
+                    f"; did you mean {suggestions[0]!r}?"
+                    if suggestions
+                    else f"; there are {OPTIONS}"
+                )
                 raise InvalidOptionError(
                     f"the lsm format has no such option{hint}",
                     kind=ErrorKind.UNKNOWN_OPTION,
@@ -254,7 +257,7 @@ class LsmSource(DataSource):
 
 
 class ClusterSource(LsmSource):
-    """The same on a cluster: Spark's workers know nothing of the session that plans."""
+    """The same on a cluster, whose workers do not have the settings of the session that plans."""
 
     def _check_options(self, schema: StructType | None = None) -> None:
         super()._check_options(schema)

@@ -1,4 +1,4 @@
-"""The options of `format("lsm")`, and which of them ask for changes."""
+"""The options of `format("lsm")`, and the storage options of a session."""
 
 from collections.abc import Mapping
 
@@ -79,17 +79,17 @@ def open_source(path: str, options: Mapping[str, str]) -> TableSession:
 
 def session_storage(spark: SparkSession) -> dict[str, str]:
     """Return the storage options that a session has. Raises InvalidOptionError for an unknown one."""
-    given = {
+    options = {
         name.removeprefix(PREFIX): text
         for name, text in spark.conf.getAll.items()
         if name.startswith(PREFIX) and name not in _OTHERS
     }
-    SentOptions(given)  # raises
-    return given
+    SentOptions(options)  # raises
+    return options
 
 
 def mask_options(spark: SparkSession) -> None:
     """Have plans and the UI mask the values of storage options that open something."""
-    known = spark.conf.get(_REDACTION, "") or ""
-    if _SECRETS not in known:
-        spark.conf.set(_REDACTION, f"{known}|{_SECRETS}" if known else _SECRETS)
+    pattern = spark.conf.get(_REDACTION, "") or ""
+    if _SECRETS not in pattern:
+        spark.conf.set(_REDACTION, f"{pattern}|{_SECRETS}" if pattern else _SECRETS)

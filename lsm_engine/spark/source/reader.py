@@ -1,4 +1,4 @@
-"""Batch reads of `format("lsm")`: snapshots, ranges of changes and system tables."""
+"""Batch reads of `format("lsm")`: one snapshot, a range of changes, or a system table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ _TASK_GOAL = 64
 
 
 class RowsPartition(InputPartition):
-    """A partition that knows how to read itself, and how many bytes that are."""
+    """A partition that reads itself, and the number of bytes that it reads."""
 
     size_bytes: int
 
@@ -89,7 +89,7 @@ def packed_partitions(
 
 
 def rows_of_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, in a task; none where there is nothing to read."""
+    """Yield the rows of a partition, in a task; no rows for an empty one."""
     prepare_worker()
     if isinstance(partition, RowsPartition):
         yield from partition.batches()
@@ -106,7 +106,7 @@ def schema_of_the_past(path: str, options: Mapping[str, str]) -> TableSchema:
 
 
 def _moment(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return what options name, as a scan takes it."""
+    """Return the moment that options name, as arguments of a scan."""
     snapshot_id, as_of = options.get(SNAPSHOT_ID), options.get(AS_OF)
     return {
         "snapshot_id": None if snapshot_id is None else int(snapshot_id),
@@ -143,10 +143,10 @@ class LsmReader(FilteredReader):
     def partitions(self) -> list[InputPartition]:
         """Return the partitions that tasks read; small splits share one."""
         request = ScanRequest(
-            columns=tuple(self._schema.names), where=self.where, **_moment(self._options)
+            columns=tuple(self._schema.names), where=self.row_filter, **_moment(self._options)
         )
         scan = Scan(open_source(self._options[PATH], self._options), request)
-        reader = SplitReader.of(scan, arrow_schema_of(self._schema))
+        reader = SplitReader.from_scan(scan, arrow_schema_of(self._schema))
         return packed_partitions([SplitPartition(reader, split) for split in scan.plan.splits])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -199,7 +199,7 @@ class LsmChangesReader(FilteredReader):
             **_range(self._options),
             mode=self._options.get(BETWEEN_MODE, "auto"),
             columns=self._schema.names,
-            where=self.where,
+            where=self.row_filter,
         )
         parts = change_partitions(changes, arrow_schema_of(self._schema))
         return packed_partitions(parts, in_order=True)
@@ -249,7 +249,7 @@ class SystemSource:
     storage: StorageOptions = NO_OPTIONS
 
     @staticmethod
-    def of(options: Mapping[str, str], path: str) -> "SystemSource | None":
+    def from_path(options: Mapping[str, str], path: str) -> "SystemSource | None":
         """Return the system table that a path means; None for a table's own rows."""
         if options.get(CATALOG) is not None and path.startswith(f"{SYSTEM_DATABASE}."):
             return SystemSource(
@@ -282,13 +282,13 @@ class SystemSource:
     @property
     def columns(self) -> pa.Schema:
         """The columns."""
-        known = TABLES.get(self.name) if self.path is not None else None
-        if known is None or self.path is None:
+        system_table = TABLES.get(self.name) if self.path is not None else None
+        if system_table is None or self.path is None:
             return self.rows().schema
-        if known.schema is not None:
-            return known.schema
+        if system_table.schema is not None:
+            return system_table.schema
         # The table's own columns, some of them: those of no row at all.
-        return known.make(open_table(self.path, storage=self.storage).session, None).schema
+        return system_table.make(open_table(self.path, storage=self.storage).session, None).schema
 
     def schema(self) -> StructType:
         """Return the columns as Spark knows them."""
@@ -319,6 +319,6 @@ class SystemReader(FilteredReader):
         """Yield the rows."""
         del partition
         prepare_worker()
-        found = self._source.rows(self.where, self._schema.names, self._snapshot_id, self._tag)
+        table = self._source.rows(self.row_filter, self._schema.names, self._snapshot_id, self._tag)
         fit = fitter(arrow_schema_of(self._schema))
-        yield from map(fit, found.to_batches())
+        yield from map(fit, table.to_batches())

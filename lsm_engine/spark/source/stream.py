@@ -1,8 +1,8 @@
-"""`readStream.format("lsm")`: a state to begin with, then the changes of one snapshot after another.
+"""Streams of `readStream.format("lsm")`: the first state, then the changes of one snapshot after another.
 
-A micro-batch ends between two buckets of a snapshot, or of the first state: what is there does not
-change, and neither does the order of its buckets, so that a place is a snapshot and a number. The rows of a
-snapshot in one bucket are in one micro-batch."""
+A micro-batch ends between two buckets of a snapshot, or of the first state. Both are immutable, and so is the order
+of their buckets, so an offset is a snapshot and a number of buckets. The rows of a snapshot in one bucket are in one
+micro-batch."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -62,22 +62,22 @@ _UNBOUNDED = 2**31 - 1
 
 
 def is_unlimited(limit: Any) -> bool:
-    """Whether Spark asks for all there is, whatever the options: `trigger(once=True)` does."""
+    """Whether Spark asks for all rows regardless of the options, as `trigger(once=True)` does."""
     return limit is None or isinstance(limit, ReadAllAvailable)
 
 
 @record
 class ReadLimits:
-    """What a micro-batch takes at most, one bucket at least; None: as much as there is."""
+    """The limits of a micro-batch, which has one bucket at least; None: no limit."""
 
     files: int | None = None
     bytes: int | None = None
     snapshots: int | None = None
 
     @staticmethod
-    def of(options: Mapping[str, str]) -> "ReadLimits":
+    def from_options(options: Mapping[str, str]) -> "ReadLimits":
         """Return the limits that options name; raises InvalidOptionError for one below 1."""
-        found = {}
+        limits = {}
         for name, key, parse in (
             ("files", MAX_FILES, int),
             ("bytes", MAX_BYTES, parse_bytes),
@@ -87,16 +87,16 @@ class ReadLimits:
             if text is None:
                 continue
             try:
-                found[name] = parse(text)
+                limits[name] = parse(text)
             except ValueError as cause:
                 raise InvalidOptionError("give a number", key=key, value=text) from cause
-            if found[name] < 1:
+            if limits[name] < 1:
                 raise InvalidOptionError("a micro-batch has to take something", key=key, value=text)
-        return ReadLimits(**found)
+        return ReadLimits(**limits)
 
     @property
     def of_spark(self) -> Any:
-        """Spark's form of them: whether there are any is all that it has to know."""
+        """The limits in Spark's form, which only has to know whether there are any."""
         return (
             ReadAllAvailable() if self == ReadLimits() else ReadMaxFiles(self.files or _UNBOUNDED)
         )
@@ -120,7 +120,7 @@ _Place = dict[str, Any]
 
 @record
 class Offset:
-    """How far a stream has read: all changes up to snapshot `after`, and `buckets` buckets of what is next.
+    """The offset of a stream: it has read all changes up to snapshot `after`, and `buckets` buckets of the next.
 
     Next is the state at snapshot `full`, or where that is None the changes of snapshot `after` + 1.
     `in_turns`: its buckets are counted as `plan.incremental.in_turns` orders them.
@@ -132,17 +132,17 @@ class Offset:
     in_turns: bool = False
 
     @staticmethod
-    def of(found: Mapping[str, Any]) -> "Offset":
+    def from_json(fields: Mapping[str, Any]) -> "Offset":
         """Return the offset that a checkpoint holds."""
         return Offset(
-            after=found[_AFTER],
-            full=found.get(_FULL),
-            buckets=found.get(_BUCKETS, 0),
-            in_turns=found.get(_TURNS, False),
+            after=fields[_AFTER],
+            full=fields.get(_FULL),
+            buckets=fields.get(_BUCKETS, 0),
+            in_turns=fields.get(_TURNS, False),
         )
 
     def as_json(self) -> _Place:
-        """Return what a checkpoint holds; Spark compares its text."""
+        """Return the offset as a checkpoint stores it; Spark compares its text."""
         full = {} if self.full is None else {_FULL: self.full}
         within = {_BUCKETS: self.buckets} if self.buckets else {}
         turns = {_TURNS: True} if self.buckets and self.in_turns else {}
@@ -150,12 +150,12 @@ class Offset:
 
     @property
     def is_within(self) -> bool:
-        """Whether a part of what is next has been read, or all that is next is a state."""
+        """Whether the offset is within a snapshot, or before the first state."""
         return self.full is not None or self.buckets > 0
 
     @property
     def reaches(self) -> int:
-        """The newest snapshot that has been looked at."""
+        """The newest snapshot of which a part has been read."""
         return self.next.after if self.is_within else self.after
 
     @property
@@ -166,7 +166,7 @@ class Offset:
 
 @record
 class StateReader:
-    """How the splits of a state are read as rows that came with its snapshot."""
+    """A reader of the splits of a state, as rows that its snapshot added."""
 
     reader: SplitReader
     schema: pa.Schema
@@ -214,18 +214,18 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._path = path
         self._options = dict(options)
         self._schema = schema
-        self._limits = ReadLimits.of(options)
+        self._limits = ReadLimits.from_options(options)
         self._last: int | None = None
         self._may_hold_state = True
 
     def initialOffset(self) -> _Place:
         """Return where `scan.mode` begins, or where the consumer stands."""
         table = self._table()
-        at = self._options.get(SCAN_SNAPSHOT_ID)
+        snapshot_text = self._options.get(SCAN_SNAPSHOT_ID)
         since = self._options.get(SCAN_TIMESTAMP)
         follower = table.follow(
             self._options.get(SCAN_MODE, "latest-full"),
-            snapshot_id=None if at is None else int(at),
+            snapshot_id=None if snapshot_text is None else int(snapshot_text),
             timestamp_millis=None if since is None else int(since),
             consumer_id=self._options.get(CONSUMER_ID),
         )
@@ -234,7 +234,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Before the state, so that Spark sees that there is something to read.
             offset = Offset(after=offset.after - 1, full=follower.full_snapshot.id)
             self._hold_state(follower.full_snapshot.id)
-        return _named(table, offset)
+        return _checkpoint(table, offset)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End at the snapshot that is the newest now, also where an earlier run began before it."""
@@ -254,26 +254,27 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = Offset(after=newest)
         if start is not None:
             begin = self._continued(table, start, newest)
-        if self._last is not None:
+        if self._last is not None:  # availableNow ends at what was the newest when the run began
             newest = max(begin.reaches, min(newest, self._last))
         if is_unlimited(limit) or self._limits == ReadLimits():
-            return _named(table, Offset(after=newest))
-        return _named(table, self._limited(table, begin, newest))
+            return _checkpoint(table, Offset(after=newest))
+        return _checkpoint(table, self._limited(table, begin, newest))
 
     def reportLatestOffset(self) -> _Place:
         """Return the newest snapshot, for the query's progress."""
         table = self._table()
-        return _named(table, Offset(after=self._newest(table)))
+        return _checkpoint(table, Offset(after=self._newest(table)))
 
     def partitions(self, start: _Place, end: _Place) -> list[InputPartition]:
-        """Return what tasks read of what lies between two offsets, older snapshots first; small parts share a task."""
+        """Return the partitions between two offsets, older snapshots first; small ones share a task."""
         return packed_partitions(self._parts(start, end), in_order=True)
 
-    def _continued(self, table: Table, at: _Place, newest: int) -> Offset:
+    def _continued(self, table: Table, place: _Place, newest: int) -> Offset:
         """Return the place that a checkpoint holds; NotFoundError where the table has another past."""
-        begin = Offset.of(at)
-        there = table.session.snapshots.find(begin.reaches) if at.get(_UUID) else None
-        if newest < begin.reaches or (there is not None and there.uuid != at[_UUID]):
+        begin = Offset.from_json(place)
+        snapshot = table.session.snapshots.find(begin.reaches) if place.get(_UUID) else None
+        # The id alone may have been given again after a rollback; the UUID is of one commit.
+        if newest < begin.reaches or (snapshot is not None and snapshot.uuid != place[_UUID]):
             raise NotFoundError(
                 "the table was rolled back to before what was read already, or made anew, or the checkpoint "
                 "is of another table; start with another checkpoint",
@@ -285,41 +286,44 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def _parts(self, start: _Place, end: _Place) -> list[RowsPartition]:
-        table, begin, stop = self._table(), Offset.of(start), Offset.of(end)
+        table, begin, stop = self._table(), Offset.from_json(start), Offset.from_json(end)
         self._continued(table, end, self._newest(table))  # planned before the query died, perhaps
-        gone = [name for name in self._columns if name not in table.schema.names]
-        if gone:
+        missing = [name for name in self._columns if name not in table.schema.names]
+        if missing:
             raise NotFoundError(
-                f"the table has no column {gone[0]!r} any more, which the query began with; start it again, "
+                f"the table has no column {missing[0]!r} any more, which the query began with; start it again, "
                 "with the same checkpoint",
                 kind=ErrorKind.NO_SUCH_COLUMN,
-                column=gone[0],
+                column=missing[0],
                 table=self._path,
             )
-        made: list[RowsPartition] = []
+        partitions: list[RowsPartition] = []
         if begin.is_within:
+            # First the remaining buckets of the snapshot in which the last micro-batch ended.
             is_last = (begin.after, begin.full) == (stop.after, stop.full)
-            found = self._next(table, begin)
-            made += _partitions_of(found[begin.buckets : stop.buckets if is_last else None])
+            buckets = self._next(table, begin)
+            partitions += _partitions_of(buckets[begin.buckets : stop.buckets if is_last else None])
             if is_last:
-                return made
+                return partitions
             begin = begin.next
         if begin.after < stop.after:
-            made += [partition for _, partition in self._changes(table, begin.after, stop.after)]
-        if stop.buckets:
-            made += _partitions_of(self._next(table, stop)[: stop.buckets])
-        return made
+            partitions += [
+                partition for _, partition in self._changes(table, begin.after, stop.after)
+            ]
+        if stop.buckets:  # then the leading buckets of the one in which this micro-batch ends
+            partitions += _partitions_of(self._next(table, stop)[: stop.buckets])
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
         yield from rows_of_partition(partition)
 
     def commit(self, end: _Place) -> None:
-        """Let the consumer move on: everything up to `end` has been dealt with.
+        """Advance the consumer to `end`: Spark has checkpointed everything before it.
 
-        Not within the first state: who has no checkpoint begins with that again.
+        Not within the first state: a query without a checkpoint begins with the state again.
         """
-        consumer, reached = self._options.get(CONSUMER_ID), Offset.of(end)
+        consumer, reached = self._options.get(CONSUMER_ID), Offset.from_json(end)
         if consumer is None or reached.full is not None:
             return
         consumers = self._table().session.consumers
@@ -332,7 +336,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held open."""
 
     def _hold_state(self, snapshot_id: int) -> None:
-        """Keep the first state's snapshot, by a consumer beside the stream's own, until the state has been read."""
+        """Retain the snapshot of the first state by a second consumer, until the state has been read."""
         consumer = self._options.get(CONSUMER_ID)
         if consumer is not None:
             self._table().session.consumers.reset(f"{consumer}{_OF_STATE}", snapshot_id)
@@ -351,40 +355,44 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(self, table: Table, begin: Offset, newest: int) -> Offset:
         """Return how far the limits reach: bucket by bucket, and one of them at least."""
         files = byte_count = snapshots = 0
-        at = begin
-        while at.full is not None or at.after < newest:
+        offset = begin
+        while offset.full is not None or offset.after < newest:
             if snapshots == self._limits.snapshots:
                 break
-            found = self._next(table, at)
-            for number, bucket in enumerate(found):
-                if number < at.buckets:
+            buckets = self._next(table, offset)
+            for number, bucket in enumerate(buckets):
+                if number < offset.buckets:
                     continue
                 files, byte_count, before = files + bucket.files, byte_count + bucket.bytes, files
                 if before and not self._limits.hold(files, byte_count):
-                    return replace(at, buckets=number, in_turns=any(one.turn for one in found))
-            at = at.next
+                    return replace(
+                        offset,
+                        buckets=number,
+                        in_turns=any(candidate.turn for candidate in buckets),
+                    )
+            offset = offset.next
             snapshots += 1
-        return at
+        return offset
 
-    def _next(self, table: Table, at: Offset) -> list[BucketToRead]:
+    def _next(self, table: Table, offset: Offset) -> list[BucketToRead]:
         """Return the buckets of the state or the snapshot that is next, in an order that stays.
 
         Raises UnsupportedError for a place that was counted when moving keys had another order.
         """
         parts: list[tuple[ChangeSplit | Split, RowsPartition]] = []
-        if at.full is not None:
-            parts += self._state(table, at.full)
+        if offset.full is not None:
+            parts += self._state(table, offset.full)
         else:
-            parts += self._changes(table, at.after, at.after + 1)
-        found = [_bucket(group) for _, group in groupby(sorted(parts, key=_place), key=_place)]
-        if at.buckets and not at.in_turns and any(one.turn for one in found):
+            parts += self._changes(table, offset.after, offset.after + 1)
+        buckets = [_bucket(group) for _, group in groupby(sorted(parts, key=_place), key=_place)]
+        if offset.buckets and not offset.in_turns and any(bucket.turn for bucket in buckets):
             raise UnsupportedError(
-                f"the checkpoint ends within snapshot {at.next.after} and is of an older version, which read "
+                f"the checkpoint ends within snapshot {offset.next.after} and is of an older version, which read "
                 "keys that move between partitions in another order: start with another checkpoint",
-                snapshot_id=at.next.after,
+                snapshot_id=offset.next.after,
                 table=self._path,
             )
-        return found
+        return buckets
 
     def _changes(
         self, table: Table, after: int, upto: int
@@ -395,8 +403,8 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mode=self._options.get(BETWEEN_MODE, "auto"),
             columns=self._schema.names,
         )
-        made = change_partitions(changes, arrow_schema_of(self._schema))
-        return [(partition.split, partition) for partition in made]
+        partitions = change_partitions(changes, arrow_schema_of(self._schema))
+        return [(partition.split, partition) for partition in partitions]
 
     def _state(self, table: Table, snapshot_id: int) -> list[tuple[Split, RowsPartition]]:
         schema = arrow_schema_of(self._schema)
@@ -404,17 +412,19 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         scan = emitted_state(table.session, snapshot, tuple(self._columns))
         columns = pa.schema([schema.field(name) for name in self._columns])
         reader = StateReader(
-            reader=SplitReader.of(scan, columns),
+            reader=SplitReader.from_scan(scan, columns),
             schema=schema,
             snapshot_id=snapshot_id,
         )
         return [(split, StatePartition(reader, split)) for split in scan.plan.splits]
 
 
-def _named(table: Table, offset: Offset) -> _Place:
-    """Return what a checkpoint holds, with the snapshot that it reaches; those of some clients have no name."""
-    there = table.session.snapshots.find(offset.reaches)
-    return offset.as_json() | ({_UUID: there.uuid} if there is not None and there.uuid else {})
+def _checkpoint(table: Table, offset: Offset) -> _Place:
+    """Return an offset as a checkpoint stores it, with the UUID of its snapshot if the snapshot has one."""
+    snapshot = table.session.snapshots.find(offset.reaches)
+    return offset.as_json() | (
+        {_UUID: snapshot.uuid} if snapshot is not None and snapshot.uuid else {}
+    )
 
 
 def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[int, bytes, int]:
@@ -430,8 +440,10 @@ def _bucket(parts: Iterable[tuple[ChangeSplit | Split, RowsPartition]]) -> Bucke
     splits, partitions = zip(*parts, strict=True)
     return BucketToRead(
         turn=_turn(splits[0]),
-        files=sum(len(one.files if isinstance(one, Split) else one.all_files) for one in splits),
-        bytes=sum(one.size_bytes for one in splits),
+        files=sum(
+            len(split.files if isinstance(split, Split) else split.all_files) for split in splits
+        ),
+        bytes=sum(split.size_bytes for split in splits),
         partitions=partitions,
     )
 

@@ -1,4 +1,4 @@
-"""Writing through `format("lsm")`: each task writes its rows, then one commit on the driver."""
+"""Writes of `format("lsm")`: each task writes level-0 files, and the driver commits all of them once."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -73,7 +73,7 @@ class StagedRows(LocalExecutor):
 
 
 def write_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
-    """Write one task's rows as level-0 files; return what to commit. What fails deletes what it wrote."""
+    """Write the rows of a task as level-0 files; return the commit messages. A failed task deletes its files."""
     prepare_worker()
     task = TaskContext.get()
     writer = TableWriter(
@@ -95,6 +95,7 @@ def write_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> tuple[byt
                 writer.write(conformer.conform(batch))
         messages = writer.finish()
     except BaseException:
+        # A killed task too: its files are in no message, so the driver could not delete them.
         writer.abort()
         raise
     return tuple(encode_message(message) for message in messages)
@@ -110,21 +111,21 @@ class SourceWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows; what fails deletes what it wrote."""
+        """Write the rows of a task; a failed task deletes its files."""
         return StagedMessages(write_rows(self._plan.staging, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks wrote, at once."""
+        """Commit the files of all tasks in one snapshot."""
         self._plan.publish(decoded(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks that worked have written, if another has failed."""
+        """Delete the files of the tasks that succeeded, if another has failed."""
         discard_failed(self._plan.staging.context, messages)
 
 
 @record
 class WritePlan:
-    """One write: to which table, on top of which snapshot, under which identity."""
+    """The plan of a write: its table, base snapshot and commit identity."""
 
     path: str
     storage: StorageOptions
@@ -142,12 +143,12 @@ class WritePlan:
 
 
 def open_staged(path: str, storage: StorageOptions) -> TableSession:
-    """Open a table whose rows tasks have written already."""
+    """Open a table to commit rows that tasks have written."""
     return open_table(path, storage=storage, executor=StagedRows()).session
 
 
 def discard_failed(context: BucketContext, messages: list[WriterCommitMessage | None]) -> None:
-    """Delete what tasks wrote, if one of them has failed: None stands for it.
+    """Delete the files of tasks, one of which has failed: its message is None.
 
     If none has, Spark aborts because the commit failed, or its process died: its rows may be visible. A commit
     deletes what is known not to be; the rest, if any, are orphans.
@@ -198,7 +199,7 @@ def plan_write(
 
 
 def decoded(messages: list[WriterCommitMessage | None]) -> list[CommitMessage]:
-    """Return what tasks wrote; None stands for a task that failed."""
+    """Return the commit messages of tasks; the message of a failed task is None."""
     return [
         decode_message(text, CommitMessage)
         for message in messages
@@ -222,7 +223,7 @@ _MICROS = pa.timestamp("us", "UTC")
 
 
 class StagedBatch(StagedMessages):
-    """What one task of a micro-batch wrote, for which query, on top of which snapshot."""
+    """The files of one task of a micro-batch, with the query and the base snapshot."""
 
     def __init__(
         self,
@@ -245,8 +246,8 @@ class EventTime:
     delay_millis: int
 
     @staticmethod
-    def of(schema: StructType) -> "EventTime | None":
-        """Return what the metadata of columns hold; None where nothing is declared."""
+    def from_schema(schema: StructType) -> "EventTime | None":
+        """Return the event time that the metadata of a column declare; None without one."""
         for field in schema.fields:
             if _DELAY in field.metadata:
                 return EventTime(column=field.name, delay_millis=int(field.metadata[_DELAY]))
@@ -272,14 +273,14 @@ class _Watched:
 
     @property
     def watermark(self) -> int | None:
-        """Milliseconds since 1970 up to which, by what came here, all rows are there."""
+        """The watermark in milliseconds since 1970, from the event times of the rows of this task."""
         if self._latest is None or self._event_time is None:
             return None
         return self._latest // 1000 - self._event_time.delay_millis
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Writes level-0 files in tasks, and commits them once on the driver, whoever asks how often.
+    """Writes level-0 files in tasks, and commits a batch once on the driver, however often Spark repeats it.
 
     Spark makes one to send to tasks, and another in the process that commits.
     """
@@ -290,12 +291,12 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._path = path
         self._storage = storage_of(options)
         self._replaces = replaces
-        self._event_time = EventTime.of(schema)
+        self._event_time = EventTime.from_schema(schema)
         self._planned: tuple[Staging, Snapshot | None] | None = None
         check_rows(open_staged(path, self._storage), arrow_schema_of(schema))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need. Planned here, as who commits needs no plan of its own."""
+        """Return the state that tasks need. The plan is made here, because the process that commits needs none."""
         if self._planned is None:
             session = open_staged(self._path, self._storage)
             # Who they are that compact rows that wait for a bucket does not matter.
@@ -305,7 +306,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows; what fails deletes what it wrote."""
+        """Write the rows of a task; a failed task deletes its files."""
         assert self._planned is not None
         task = TaskContext.get()
         query_id = None if task is None else task.getLocalProperty(QUERY_ID)
@@ -317,14 +318,15 @@ class StreamSink(DataSourceStreamArrowWriter):
         return StagedBatch(written, query_id, base, watched.watermark)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish what all tasks wrote, at once; a batch that was committed before is a no-op."""
-        parts = [one for one in messages if isinstance(one, StagedBatch)]
+        """Commit the files of all tasks in one snapshot; a batch that was committed before is a no-op."""
+        # The query and its batch number make a replay of the batch a no-op.
+        parts = [batch for batch in messages if isinstance(batch, StagedBatch)]
         session = open_staged(self._path, self._storage)
         identity = CommitIdentity(
             commit_user=parts[0].query_id,
             commit_identifier=batchId,
             watermark=max(
-                (one.watermark for one in parts if one.watermark is not None), default=None
+                (batch.watermark for batch in parts if batch.watermark is not None), default=None
             ),
         )
         if self._replaces:
@@ -333,6 +335,6 @@ class StreamSink(DataSourceStreamArrowWriter):
             Write(session, identity).land(decoded(messages), planned_on=parts[0].base)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks that worked have written, if another has failed."""
+        """Delete the files of the tasks that succeeded, if another has failed."""
         del batchId
         discard_failed(open_staged(self._path, self._storage).context(), messages)
