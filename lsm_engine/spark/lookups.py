@@ -40,8 +40,7 @@ from lsm_engine.options import core_options
 from lsm_engine.planning.keys import TASK_COUNT_MAX, balanced, file_shares, moves_records
 from lsm_engine.spark.jobs import Batches, by_task, map_arrow, prepare_worker
 from lsm_engine.spark.session import check_shared, task_goal
-from lsm_engine.spark.statement import quoted
-from lsm_engine.spark.types import arrow_schema_of, fitter, spark_schema
+from lsm_engine.spark.types import arrow_schema_of, fitter, quoted, spark_schema
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.table.bucket_keys import bucket_hashes, partition_numbers

@@ -60,11 +60,11 @@ from lsm_engine.spark.merge_columns import (
     whole_row,
     with_blanks,
 )
+from lsm_engine.spark.parquet_rows import parquet_frame, scanned_frame
 from lsm_engine.spark.rows import driver_bytes, few_rows, is_plain, local_bytes, plain_files
 from lsm_engine.spark.session import check_shared, set_meanwhile
-from lsm_engine.spark.splits import bytes_per_row, parquet_frame, scanned_frame
-from lsm_engine.spark.statement import quoted
-from lsm_engine.spark.types import arrow_schema_of, fitter, spark_schema
+from lsm_engine.spark.splits import bytes_per_row
+from lsm_engine.spark.types import arrow_schema_of, fitter, quoted, spark_schema
 from lsm_engine.table.incoming import ROW_KIND_COLUMN
 from lsm_engine.table.session import TableSession
 

@@ -16,8 +16,8 @@ from lsm_engine.base.record import record
 from lsm_engine.dml.merge import SIDES, Action, Clause, Match, MergePlan, quoted_source
 from lsm_engine.filter.sql import parsed_sql
 from lsm_engine.filter.where import Predicate
-from lsm_engine.spark.statement import Statement, parsed_expression, quoted, replaced
-from lsm_engine.spark.types import char_length, spark_schema
+from lsm_engine.spark.statement import Statement, parsed_expression, replaced
+from lsm_engine.spark.types import char_length, quoted, spark_schema
 from lsm_engine.types.table_schema import TableSchema
 
 # -- What a query gives, in the types of the table's columns ---------------------------------------

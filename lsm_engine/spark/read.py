@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.api.table import Table
 from lsm_engine.spark.executor import SparkExecutor
+from lsm_engine.spark.parquet_rows import scanned_frame
 from lsm_engine.spark.session import check_shared
-from lsm_engine.spark.splits import scanned_frame
 from lsm_engine.spark.types import spark_schema
 
 

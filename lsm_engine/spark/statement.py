@@ -42,11 +42,6 @@ def _words(token: Token) -> list[Token]:
     ]
 
 
-def quoted(name: str) -> str:
-    """Return a name as Spark's SQL takes it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def parsed_expression(text: str) -> exp.Expr | None:
     """Return the tree of one expression in Spark's SQL; None for a text that is none, or that the parser does not know."""
     try:

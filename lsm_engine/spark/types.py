@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
-from lsm_engine.spark.statement import quoted
 from lsm_engine.types.arrow_types import sql_field
 from lsm_engine.types.types import (
     BINARY,
@@ -265,3 +264,8 @@ def _fitted(column: pa.Array, field: pa.Field) -> pa.Array:
             kind=ErrorKind.UNSUPPORTED_TYPE,
             column=field.name,
         ) from cause
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"

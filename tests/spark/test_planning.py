@@ -19,7 +19,7 @@ ROOT = Path(lsm.__file__).parent.parent
 NARROW = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64())])
 
 
-@pytest.mark.parametrize("module", ["datasource", "snapshot_reader"])
+@pytest.mark.parametrize("module", ["source.datasource", "source.reader"])
 def test_a_planner_of_reads_loads_nothing_that_it_does_not_use(module):
     """Spark starts one process for each step of planning, and each of them loads the format."""
     others = (

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 import lsm_engine as lsm
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.spark import SparkExecutor, read_dataframe, register, spark_schema, upsert_dataframe
-from lsm_engine.spark.source.reader import LsmChangesReader
+from lsm_engine.spark.source.change_reader import LsmChangesReader
 from lsm_engine.spark.splits import change_schema
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable

@@ -22,8 +22,8 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import format_bytes
 from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
-from lsm_engine.spark.statement import Statement, quoted
-from lsm_engine.spark.types import arrow_schema_of, declared_text, frame_of_rows, spark_type
+from lsm_engine.spark.statement import Statement
+from lsm_engine.spark.types import arrow_schema_of, declared_text, frame_of_rows, quoted, spark_type
 from lsm_engine.types.column_path import path_text
 from lsm_engine.types.schema_changes import (
     AddColumn,

@@ -20,8 +20,8 @@ from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.planning.proposal import CommitIdentity
 from lsm_engine.spark.merge import staged_merge
 from lsm_engine.spark.merge_columns import Sides, SparkSql, assigned, sql_name
-from lsm_engine.spark.statement import Statement, parsed_expression, quoted
-from lsm_engine.spark.types import arrow_schema_of, spark_schema
+from lsm_engine.spark.statement import Statement, parsed_expression
+from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
 from lsm_engine.types.schema_changes import AddColumn
 
 # -- INSERT INTO, INSERT OVERWRITE and TRUNCATE TABLE as text --------------------------------------

@@ -46,8 +46,8 @@ from lsm_engine.spark.commands.dml import (
 from lsm_engine.spark.commands.procedures import call_statement
 from lsm_engine.spark.commands.tables import SessionTables, spark_parts
 from lsm_engine.spark.jobs import from_spark, remedy
-from lsm_engine.spark.statement import Statement, quoted, with_ctes, with_parameters, with_products
-from lsm_engine.spark.types import frame_of_rows
+from lsm_engine.spark.statement import Statement, with_ctes, with_parameters, with_products
+from lsm_engine.spark.types import frame_of_rows, quoted
 from lsm_engine.storage.clock import SystemIds
 
 _LSM = "lsm"

@@ -28,11 +28,11 @@ from lsm_engine.spark.source.options import (
     WAREHOUSE_SETTING,
     session_storage,
 )
-from lsm_engine.spark.statement import quoted
 from lsm_engine.spark.types import (
     arrow_schema_of,
     fitter,
     location_in,
+    quoted,
     spark_schema,
     with_location,
 )

@@ -44,7 +44,7 @@ from lsm_engine.types.table_schema import TableSchema
 # ruff: noqa: PLC0415 -- Spark plans in processes that need one of the modules below, or none
 if TYPE_CHECKING:
     from lsm_engine.spark.filters import FilteredReader
-    from lsm_engine.spark.source.reader import SystemSource
+    from lsm_engine.spark.source.system_reader import SystemSource
 
 _CREATED = "provider"
 """An option that Spark adds where CREATE TABLE asks for columns."""
@@ -128,7 +128,7 @@ class LsmSource(DataSource):
     def _reader(self, schema: StructType) -> "FilteredReader":
         system = self._system(schema)
         if system is not None:
-            from lsm_engine.spark.source.reader import SystemReader
+            from lsm_engine.spark.source.system_reader import SystemReader
 
             snapshot_text = self.options.get(SNAPSHOT_ID)
             snapshot_id = None if snapshot_text is None else int(snapshot_text)
@@ -136,7 +136,7 @@ class LsmSource(DataSource):
         self._table(schema)
         path = self._path(schema)
         if asks_for_changes(self.options):
-            from lsm_engine.spark.source.reader import LsmChangesReader
+            from lsm_engine.spark.source.change_reader import LsmChangesReader
 
             return LsmChangesReader(path, self._merged_options, schema)
         from lsm_engine.spark.source.reader import LsmReader
@@ -204,7 +204,7 @@ class LsmSource(DataSource):
         path = self._path(schema)
         if CATALOG not in self.options and "$" not in path.rpartition("/")[2]:
             return None
-        from lsm_engine.spark.source.reader import SystemSource
+        from lsm_engine.spark.source.system_reader import SystemSource
 
         return SystemSource.from_path(self._merged_options, path)
 

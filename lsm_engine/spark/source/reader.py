@@ -7,16 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from lsm_engine.api.catalog import open_catalog
-from lsm_engine.api.catalog_tables import SYSTEM_DATABASE
-from lsm_engine.api.open_table import open_table
-from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.instant import millis_of
-from lsm_engine.base.record import record
-from lsm_engine.changes.splits import CHANGE_FIELDS, Changes
-from lsm_engine.filter.where import Filter
-from lsm_engine.inspect.system_tables import TABLES
-from lsm_engine.planning.incremental import ChangeSplit
 from lsm_engine.planning.keys import packed
 from lsm_engine.planning.scan import Split
 from lsm_engine.read.scan import Scan
@@ -25,23 +16,14 @@ from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.source.options import (
     AS_OF,
-    BETWEEN,
-    BETWEEN_MODE,
-    BETWEEN_TIMES,
-    CATALOG,
     PATH,
     SNAPSHOT_ID,
     TAG,
-    WAREHOUSE,
     open_source,
-    storage_of,
 )
-from lsm_engine.spark.splits import ChangeReader, SplitReader
-from lsm_engine.spark.types import arrow_schema_of, fitter, spark_schema
-from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
-from lsm_engine.table.bucket_context import BucketContext
+from lsm_engine.spark.splits import SplitReader
+from lsm_engine.spark.types import arrow_schema_of
 from lsm_engine.table.time_travel import snapshot_to_read
-from lsm_engine.types.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.types.table_schema import TableSchema
 
 # -- What the tasks of `format("lsm")` read --------------------------------------------------------
@@ -152,173 +134,3 @@ class LsmReader(FilteredReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition; none where the table is empty."""
         yield from rows_of_partition(partition)
-
-
-# -- Changes through Spark, of a range of snapshots: `format("lsm")` with `incremental-between` ----
-#
-# A snapshot and bucket are in one task: what it yields is in order, and no -U is parted from
-# its +U.
-
-
-class ChangePartition(RowsPartition):
-    """One split of changes, with what its task needs to read it."""
-
-    def __init__(self, reader: ChangeReader, context: BucketContext, split: ChangeSplit) -> None:
-        super().__init__(f"snapshot={split.snapshot_id} bucket={split.bucket}")
-        self.reader = reader
-        self.context = context
-        self.split = split
-        self.size_bytes = split.size_bytes
-
-    def batches(self) -> Batches:
-        """Yield its rows."""
-        return self.reader.batches(self.context, self.split)
-
-
-def change_partitions(changes: Changes, schema: pa.Schema) -> list[ChangePartition]:
-    """Return one partition per snapshot and bucket."""
-    reader = ChangeReader(rows=changes.rows, schema=schema)
-    return [ChangePartition(reader, context, split) for context, split in changes.splits()]
-
-
-class LsmChangesReader(FilteredReader):
-    """Reads the changes of a range of snapshots."""
-
-    def __init__(self, path: str, options: Mapping[str, str], schema: StructType) -> None:
-        self._path = path
-        self._options = dict(options)
-        self._schema = schema
-
-    def columns_to_filter(self) -> pa.Schema:
-        """Return the columns of changes."""
-        return pa.schema([*CHANGE_FIELDS, *open_source(self._path, self._options).schema.arrow])
-
-    def partitions(self) -> list[InputPartition]:
-        """Return the partitions that tasks read: each snapshot and bucket in one of them."""
-        changes = open_table(self._path, storage=storage_of(self._options)).changes(
-            **_range(self._options),
-            mode=self._options.get(BETWEEN_MODE, "auto"),
-            columns=self._schema.names,
-            where=self.row_filter,
-        )
-        parts = change_partitions(changes, arrow_schema_of(self._schema))
-        return packed_partitions(parts, in_order=True)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition."""
-        yield from rows_of_partition(partition)
-
-
-def _range(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the range that the options of a read name."""
-    if BETWEEN in options:
-        after, upto = _pair(options, BETWEEN)
-        return {"after": _point(after), "upto": _point(upto)}
-    if BETWEEN_TIMES in options:
-        after, upto = _pair(options, BETWEEN_TIMES)
-        return {"after_millis": int(after), "upto_millis": int(upto)}
-    return {}
-
-
-def _pair(options: Mapping[str, str], key: str) -> tuple[str, str]:
-    parts = [part.strip() for part in options[key].split(",")]
-    if len(parts) != 2 or not all(parts):
-        raise InvalidOptionError(
-            "give a start and an end with a comma between, the start exclusive", key=key
-        )
-    return parts[0], parts[1]
-
-
-def _point(text: str) -> int | str:
-    return int(text) if text.isdigit() else text
-
-
-# -- System tables as Spark rows -------------------------------------------------------------------
-#
-# `load("…/orders$files")`, or of a whole catalog, `load("sys.tables")`.
-
-
-@record
-class SystemSource:
-    """Which system table: of the table at `path`, or of the catalog at the URL `catalog`."""
-
-    name: str
-    path: str | None = None
-    catalog: str | None = None
-    warehouse: str | None = None
-    storage: StorageOptions = NO_OPTIONS
-
-    @staticmethod
-    def from_path(options: Mapping[str, str], path: str) -> "SystemSource | None":
-        """Return the system table that a path means; None for a table's own rows."""
-        if options.get(CATALOG) is not None and path.startswith(f"{SYSTEM_DATABASE}."):
-            return SystemSource(
-                name=path,
-                catalog=options[CATALOG],
-                warehouse=options.get(WAREHOUSE, "lake"),
-                storage=storage_of(options),
-            )
-        table, dollar, name = path.rpartition("$")
-        if not dollar or "/" in name:
-            return None
-        return SystemSource(name=name, path=table, storage=storage_of(options))
-
-    def rows(
-        self,
-        where: Filter | None = None,
-        columns: list[str] | None = None,
-        snapshot_id: int | None = None,
-        tag: str | None = None,
-    ) -> pa.Table:
-        """Return the rows, those for which `where` is true."""
-        if self.path is not None:
-            table = open_table(self.path, storage=self.storage)
-            return table.system(self.name, snapshot_id, tag=tag, where=where, columns=columns)
-        assert self.catalog is not None
-        assert self.warehouse is not None
-        with open_catalog(self.catalog, warehouse=self.warehouse, storage=self.storage) as catalog:
-            return catalog.system(self.name, where=where, columns=columns)
-
-    @property
-    def columns(self) -> pa.Schema:
-        """The columns."""
-        system_table = TABLES.get(self.name) if self.path is not None else None
-        if system_table is None or self.path is None:
-            return self.rows().schema
-        if system_table.schema is not None:
-            return system_table.schema
-        # The table's own columns, some of them: those of no row at all.
-        return system_table.make(open_table(self.path, storage=self.storage).session, None).schema
-
-    def schema(self) -> StructType:
-        """Return the columns as Spark knows them."""
-        ids = FieldIds()
-        return spark_schema(field_from_arrow(field, ids) for field in self.columns)
-
-
-class SystemReader(FilteredReader):
-    """Reads a system table in one task, filtered as Spark asks."""
-
-    def __init__(
-        self, source: SystemSource, schema: StructType, snapshot_id: int | None, tag: str | None
-    ) -> None:
-        self._source = source
-        self._schema = schema
-        self._snapshot_id = snapshot_id
-        self._tag = tag
-
-    def columns_to_filter(self) -> pa.Schema:
-        """Return the system table's columns."""
-        return self._source.columns
-
-    def partitions(self) -> list[InputPartition]:
-        """Return one partition."""
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
-        del partition
-        prepare_worker()
-        table = self._source.rows(self.row_filter, self._schema.names, self._snapshot_id, self._tag)
-        fit = fitter(arrow_schema_of(self._schema))
-        yield from map(fit, table.to_batches())

@@ -24,6 +24,7 @@ from lsm_engine.options.modes import RowKind
 from lsm_engine.planning.incremental import ChangedKeys, ChangeSplit
 from lsm_engine.planning.scan import Split
 from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.source.change_reader import change_partitions
 from lsm_engine.spark.source.options import (
     BETWEEN_MODE,
     CONSUMER_ID,
@@ -35,12 +36,7 @@ from lsm_engine.spark.source.options import (
     SCAN_TIMESTAMP,
     storage_of,
 )
-from lsm_engine.spark.source.reader import (
-    RowsPartition,
-    change_partitions,
-    packed_partitions,
-    rows_of_partition,
-)
+from lsm_engine.spark.source.reader import RowsPartition, packed_partitions, rows_of_partition
 from lsm_engine.spark.splits import SplitReader
 from lsm_engine.spark.types import arrow_schema_of
 
