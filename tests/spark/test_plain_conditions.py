@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
         pa.field("x", pa.float64()),
     ]
 )
-SIDES = Sides(target="t", source="s2", plain=dict.fromkeys("bsdx", "t"), lengths={})
+SIDES = Sides(target="t", source="s2", unqualified=dict.fromkeys("bsdx", "t"), lengths={})
 
 
 @pytest.fixture
