@@ -124,7 +124,9 @@ def rebase_step(
     if not moved:
         return step
     if not keeps_files:
-        session.delete_quietly(session.data_path(one) for one in new if one.identity in moved)
+        session.delete_quietly(
+            session.data_path(new_entry) for new_entry in new if new_entry.identity in moved
+        )
     delta = tuple(moved.get(entry.identity, entry) for entry in step.delta)
     return replace(step, delta=delta)
 
@@ -164,9 +166,9 @@ def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> Man
 
 
 def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    at = batch.schema.get_field_index(SEQUENCE_NUMBER)
+    index = batch.schema.get_field_index(SEQUENCE_NUMBER)
     columns = batch.columns
-    columns[at] = pc.add(columns[at], offset)
+    columns[index] = pc.add(columns[index], offset)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -267,8 +269,8 @@ def _staged_rows(session: TableSession, entries: Iterable[ManifestEntry]) -> Ite
         context = session.context([entry.file.schema_id])
         reader = BucketReader(context, entry.partition, entry.bucket)
         for batch in reader.file(entry.file, (*names, VALUE_KIND)):
-            at = batch.schema.get_field_index(VALUE_KIND)
-            yield IncomingRows(rows=batch.remove_column(at), kinds=batch.column(at))
+            index = batch.schema.get_field_index(VALUE_KIND)
+            yield IncomingRows(rows=batch.remove_column(index), kinds=batch.column(index))
 
 
 # -- Whether the base of a commit is what its proposal requires, besides conflicts of files --------
@@ -278,15 +280,15 @@ def require(precondition: Precondition, base: Snapshot | None, snapshots: Snapsh
     """Raise CommitConflictError, kind ROWS_CHANGED, where a precondition does not hold on `base`."""
     match precondition:
         case SameState(on=before):
-            holds, changed = same_state(base, before), "others have committed"
+            holds, reason = same_state(base, before), "others have committed"
         case RowsUnchanged(on=before):
             holds = same_state(base, before) or _only_compacted(before, base, snapshots)
-            changed = "rows changed"
+            reason = "rows changed"
         case _:
             assert_never(precondition)
     if not holds:
         raise CommitConflictError(
-            f"{changed} after the rows that this commit depends on were looked at; nothing of it is "
+            f"{reason} after the rows that this commit depends on were looked at; nothing of it is "
             "visible, try again",
             kind=ErrorKind.ROWS_CHANGED,
             looked_at=None if before is None else before.id,
@@ -302,7 +304,9 @@ def _only_compacted(
     if not same_state(snapshots.find(before.id), before):
         return False  # rolled back, or expired: who knows what came in between
     between = (snapshots.find(number) for number in range(before.id + 1, base.id + 1))
-    return all(one is not None and one.commit_kind is CommitKind.COMPACT for one in between)
+    return all(
+        snapshot is not None and snapshot.commit_kind is CommitKind.COMPACT for snapshot in between
+    )
 
 
 # -- Whether another client has put its snapshot in the place of ours after that had landed --------
@@ -330,8 +334,8 @@ def is_replaced(session: TableSession, landed: Snapshot) -> bool:
         session.clock.sleep_millis(wait)
         try:
             newer = session.snapshots.find(landed.id + 1)
-            found = session.snapshots.find(landed.id)
-            if found is None or same_state(found, landed) or not is_of_another_client(found):
+            stored = session.snapshots.find(landed.id)
+            if stored is None or same_state(stored, landed) or not is_of_another_client(stored):
                 continue
             if is_built_on(newer, landed):
                 path = session.paths.snapshot_file(landed.id)
@@ -342,7 +346,7 @@ def is_replaced(session: TableSession, landed: Snapshot) -> bool:
         log.warning(
             "snapshot %d was replaced by user %r of another client; committing again",
             landed.id,
-            found.commit_user,
+            stored.commit_user,
         )
         return True
     return False
@@ -355,12 +359,12 @@ def require_not_built_on(
 
     Another client had read it before, and has built on it: committed again, the rows would count twice.
     """
-    names = {(one.partition, one.bucket, one.file.file_name) for one in vanished}
+    names = {(entry.partition, entry.bucket, entry.file.file_name) for entry in vanished}
     if not names or base is None:
         return
     places = {name[:2] for name in names}
     live = session.live_entries(base, BucketScope(buckets=frozenset(places)))
-    if any((one.partition, one.bucket, one.file.file_name) in names for one in live):
+    if any((entry.partition, entry.bucket, entry.file.file_name) in names for entry in live):
         raise CommitUnknownError(
             "another client replaced the snapshot of this commit, and one built on it before: its "
             "rows are there; look for them before trying again",
@@ -439,9 +443,9 @@ def propose(
     planned_on = proposal.planned_on
     forced = proposal.identity.restates or _wants_empty_snapshots(session.options)
     for step in proposal.steps(uuids, force=forced):
-        made = _Attempts(session, proposal, step, planned_on, write_again).run()
-        published = made or published
-        planned_on = made or planned_on
+        snapshot = _Attempts(session, proposal, step, planned_on, write_again).run()
+        published = snapshot or published
+        planned_on = snapshot or planned_on
     if published is not None:
         AutoTags(session).after_commit(published)
     return published
@@ -511,14 +515,14 @@ class _Attempts:
                     except NotFoundError:
                         if not is_overtaken(self.session.snapshots, base):
                             raise
-                        made = None  # as if another had taken the id
+                        landed = None  # as if another had taken the id
                     else:
                         if plan is None or prepared is None:
                             discard_metadata(self.session, self.written)
                             return None
-                        made = self._publish(plan, *prepared)
-                if made is not None:
-                    return made
+                        landed = self._publish(plan, *prepared)
+                if landed is not None:
+                    return landed
                 self.retries.wait()
         except CommitUnknownError:
             raise
@@ -587,12 +591,12 @@ class _Attempts:
     def _conflict(self, plan: CommitPlan, base: Snapshot) -> Conflict | None:
         session = self.session
         live = session.live_entries(base, plan.scope)
-        found = find_conflict(plan.delta, live, key_order=session.key_order)
-        if found is None and session.schema.evolves_data:
+        conflict = find_conflict(plan.delta, live, key_order=session.key_order)
+        if conflict is None and session.schema.evolves_data:
             planned_id = 0 if self.planned_on is None else self.planned_on.id
-            found = find_row_id_conflict(plan, live, planned_on_id=planned_id)
-        if found is not None or (base.index_manifest is None and not self.step.index_changes):
-            return found
+            conflict = find_row_id_conflict(plan, live, planned_on_id=planned_id)
+        if conflict is not None or (base.index_manifest is None and not self.step.index_changes):
+            return conflict
         planned: Sequence[IndexManifestEntry] | None = ()
         if self.planned_on is not None:
             try:
@@ -656,8 +660,10 @@ class _Attempts:
                 self.synced = self.synced.union(new)
             except NotFoundError as cause:
                 missing = cause
-        there = self.synced - looked_for
-        lost = [path for path in paths if path not in there and not session.file_io.exists(path)]
+        just_synced = self.synced - looked_for
+        lost = [
+            path for path in paths if path not in just_synced and not session.file_io.exists(path)
+        ]
         if missing is not None and not lost:
             raise missing
         if lost:

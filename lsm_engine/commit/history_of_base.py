@@ -123,11 +123,11 @@ class Replays:
             newest = (snapshots.find(last.snapshot_id) if is_there else None) or base
         if newest.commit_user == step.commit_user:
             line = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
-            made = already_committed(
+            committed = already_committed(
                 step, takewhile(lambda snapshot: snapshot.id >= oldest_id, line)
             )
-            if made is not None:
-                return made
+            if committed is not None:
+                return committed
         return snapshots.find(oldest_id) or base
 
     def property_on(self, step: CommitStep, base: Snapshot | None) -> str | None:
@@ -142,12 +142,12 @@ class Replays:
         own = self._own(step, id_after(base), now)
         former = {} if self._last is None else {self._key: self._last}
         after = CommitIdentifiers(users=former).with_commit(self._key, own)
-        others = carried_users(before, self._key, limits_of(self._session), now)
+        carried_over = carried_users(before, self._key, limits_of(self._session), now)
         return encode_identifiers(
             replace(
                 before,
-                users={**others.users, **after.users},
-                has_more=line.asks_file or others.has_evicted,
+                users={**carried_over.users, **after.users},
+                has_more=line.asks_file or carried_over.has_evicted,
                 has_file=True,
                 is_incomplete=before.is_incomplete and not self._identity.others_are_new,
             )
@@ -169,7 +169,7 @@ class Replays:
         if is_there and not (evicts or identifiers.is_recorded or self._identity.restates):
             return
 
-        def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+        def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
             content = recorded_before(
                 self._key, line, recorded, base_id, limits=limits, now_seconds=now
             )
@@ -178,7 +178,7 @@ class Replays:
             tried = (step.commit_identifier, base_id)
             return replace(content, pending={**content.pending, self._key: tried})
 
-        change_file(session, changed)
+        change_file(session, content_after)
 
     def _own(self, step: CommitStep, snapshot_id: int, seconds: int) -> LastCommit:
         return LastCommit(
@@ -196,7 +196,7 @@ class Replays:
         if not self._identity.is_numbered or not self._up_to(base).identifiers.is_recorded:
             return
 
-        def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+        def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
             if recorded is None or recorded.snapshot_id > landed.id:
                 return recorded  # who committed on this snapshot has written it
             own = self._own(step, landed.id, landed.time_millis // 1000)
@@ -205,7 +205,7 @@ class Replays:
             return replace(recorded, snapshot_id=landed.id, users=last.users, pending=pending)
 
         try:
-            change_file(self._session, changed)
+            change_file(self._session, content_after)
         except LsmError as error:
             log.warning(
                 "table=%s snapshot=%d its commit identifier is not recorded: %s",

@@ -104,7 +104,7 @@ class MetadataWriter:
         self._lists += 1
         with self._own(name):
             written = self._session.manifests.write_list(
-                name, manifests, codec=self._codec, put=self._put
+                name, manifests, codec=self._codec, write_file=self._put
             )
         self.checksums[name] = written.checksum
         if self._put is not None:
@@ -120,7 +120,7 @@ class MetadataWriter:
         entries = index_entries_after(existing, plan)
         with self._own(name):
             written = self._session.manifests.write_index(
-                name, entries, codec=self._codec, put=self._put
+                name, entries, codec=self._codec, write_file=self._put
             )
         self.checksums[name] = written.checksum
         return name
@@ -138,7 +138,9 @@ class MetadataWriter:
     def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         name = self._next_name()
         with self._own(name):
-            written = self._session.manifests.write(name, entries, codec=self._codec, put=self._put)
+            written = self._session.manifests.write(
+                name, entries, codec=self._codec, write_file=self._put
+            )
             self._write_if_large()
         return manifest_meta(self._session.schema, name, written, _rows_of(entries))
 
@@ -167,7 +169,7 @@ class MetadataWriter:
         stands = standing(entries)
         if group.is_complete:
             _require_added(entries, stands)
-        left = entries.filter(pa.array(stands))
+        live = entries.filter(pa.array(stands))
         copier = ManifestCopier(
             codec=codec_named(self._codec),
             target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
@@ -176,18 +178,18 @@ class MetadataWriter:
         ends = np.cumsum([part.num_rows for part in parts])
         done = 0
         for data, number in self._pieces(group, copier, np.split(stands, ends[:-1])):
-            yield self._placed(data, left.slice(done, number))
+            yield self._placed(data, live.slice(done, number))
             done += number
 
     def _pieces(
         self, group: MergeGroup, copier: ManifestCopier, stands: Sequence[Mask]
     ) -> Iterator[tuple[bytes, int]]:
-        left = [one for one in zip(group.metas, stands, strict=True) if one[1].any()]
-        for (meta, some), content in zip(
-            left, self._contents([meta for meta, _ in left]), strict=True
+        live = [pair for pair in zip(group.metas, stands, strict=True) if pair[1].any()]
+        for (meta, mask), content in zip(
+            live, self._contents([meta for meta, _ in live]), strict=True
         ):
             path = self._session.paths.manifest(meta.file_name)
-            yield from copier.add(content, some, file_name=path)
+            yield from copier.add(content, mask, file_name=path)
         yield from copier.remainder()
 
     def _contents(self, metas: Sequence[ManifestFileMeta]) -> Iterator[bytes]:
@@ -195,12 +197,12 @@ class MetadataWriter:
         session = self._session
         paths = [session.paths.manifest(meta.file_name) for meta in metas]
         ahead = _AHEAD if session.file_io.facts.is_far else 0
-        asked = 0
+        requested = 0
         try:
             for number, meta in enumerate(metas):
-                for path in paths[asked : number + ahead]:
+                for path in paths[requested : number + ahead]:
                     session.file_io.prefetch(path)
-                asked = max(asked, number + ahead)
+                requested = max(requested, number + ahead)
                 yield session.manifests.content(meta.file_name, meta.checksum)
         finally:  # left, if somebody has stopped half way
             if ahead:
@@ -210,7 +212,7 @@ class MetadataWriter:
         """Write a manifest that is encoded already."""
         name = self._next_name()
         with self._own(name):
-            written = self._session.manifests.write_encoded(name, data, put=self._put)
+            written = self._session.manifests.write_encoded(name, data, write_file=self._put)
             self._write_if_large()
         return manifest_meta(self._session.schema, name, written, entries)
 
@@ -236,7 +238,8 @@ def manifest_meta(
     """Return what a manifest list records about a manifest, from META_COLUMNS of its entries."""
     deleted = int(entries.column(KIND).to_numpy().sum())
     buckets, levels, totals = (
-        entries.column(one).to_numpy() for one in (BUCKET, LEVEL, TOTAL_BUCKETS)
+        entries.column(name_of_column).to_numpy()
+        for name_of_column in (BUCKET, LEVEL, TOTAL_BUCKETS)
     )
     first_ids = entries.column(FIRST_ROW_ID)
     has_ids = not first_ids.null_count
@@ -442,12 +445,12 @@ def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[Manifes
     that change their level can come back, as all others have new names.
     """
     added = {entry.identity for entry in plan.delta if entry.kind is EntryKind.ADD}
-    left = {
+    deleted = {
         (entry.partition, entry.bucket, entry.file.file_name)
         for entry in plan.delta
         if entry.kind is EntryKind.DELETE
     }
-    again = {one for one in added if (one[0], one[1], one[3]) in left}
+    again = {identity for identity in added if (identity[0], identity[1], identity[3]) in deleted}
     return bool(again) and any(
         entry.kind is EntryKind.DELETE and entry.identity in again
         for meta in metas
@@ -459,10 +462,10 @@ def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[Manifes
 def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> ManifestMerge:
     options = session.options
     target = options[core_options.MANIFEST_TARGET_FILE_SIZE]
-    changed = changed_manifests(
+    rewritten = changed_manifests(
         metas, full_threshold_bytes=options[core_options.MANIFEST_FULL_COMPACTION_SIZE]
     )
-    if not changed:
+    if not rewritten:
         return plan_manifest_merge(
             metas,
             target_size_bytes=target,
@@ -470,19 +473,22 @@ def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> 
         )
     entries = pa.concat_tables(
         session.manifests.read(meta, _PLACE_COLUMNS, keeps=False)
-        for meta in session.manifests.ahead(changed)
+        for meta in session.manifests.ahead(rewritten)
     )
-    left = entries.filter(
+    deletes = entries.filter(
         pa.array(standing(entries) & (entries.column(KIND).to_numpy() == EntryKind.DELETE))
     )
     fields = session.schema.select(session.schema.partition_keys)
     return plan_full_merge(
         metas,
         list(
-            zip(*(left.column(one).to_pylist() for one in (PARTITION, BUCKET, LEVEL)), strict=True)
+            zip(
+                *(deletes.column(column).to_pylist() for column in (PARTITION, BUCKET, LEVEL)),
+                strict=True,
+            )
         ),
         target_size_bytes=target,
-        may_hold=lambda some, partitions: manifests_holding(some, partitions, fields),
+        may_hold=lambda manifests, partitions: manifests_holding(manifests, partitions, fields),
     )
 
 

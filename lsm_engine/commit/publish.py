@@ -196,7 +196,7 @@ def _counts(
     earliest = snapshots.earliest_hint()
     listed = snapshots.listed_ids()
     newer = snapshots.find(landed.id + 1)
-    there = snapshots.find(landed.id)  # after `newer`, as both go upwards
+    stored = snapshots.find(landed.id)  # after `newer`, as both go upwards
     if is_built_on(newer, landed):
         return True
     fence = believed(earliest, max(listed, default=0))
@@ -207,10 +207,10 @@ def _counts(
         return base is None or not snapshots.is_rolled_back_below(landed, listed)
     if newer is not None and named_base(newer) is None:
         # Of another client, which moves EARLIEST last.
-        if (fence or 1) == landed.id and there is not None:
+        if (fence or 1) == landed.id and stored is not None:
             return True
         raise _unknown(landed, "a client that names no base committed above it")
-    if not same_state(there, landed):
+    if not same_state(stored, landed):
         raise _unknown(landed, "an expiry or a rollback took it before it was confirmed")
     return False
 
@@ -296,25 +296,25 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
         if not session.file_io.exists(path):
             planned.check()
     ours = session.schemas.publish(schema)
-    made = ours or _as_planned(session, schema)
-    if made is None:
+    published = ours or _as_planned(session, schema)
+    if published is None:
         raise CommitConflictError(
             "others have altered the table since this write was planned, so that nothing was written; "
             "open the table anew, and write again",
             table=session.name,
         )
-    planned.published = made
+    planned.published = published
     if session.identity.is_dropped():
         if ours is not None:  # the file would keep a new table from being made
             session.delete_quietly([path])
         raise session.identity.dropped()
-    session.notify_altered(made)
+    session.notify_altered(published)
 
 
 def _as_planned(session: TableSession, schema: TableSchema) -> TableSchema | None:
     """Return the schema that a writer whose rows need the same changes has published at another time."""
-    there = session.schemas.load(schema.id)
-    return there if replace(there, time_millis=schema.time_millis) == schema else None
+    stored = session.schemas.load(schema.id)
+    return stored if replace(stored, time_millis=schema.time_millis) == schema else None
 
 
 def _require_there(session: TableSession) -> None:

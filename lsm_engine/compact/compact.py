@@ -278,7 +278,11 @@ def assign_postponed_buckets(
         chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
         if not chosen:
             return None
-        session = session.rewriting(file.schema_id for held in chosen.values() for file in held)
+        session = session.rewriting(
+            file.schema_id
+            for waiting_of_partition in chosen.values()
+            for file in waiting_of_partition
+        )
         messages = _staged(session, base, chosen)
     return commit(session, identity, messages, planned_on=base) if messages else None
 
@@ -287,16 +291,16 @@ def _staged(
     session: TableSession, base: Snapshot, chosen: Mapping[bytes, tuple[DataFileMeta, ...]]
 ) -> Sequence[CommitMessage]:
     staging = staging_on(session, base)
-    files = [file for found in chosen.values() for file in found]
+    files = [file for waiting in chosen.values() for file in waiting]
     context = session.context(file.schema_id for file in files)
     staging = replace(staging, context=context)
     totals = {
-        part: staging.buckets.totals.get(part) or buckets_for(found, session.options)
-        for part, found in chosen.items()
+        part: staging.buckets.totals.get(part) or buckets_for(waiting, session.options)
+        for part, waiting in chosen.items()
     }
     work = [
-        WaitingRows(partition=part, files=found, bucket=bucket, total_buckets=totals[part])
-        for part, found in chosen.items()
+        WaitingRows(partition=part, files=waiting, bucket=bucket, total_buckets=totals[part])
+        for part, waiting in chosen.items()
         for bucket in range(totals[part])
     ]
     messages = run_tasks(
@@ -307,9 +311,9 @@ def _staged(
             partition=part,
             bucket=POSTPONED,
             total_buckets=POSTPONED,
-            data=DataIncrement(deleted_files=found),
+            data=DataIncrement(deleted_files=waiting),
         )
-        for part, found in chosen.items()
+        for part, waiting in chosen.items()
     ]
     return [*removed, *messages]
 
@@ -364,10 +368,10 @@ def waiting_files(session: TableSession, base: Snapshot) -> dict[bytes, tuple[Da
     ]
     if not metas:
         return {}
-    found: dict[bytes, list[DataFileMeta]] = {}
+    by_partition: dict[bytes, list[DataFileMeta]] = {}
     for entry in session.live_entries(base, lambda _, bucket: bucket == POSTPONED):
-        found.setdefault(entry.partition, []).append(entry.file)
-    return {partition: tuple(files) for partition, files in found.items()}
+        by_partition.setdefault(entry.partition, []).append(entry.file)
+    return {partition: tuple(files) for partition, files in by_partition.items()}
 
 
 def write_waiting(staging: Staging, work: WaitingRows) -> CommitMessage | None:
@@ -399,8 +403,8 @@ def _rows_for(staging: Staging, work: WaitingRows) -> Iterator[IncomingRows]:
             buckets = bucket_of(bucket_hashes(fields, batch), work.total_buckets)
             mine = batch.filter(pa.array(np.equal(buckets, work.bucket)))
             if mine.num_rows:
-                at = mine.schema.get_field_index(VALUE_KIND)
-                yield IncomingRows(rows=mine.remove_column(at), kinds=mine.column(at))
+                index = mine.schema.get_field_index(VALUE_KIND)
+                yield IncomingRows(rows=mine.remove_column(index), kinds=mine.column(index))
 
 
 # -- Compact: for each bucket pick → plan → run; then commit what changed, all buckets at once -----
@@ -496,7 +500,7 @@ class Compaction:
         base = session.snapshots.latest(reads_state=True)
         if base is None:
             return None
-        given: Snapshot | None = None
+        assigned: Snapshot | None = None
         if emits_moves(session.schema) and (partitions is not None or buckets is not None):
             raise InvalidInputError(
                 "a key may move between partitions, and compactions emit both ends of its way: compact the "
@@ -506,9 +510,9 @@ class Compaction:
         covers = None if partitions is None else PartitionTest(session.schema, partitions)
         holds = _chosen(covers, buckets)
         if session.schema.bucket_mode.policy.is_postponed and buckets is None:
-            given = assign_postponed_buckets(session, upkeep_of(self._identity), covers)
-            base = given or base
-        return self._of(base, holds, full=full) or given
+            assigned = assign_postponed_buckets(session, upkeep_of(self._identity), covers)
+            base = assigned or base
+        return self._compacted(base, holds, full=full) or assigned
 
     def after_write(self, touched: Buckets, rows_wait: Callable[[], bool]) -> Snapshot | None:
         """Compact those of some buckets that are due, or all if `full-compaction.delta-commits` is up.
@@ -529,7 +533,7 @@ class Compaction:
             full = session.schema.has_primary_key and self._full_is_due()
             holds = None if full or emits_moves(session.schema) else BucketScope(buckets=touched)
             try:
-                return self._of(base, holds, full=full)
+                return self._compacted(base, holds, full=full)
             except CommitConflictError as conflict:
                 log.info("lost a compaction to another: %s", conflict)
             retries.lost += 1
@@ -547,7 +551,9 @@ class Compaction:
                 return None
             retries.sleep()
 
-    def _of(self, base: Snapshot, holds: HoldsBucket | None, *, full: bool) -> Snapshot | None:
+    def _compacted(
+        self, base: Snapshot, holds: HoldsBucket | None, *, full: bool
+    ) -> Snapshot | None:
         """Plan, carry out and commit; a full compaction of a whole tree is marked as such."""
         session, identity = self._session, self._identity
         work: Sequence[BucketWork] | Sequence[AppendWork]

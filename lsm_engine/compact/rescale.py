@@ -99,8 +99,8 @@ def rescale(
         if is_own and not _was_published(session, buckets, since=before):
             return _published(session, buckets, covers), before
         return session.schemas.latest() or session.schema, before
-    made, chosen = _raced(session, buckets, identity, covers)
-    return _published(session, buckets, lambda partition: partition in chosen, made), made
+    snapshot, chosen = _raced(session, buckets, identity, covers)
+    return _published(session, buckets, lambda partition: partition in chosen, snapshot), snapshot
 
 
 def _raced(
@@ -110,14 +110,14 @@ def _raced(
     covers: Callable[[bytes], bool] | None,
 ) -> tuple[Snapshot | None, Mapping[bytes, int]]:
     """Rescale what is covered, again where others were first; return the snapshot, and the partitions."""
-    for left in reversed(range(_RACES)):
+    for tries_left in reversed(range(_RACES)):
         try:
             base, chosen = _compacted_base(session, identity, buckets, covers)
             if base is None or not chosen:
                 return None, chosen
             return _rewritten(session, identity, base, buckets, chosen), chosen
         except CommitConflictError as conflict:
-            if not left:
+            if not tries_left:
                 raise
             log.info("rescale starts again: %s", conflict)
     raise AssertionError("the last race returns or raises")
@@ -143,7 +143,7 @@ def _published(
     session: TableSession,
     buckets: int,
     covers: Callable[[bytes], bool] | None,
-    made: Snapshot | None = None,
+    rescaled: Snapshot | None = None,
 ) -> TableSchema:
     """Let the option `bucket` follow the rows, which have it by now; return the schema then in force.
 
@@ -156,7 +156,7 @@ def _published(
             return newest
         # Read after the schema, and before the next one is created: who rescales later publishes later.
         base = session.snapshots.latest()
-        _require_not_rolled_back(session, base, made)
+        _require_not_rolled_back(session, base, rescaled)
         if _chosen(session, base, buckets, covers):
             return newest
         schema = replace(
@@ -177,16 +177,16 @@ def _published(
 
 
 def _require_not_rolled_back(
-    session: TableSession, base: Snapshot | None, made: Snapshot | None
+    session: TableSession, base: Snapshot | None, rescaled: Snapshot | None
 ) -> None:
-    if made is None:
+    if rescaled is None:
         return
-    there = session.snapshots.find(made.id)
-    if base is None or base.id < made.id or not same_state(there or made, made):
+    stored = session.snapshots.find(rescaled.id)
+    if base is None or base.id < rescaled.id or not same_state(stored or rescaled, rescaled):
         raise CommitConflictError(
-            f"snapshot {made.id}, which rescaled the table, was rolled back at once; 'bucket' is as it was, "
+            f"snapshot {rescaled.id}, which rescaled the table, was rolled back at once; 'bucket' is as it was, "
             "rescale again",
-            snapshot_id=made.id,
+            snapshot_id=rescaled.id,
             table=session.name,
         )
 
@@ -218,7 +218,12 @@ def _compacted_base(
         waiting = _waiting(session, base, chosen, compacted_from)
         if not waiting:
             return base, chosen
-        work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
+        work = plan_compaction(
+            session,
+            base,
+            lambda *bucket, waiting_buckets=waiting: bucket in waiting_buckets,
+            full=True,
+        )
         carry_out(session, upkeep_of(identity), base, work)
     raise CommitConflictError(
         "others commit rows faster than they can be compacted before a rescale; try again",
@@ -313,10 +318,10 @@ def _work_of(
 ) -> Iterator[RescaleWork]:
     for bucket in range(new_total):
         own = source_buckets(bucket, old_total=old_total, new_total=new_total)
-        found = tuple(sources[number] for number in own if number in sources)
-        if found:
+        bucket_sources = tuple(sources[number] for number in own if number in sources)
+        if bucket_sources:
             yield RescaleWork(
-                partition=partition, bucket=bucket, total_buckets=new_total, sources=found
+                partition=partition, bucket=bucket, total_buckets=new_total, sources=bucket_sources
             )
 
 
@@ -337,8 +342,8 @@ def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage |
         else (batch for run in runs for batch in run)
     )
     try:
-        for some in rows:
-            writer.write(some)
+        for piece in rows:
+            writer.write(piece)
         files = writer.close()
     except BaseException:
         writer.abort()

@@ -220,16 +220,16 @@ class BackgroundCompaction:
 
     def _run(self) -> None:
         while self._take():
-            made: Snapshot | None = None
+            snapshot: Snapshot | None = None
             failure: BaseException | None = None
             try:
-                made = self._round()
+                snapshot = self._round()
             except BaseException as error:  # noqa: BLE001 -- it is raised where the writer is
                 log.warning("a background compaction failed, and its buckets stay due: %s", error)
                 failure = error
                 self._log.failed(error)
             with self._changed:
-                self._running, self._made = frozenset(), made
+                self._running, self._made = frozenset(), snapshot
                 self._error = failure or self._error
                 self._changed.notify_all()
 

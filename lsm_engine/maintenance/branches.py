@@ -114,14 +114,14 @@ def _plan(
             branch=name,
         )
     common = _common(own, theirs, name)
-    lost = [one for one in own if common is None or one.id > common.id]
+    lost = [snapshot for snapshot in own if common is None or snapshot.id > common.id]
     dropped = None
     if lost and (not force or common is None):
         raise CommitConflictError(
             f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
             "be lost; look at them, and pass force=True to drop them",
             branch=name,
-            snapshot_ids=[one.id for one in lost[:20]],
+            snapshot_ids=[snapshot.id for snapshot in lost[:20]],
         )
     if force and common is not None:
         rolled_back = plan_rollback(session, common)
@@ -135,7 +135,7 @@ def _plan(
         branch=name,
         common_id=after,
         schemas=_new_schemas(session, branch, name),
-        snapshots=tuple(one for one in theirs if one.id > after),
+        snapshots=tuple(snapshot for snapshot in theirs if snapshot.id > after),
         tags=tuple(
             tag
             for tag in branch.tags.stable_listing()
@@ -147,10 +147,10 @@ def _plan(
 
 def _common(own: Sequence[Snapshot], theirs: Sequence[Snapshot], name: str) -> Snapshot | None:
     """Return the newest snapshot that both have; None if main has none at all."""
-    by_id = {one.id: one for one in theirs}
-    for one in reversed(own):
-        if same_state(by_id.get(one.id), one):
-            return one
+    by_id = {snapshot.id: snapshot for snapshot in theirs}
+    for snapshot in reversed(own):
+        if same_state(by_id.get(snapshot.id), snapshot):
+            return snapshot
     if own:
         raise InvalidInputError(
             f"the table and branch {name!r} have no snapshot in common; nothing can be taken over",
@@ -175,7 +175,7 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
 def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
     schemas = [(schema, branch.schemas.copied(schema.id)) for schema in plan.schemas]
     identifiers = identifiers_up_to(branch, plan.snapshots[-1]) if plan.snapshots else None
-    with _held(session, branch, plan):
+    with _snapshots_retained(session, branch, plan):
         if plan.dropped is not None:
             rollback(session, plan.dropped.target, dry_run=False)
         for schema, data in schemas:
@@ -200,17 +200,19 @@ def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> Non
     A lock tag of main keeps the files until the tag is there: the branch's may be the last to name them, and be deleted.
     """
     with locked(session, tag.snapshot, FORWARDING):
-        there = branch.tags.find(tag.name)
-        is_there = there is not None and there.content == tag.content
+        stored = branch.tags.find(tag.name)
+        is_there = stored is not None and stored.content == tag.content
         if not is_there and is_expiring(session, tag.snapshot):
             log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
             return
-        made = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
-    _notify_tagged(session, made)
+        copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+    _notify_tagged(session, copied)
 
 
 @contextmanager
-def _held(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> Iterator[None]:
+def _snapshots_retained(
+    session: TableSession, branch: TableSession, plan: FastForwardPlan
+) -> Iterator[None]:
     """Keep the snapshots of a branch by tags of main until they are main's; what becomes of the branch does not matter.
 
     The tags stay for their hour where what is done meanwhile may take effect later, or by a kill. Raises
@@ -254,9 +256,9 @@ def _notify_tagged(session: TableSession, tag: Tag) -> None:
     session.notify(lambda listener: listener.tagged(session.name, tag))
 
 
-def _overtaken(plan: FastForwardPlan, what: str) -> CommitConflictError:
+def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
     return CommitConflictError(
-        f"somebody else made {what} while the table was fast-forwarded; what both have in common "
+        f"somebody else made {change} while the table was fast-forwarded; what both have in common "
         "has changed, look at the plan again",
         branch=plan.branch,
     )
@@ -356,9 +358,9 @@ def _stopped(old: TableSession, new_name: str) -> Snapshot:
     marks = {RENAMED_TO: new_name, _RENAME: old.ids.new_id()}
     newest = old.snapshots.latest()
     while newest is not None and renamed_to(newest) is not None:
-        taken = _rewritten(old, newest, {**(newest.properties or {}), **marks})
-        if taken is not None:
-            return taken
+        stop_taken_over = _rewritten(old, newest, {**(newest.properties or {}), **marks})
+        if stop_taken_over is not None:
+            return stop_taken_over
         newest = old.snapshots.latest()
     forced = {core_options.COMMIT_FORCE_CREATE_SNAPSHOT.key: "true"}
     stop = propose(
@@ -389,9 +391,9 @@ def _rewritten(old: TableSession, stop: Snapshot, properties: Mapping[str, str])
     snapshot = decode_snapshot(content, file_name=path)
     if not same_state(snapshot, stop) or _rename_id(snapshot) != _rename_id(stop):
         return None
-    other = replace(snapshot, properties=properties or None)
-    is_rewritten = replaced(old.file_io, path, encode_snapshot(other), expected=content)
-    return other if is_rewritten else None
+    rewritten = replace(snapshot, properties=properties or None)
+    is_rewritten = replaced(old.file_io, path, encode_snapshot(rewritten), expected=content)
+    return rewritten if is_rewritten else None
 
 
 def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str, bytes]:

@@ -71,13 +71,15 @@ def remove_orphans(
     file_io = session.file_io
     acts: tuple[Callable[[], Any], ...] = (
         lambda: session.storage_time(deletes=not dry_run),
-        lambda: _ghosts(session.gathered()),
+        lambda: _orphan_snapshots(session.gathered()),
         lambda: _uploads(session),
         lambda: _flat_listing(session),
     )
     now, ghosts, (uploads, unknown), flat = together(file_io, *acts)
     if flat is not None:  # without the file that asked for the time
-        flat = [one for one in flat if one.modified_millis < now or not _is_temporary(one)]
+        flat = [
+            status for status in flat if status.modified_millis < now or not _is_temporary(status)
+        ]
     plan = plan_orphans(
         list(_listed(session, ghosts, flat)),
         reachable_paths(session.gathered()),
@@ -105,22 +107,26 @@ def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | N
         return (), error.message
 
 
-def _ghosts(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
+def _orphan_snapshots(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
     return {
-        branch.paths.snapshot_file(one.id): (branch, one)
+        branch.paths.snapshot_file(snapshot.id): (branch, snapshot)
         for branch in branches(session)
-        for one in branch.snapshots.stable_listing_with_ghosts()[1]
+        for snapshot in branch.snapshots.stable_listing_with_ghosts()[1]
     }
 
 
 def _carry_out(
-    session: TableSession, plan: OrphanPlan, ghosts: Mapping[str, tuple[TableSession, Snapshot]]
+    session: TableSession,
+    plan: OrphanPlan,
+    orphan_snapshots: Mapping[str, tuple[TableSession, Snapshot]],
 ) -> None:
     """Delete files. Ghosts go by what they hold, at once: the id of one may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
-    for branch, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
+    for branch, ghost in (
+        orphan_snapshots[path] for path, _ in plan.orphans if path in orphan_snapshots
+    ):
         branch.snapshots.delete_state(ghost)
-    orphans = [path for path, _ in plan.orphans if path not in ghosts]
+    orphans = [path for path, _ in plan.orphans if path not in orphan_snapshots]
     if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
         session.file_io.delete_many(orphans)
     if not session.components.listeners:
@@ -144,7 +150,7 @@ def _flat_listing(session: TableSession) -> list[FileStatus] | None:
 
 
 def _listed(
-    session: TableSession, ghosts: Container[str], flat: list[FileStatus] | None
+    session: TableSession, orphan_snapshots: Container[str], flat: list[FileStatus] | None
 ) -> Iterator[FileStatus]:
     """Yield the files that may be orphans. Where only metadata lives, those are temporary files.
 
@@ -152,7 +158,11 @@ def _listed(
     """
     file_io, paths = session.file_io, session.paths
     if flat is not None:
-        yield from (one for one in flat if _may_be_orphan(session, one, ghosts))
+        yield from (
+            file_status
+            for file_status in flat
+            if _may_be_orphan(session, file_status, orphan_snapshots)
+        )
         return
     for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         yield from (status for status in file_io.list(directory) if not status.is_directory)
@@ -171,14 +181,16 @@ def _listed(
         yield from (
             status
             for status in file_io.list(directory)
-            if _is_temporary(status) or status.path in ghosts
+            if _is_temporary(status) or status.path in orphan_snapshots
         )
     yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
 
 
-def _may_be_orphan(session: TableSession, status: FileStatus, ghosts: Container[str]) -> bool:
+def _may_be_orphan(
+    session: TableSession, status: FileStatus, orphan_snapshots: Container[str]
+) -> bool:
     """Whether a file of a flat listing is where orphans may be, as walking directories finds them."""
-    if status.path in ghosts or _is_temporary(status):
+    if status.path in orphan_snapshots or _is_temporary(status):
         return True
     paths = session.paths
     directory, _, _ = status.path.rpartition("/")
@@ -217,17 +229,17 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     for branch in branches(session):
         reachable |= history_paths(branch)
         reachable |= root_paths(branch, Roots(branch).kept_tags())
-    for one in TrashStore(session.file_io, session.paths).list():
-        if one.name != besides:
-            reachable |= root_paths(session, Roots(session).record_roots(one))
-            reachable.update(one.paths)
+    for trash_record in TrashStore(session.file_io, session.paths).list():
+        if trash_record.name != besides:
+            reachable |= root_paths(session, Roots(session).record_roots(trash_record))
+            reachable.update(trash_record.paths)
     return reachable
 
 
 def history_paths(branch: TableSession) -> set[str]:
     """Return every path that a snapshot or changelog of one branch names."""
     snapshots = branch.snapshots.stable_listing()
-    found = root_paths(
+    paths = root_paths(
         branch,
         chain(
             Roots(branch).kept_snapshots(snapshots),
@@ -235,14 +247,14 @@ def history_paths(branch: TableSession) -> set[str]:
         ),
     )
     for entry in Roots(branch).changelog_entries(snapshots):
-        found.update(entry_paths(branch, entry))
-    return found
+        paths.update(entry_paths(branch, entry))
+    return paths
 
 
-def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
+def root_paths(session: TableSession, references: Iterable[KeptRoot]) -> set[str]:
     """Return every path that some roots name."""
     paths: set[str] = set()
-    for root in found:
+    for root in references:
         paths.update(metadata_paths(session.paths, root.names))
         for entry in chain(root.entries, root.changelog):
             if entry.kind is EntryKind.ADD:

@@ -284,7 +284,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     for number in reversed([number for number in ids if number not in left_out]):
         if number not in by_id or (oldest_whole is not None and number != oldest_whole - 1):
             break
-        found_wrong = verify(session, snapshot_id=number, held=by_id[number])
+        found_wrong = verify(session, snapshot_id=number, snapshot=by_id[number])
         lost = [item for item in found_wrong.damaged_files if item.stake is None]
         if lost or (oldest_whole is not None and not found_wrong.is_clean):
             break

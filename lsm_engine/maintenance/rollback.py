@@ -78,8 +78,8 @@ class RollbackPlan:
     @property
     def is_empty(self) -> bool:
         """Whether the table is there already."""
-        rest = self.tags or self.changelogs or self.restores or self.seals
-        return not (self.snapshots or rest)
+        has_further = self.tags or self.changelogs or self.restores or self.seals
+        return not (self.snapshots or has_further)
 
 
 def snapshot_to_return_to(
@@ -95,13 +95,13 @@ def snapshot_to_return_to(
     Times and watermarks name the newest snapshot at or before them; a text in place of an id is a tag's
     name. Raises NotFoundError.
     """
-    if sum(what is not None for what in (snapshot_id, tag, as_of_millis, watermark)) != 1:
+    if sum(argument is not None for argument in (snapshot_id, tag, as_of_millis, watermark)) != 1:
         raise InvalidInputError("name one of a snapshot, a tag, a time and a watermark")
     if watermark is None:
-        named = version_named(snapshot_id if tag is None else tag)
-        found = snapshot_to_read(session, as_of_millis=as_of_millis, **named)
-        assert found is not None
-        return found
+        version = version_named(snapshot_id if tag is None else tag)
+        snapshot_read = snapshot_to_read(session, as_of_millis=as_of_millis, **version)
+        assert snapshot_read is not None
+        return snapshot_read
     for snapshot in session.snapshots.newest_first():
         if snapshot.watermark is not None and snapshot.watermark <= watermark:
             return snapshot
@@ -118,15 +118,15 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    there, ghosts = session.snapshots.stable_listing_with_ghosts()
-    found = unsealed(there)
-    if found.seal is not None and not leads_to(found.seal, target):
-        raise under_way(rollback_target(found.seal))
+    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts()
+    chain = unsealed(snapshots)
+    if chain.seal is not None and not leads_to(chain.seal, target):
+        raise under_way(rollback_target(chain.seal))
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
-    known = session.tags.stable_listing()
-    held = found.seal is not None or any(same_state(tag.snapshot, target) for tag in known)
-    if not held and (not present or (marked is not None and target.id < marked)):
+    listed_tags = session.tags.stable_listing()
+    is_held = chain.seal is not None or any(same_state(tag.snapshot, target) for tag in listed_tags)
+    if not is_held and (not present or (marked is not None and target.id < marked)):
         raise ExpiredError(
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
             snapshot_id=target.id,
@@ -145,38 +145,42 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             snapshot_id=target.id,
         )
     session.live_entries(target)  # a state that cannot be read is none to return to
-    left = tuple(one for one in (*ghosts, *there) if leads_to(one, target))
-    taken = tuple(one for one in found.line if one.id > target.id)
-    is_sealed, has_begun = found.seal is not None, False
-    if found.seal is not None:
-        taken = found.rolled_back
-        has_begun = not any(takes_first(found.seal, one) for one in taken)
-    elif present and left and not any(takes_first(left[-1], one) for one in taken):
-        taken, is_sealed, has_begun = (), True, True  # it died over its seal
+    markers = tuple(snapshot for snapshot in (*ghosts, *snapshots) if leads_to(snapshot, target))
+    snapshots_above = tuple(snapshot for snapshot in chain.line if snapshot.id > target.id)
+    is_sealed, has_begun = chain.seal is not None, False
+    if chain.seal is not None:
+        snapshots_above = chain.rolled_back
+        has_begun = not any(takes_first(chain.seal, snapshot) for snapshot in snapshots_above)
+    elif (
+        present
+        and markers
+        and not any(takes_first(markers[-1], snapshot) for snapshot in snapshots_above)
+    ):
+        snapshots_above, is_sealed, has_begun = (), True, True  # it died over its seal
     plan = RollbackPlan(
         target=target,
-        snapshots=taken,
+        snapshots=snapshots_above,
         tags=(),
         changelogs=(),
         consumers=(),
         restores=not present,
-        seals=left if is_sealed else (),
+        seals=markers if is_sealed else (),
         is_sealed=is_sealed,
         has_begun=has_begun,
     )
-    return plan if has_begun else _with_what_names(session, plan, known)
+    return plan if has_begun else _with_what_names(session, plan, listed_tags)
 
 
 def _with_what_names(
-    session: TableSession, plan: RollbackPlan, known: Sequence[Tag]
+    session: TableSession, plan: RollbackPlan, listed_tags: Sequence[Tag]
 ) -> RollbackPlan:
     """Return a plan with the tags, changelogs and consumers above the target, too."""
     upto = plan.target.id
-    beyond = (one for one in session.consumers.list() if one.next_snapshot_id > upto + 1)
+    beyond = (listed for listed in session.consumers.list() if listed.next_snapshot_id > upto + 1)
     return replace(
         plan,
-        tags=_above(known, plan),
-        changelogs=tuple(one for one in session.changelogs.all() if one.id > upto),
+        tags=_above(listed_tags, plan),
+        changelogs=tuple(listed for listed in session.changelogs.all() if listed.id > upto),
         consumers=tuple(beyond),
     )
 
@@ -191,17 +195,17 @@ def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     )
 
 
-def _above(known: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
+def _above(listed_tags: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
     return tuple(
         tag
-        for tag in known
+        for tag in listed_tags
         if tag.snapshot.id > plan.target.id and not tag.name.startswith((ROLLING_BACK, FORWARDING))
     )
 
 
 def signs(session: TableSession) -> list[Tag]:
     """Return the tags of rollbacks under way."""
-    return [one for one in session.tags.stable_listing() if one.name.startswith(ROLLING_BACK)]
+    return [tag for tag in session.tags.stable_listing() if tag.name.startswith(ROLLING_BACK)]
 
 
 def signs_of(session: TableSession, target: Snapshot) -> list[Tag]:
@@ -233,9 +237,9 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
         )
 
 
-def refuse_unfinished(there: Sequence[Snapshot]) -> None:
+def refuse_unfinished(snapshots: Sequence[Snapshot]) -> None:
     """Raise CommitConflictError if a rollback is under way on a table of these snapshots, or died."""
-    seal = unsealed(there).seal
+    seal = unsealed(snapshots).seal
     if seal is not None:
         raise under_way(rollback_target(seal))
 
@@ -287,19 +291,19 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     if plan.is_sealed:
         _restore(session, plan)
     # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
-    goes_on = any(same_state(one.snapshot, plan.target) for one in signs(session))
-    kept = [one for one in session.tags.list() if same_state(one.snapshot, plan.target)]
+    goes_on = any(same_state(listed.snapshot, plan.target) for listed in signs(session))
+    holders = [listed for listed in session.tags.list() if same_state(listed.snapshot, plan.target)]
     sign = tags.of(
         session,
         f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
         plan.target,
         tags.AN_HOUR,
-        holder=kept[0] if kept and (plan.restores or goes_on) else None,
+        holder=holders[0] if holders and (plan.restores or goes_on) else None,
     )
     try:
-        plan = _sealed(session, plan)
-        others = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
-        _take_down(session, others)  # of those who died, and stop one who did not
+        plan = _with_marker(session, plan)
+        former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
+        _take_down(session, former_signs)  # of those who died, and stop one who did not
         _restore(session, plan, sign)
         if plan.is_sealed:
             plan = with_tags_of_now(session, plan)
@@ -310,7 +314,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     return plan
 
 
-def _sealed(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     """Commit the seal on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
     own_plugs: list[Snapshot] = []
@@ -318,7 +322,7 @@ def _sealed(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         while plan.snapshots and not plan.is_sealed:
             again = plan if _is_linked(plan) else plan_rollback(session, target)
             if again.snapshots == plan.snapshots:
-                seals = _publish_seal(session, plan, own_plugs)
+                seals = _publish_marker(session, plan, own_plugs)
                 if seals:
                     return changed(plan, seals=seals, is_sealed=True)
                 retries.wait()
@@ -327,19 +331,19 @@ def _sealed(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
             if plan.is_sealed:
                 raise under_way(target.id)
     except CommitConflictError:
-        _unplug(session, own_plugs)
+        _delete_placeholders(session, own_plugs)
         raise
-    _unplug(session, own_plugs)
+    _delete_placeholders(session, own_plugs)
     return plan
 
 
-def _unplug(session: TableSession, own_plugs: Sequence[Snapshot]) -> None:
+def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snapshot]) -> None:
     """Take back what was put above the target, as another rollback has ended: nobody could commit there.
 
     One that goes on may rely on it, and deletes it: then there are greater ids, of the seal if no others.
     """
     retries = Retries(session)
-    for plug in own_plugs:
+    for plug in own_placeholders:
         while same_state(session.snapshots.find_now(plug.id), plug):
             if session.snapshots.listed_ids()[-1:] == [plug.id]:
                 session.snapshots.delete_unchanged(plug)
@@ -355,8 +359,8 @@ def _is_linked(plan: RollbackPlan) -> bool:
     return len(linked_run(above)) == len(above)
 
 
-def _publish_seal(
-    session: TableSession, plan: RollbackPlan, own_plugs: list[Snapshot]
+def _publish_marker(
+    session: TableSession, plan: RollbackPlan, own_placeholders: list[Snapshot]
 ) -> tuple[Snapshot, ...]:
     """Return the seal that landed, and before it the file below a target to come; empty: it lost.
 
@@ -373,33 +377,35 @@ def _publish_seal(
         writer_version=WRITER_VERSION,
     )
     plug = changed(seal, id=target.id + 1)
-    plugs = () if first.id == plug.id else _plugged(session, plug, own_plugs)
+    plugs = () if first.id == plug.id else _with_placeholder(session, plug, own_placeholders)
     if plugs is None or publish(session, seal, newest) is CommitOutcome.LOST:
         return ()
     _require_not_passed(session, seal, target)
     return (*plugs, seal)
 
 
-def _plugged(
-    session: TableSession, plug: Snapshot, own_plugs: list[Snapshot]
+def _with_placeholder(
+    session: TableSession, placeholder: Snapshot, own_placeholders: list[Snapshot]
 ) -> tuple[Snapshot] | None:
     """Create a file above a target that is not there yet; return it, or None if a ghost has the id.
 
     A writer that made it on the target, before that expired, revokes it. Were the target back before it
     did, others could build on it.
     """
-    if session.snapshots.publish_only(plug):
-        own_plugs.append(plug)
-    found = session.snapshots.find(plug.id)
-    return (found,) if found is not None and rollback_target(found) == plug.id - 1 else None
+    if session.snapshots.publish_only(placeholder):
+        own_placeholders.append(placeholder)
+    stored = session.snapshots.find(placeholder.id)
+    return (
+        (stored,) if stored is not None and rollback_target(stored) == placeholder.id - 1 else None
+    )
 
 
-def _require_not_passed(session: TableSession, seal: Snapshot, target: Snapshot) -> None:
+def _require_not_passed(session: TableSession, marker: Snapshot, target: Snapshot) -> None:
     """Take the seal back if the sign's hour passed before it landed, and with it the target."""
     marked = session.snapshots.earliest_hint()
     if marked is None or marked <= target.id or signs_of(session, target):
         return
-    session.snapshots.delete_state(seal)
+    session.snapshots.delete_state(marker)
     raise CommitConflictError(
         f"snapshot {target.id} expired while the table was rolled back to it; nothing was changed",
         snapshot_id=target.id,
@@ -435,16 +441,18 @@ def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int)
     """Let a consumer read a snapshot next unless somebody has forgotten it, or put it before that, meanwhile."""
     session.consumers.move(
         consumer.name,
-        lambda there: next_snapshot_id if there is not None and there > next_snapshot_id else None,
+        lambda position: (
+            next_snapshot_id if position is not None and position > next_snapshot_id else None
+        ),
     )
 
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete what the seal takes: first what names ids above the target, which writers then use again."""
     roll_identifiers_back(session, plan.target)
-    taken = _taken(plan)
+    expire_plan = _expire_plan(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
-        keep_in_trash(session, taken, paths=_only_theirs(session, plan))
+        keep_in_trash(session, expire_plan, paths=_only_theirs(session, plan))
     for tag in plan.tags:
         _take_above(session, tag, plan.target)
     for changelog in reversed(plan.changelogs):
@@ -457,7 +465,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     session.notify(
         lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
     )
-    notify_removed(session, taken, "rollback")
+    notify_removed(session, expire_plan, "rollback")
 
 
 def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
@@ -474,9 +482,9 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         if not session.tags.exists(sign.name):
             # Another has finished: without the seal nobody reads a table whose LATEST names it.
             snapshots.forget_latest()
-    for one in (*plan.seals[:-1], *plan.snapshots):
+    for snapshot in (*plan.seals[:-1], *plan.snapshots):
         _require_sign(session, sign)
-        snapshots.delete_state(one)
+        snapshots.delete_state(snapshot)
         _force(session)
     for seal in plan.seals[-1:]:
         _require_not_built_on(session, seal)
@@ -506,14 +514,14 @@ def _require_sign(session: TableSession, sign: Tag) -> None:
         )
 
 
-def _require_not_built_on(session: TableSession, seal: Snapshot) -> None:
+def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
     """Keep a seal that another client has committed on: the line goes on from it."""
-    newer = session.snapshots.find(seal.id + 1)
-    if newer is not None and follows(newer, seal):
-        session.snapshots.hint_earliest(seal.id)
+    newer = session.snapshots.find(marker.id + 1)
+    if newer is not None and follows(newer, marker):
+        session.snapshots.hint_earliest(marker.id)
         raise CommitConflictError(
             f"another client committed snapshot {newer.id} while the table was rolled back; it has "
-            f"the state of the target and that commit, and begins at snapshot {seal.id}",
+            f"the state of the target and that commit, and begins at snapshot {marker.id}",
             snapshot_id=newer.id,
         )
 
@@ -531,7 +539,7 @@ def _notify_untagged(session: TableSession, name: str) -> None:
     session.notify(lambda listener: listener.untagged(session.name, name))
 
 
-def _taken(plan: RollbackPlan) -> ExpirePlan:
+def _expire_plan(plan: RollbackPlan) -> ExpirePlan:
     return ExpirePlan(
         expired=plan.snapshots,
         reason=f"{ROLLED_BACK} {plan.target.id}; the removal of orphans frees the files",
@@ -543,13 +551,13 @@ def _taken(plan: RollbackPlan) -> ExpirePlan:
 def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
     """Return the files that only what goes still names, for the trash to keep."""
     roots = Roots(session)
-    states = {one.delta_manifest_list: one for one in plan.snapshots}
+    states = {snapshot.delta_manifest_list: snapshot for snapshot in plan.snapshots}
     states |= {tag.snapshot.delta_manifest_list: tag.snapshot for tag in plan.tags}
     paths: dict[str, None] = {}
     names = MetadataNames()
-    for one in states.values():
-        names |= roots.tag_names(one)
-        for entry in (*session.live_entries(one), *roots.changelog_entries([one])):
+    for snapshot in states.values():
+        names |= roots.tag_names(snapshot)
+        for entry in (*session.live_entries(snapshot), *roots.changelog_entries([snapshot])):
             paths |= dict.fromkeys(entry_paths(session, entry))
     return [*paths, *metadata_paths(session.paths, names)]
 
@@ -587,9 +595,9 @@ def _restored(
         # A rollback that takes the target deletes the own tag, too. One that comes after this look takes the base.
         if not is_kept and is_rolled_back(session, target):
             raise rolled_back(target)
-        there = {entry.identity: entry for entry in session.live_entries(base)}
-        removed = tuple(entry for key, entry in there.items() if key not in target_entries)
-        back = tuple(entry for key, entry in target_entries.items() if key not in there)
+        base_entries = {entry.identity: entry for entry in session.live_entries(base)}
+        removed = tuple(entry for key, entry in base_entries.items() if key not in target_entries)
+        back = tuple(entry for key, entry in target_entries.items() if key not in base_entries)
         same_index = base.index_manifest == target.index_manifest
         if not removed and not back and same_index:
             return None

@@ -212,9 +212,9 @@ class ListVerification:
 _FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 
 
-def ghost_problems(session: TableSession, ghosts: Sequence[Snapshot]) -> Iterator[str]:
+def ghost_problems(session: TableSession, orphan_snapshots: Sequence[Snapshot]) -> Iterator[str]:
     """Yield what is wrong with files that hold no snapshot; a writer that is at it takes its own back."""
-    for snapshot in ghosts:
+    for snapshot in orphan_snapshots:
         if is_there(session, snapshot):
             path = session.paths.snapshot_file(snapshot.id)
             yield (
@@ -532,7 +532,7 @@ def verify(
     session: TableSession,
     *,
     snapshot_id: int | None = None,
-    held: Snapshot | None = None,
+    snapshot: Snapshot | None = None,
     deep: bool = False,
     incremental: bool = False,
     progress: Progress | None = None,
@@ -556,7 +556,7 @@ def verify(
     if snapshot_id is not None:
         check = _Verification(session, rows if deep else None)
         try:
-            check.snapshot(held or session.snapshots.load(snapshot_id))
+            check.snapshot(snapshot or session.snapshots.load(snapshot_id))
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
         reports = [("", check.report(snapshot_count=1, tag_count=0))]
@@ -720,9 +720,9 @@ class _Verification:
             self._found.texts.append(f"a rollback is not done; roll back to {to} again if it died")
         return chain.line or snapshots[:-1]
 
-    def ends(self, snapshots: Sequence[Snapshot], ghosts: Sequence[Snapshot]) -> None:
+    def ends(self, snapshots: Sequence[Snapshot], orphan_snapshots: Sequence[Snapshot]) -> None:
         """Nothing is missing before the oldest and after the newest, and nothing is left there."""
-        self._found.texts += ghost_problems(self._session, ghosts)
+        self._found.texts += ghost_problems(self._session, orphan_snapshots)
         problems, warnings, self._hidden = wrong_ends(self._session, snapshots)
         self._found.texts += problems
         self._warnings += warnings

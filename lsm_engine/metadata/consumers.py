@@ -99,7 +99,9 @@ class ConsumerStore:
 
         Call it once what lies before `next_snapshot_id` has been dealt with for good.
         """
-        self.move(name, lambda there: next_snapshot_id if (there or 0) < next_snapshot_id else None)
+        self.move(
+            name, lambda position: next_snapshot_id if (position or 0) < next_snapshot_id else None
+        )
 
     def move(
         self, name: str, position: Callable[[int | None], int | None]
@@ -195,7 +197,7 @@ class CommitIdentifierStore:
     def up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
         """Return the last commits up to a snapshot that counts; None: the table has none yet."""
         line = list(self._line_down(base))
-        if any(named_base(one) is None for one in line[:-1]):
+        if any(named_base(snapshot) is None for snapshot in line[:-1]):
             line = list(counted_line(line, self._snapshots.earliest_hint()))
         recorded = None
         if line and not has_property(line[-1]) and not ends_line(line[-1]):
@@ -221,8 +223,8 @@ class CommitIdentifierStore:
         for size in count(1):
             if newer is None or has_property(newer) or ends_line(newer):
                 return
-            asked = min(1 << size >> 1, _READ_MAX)
-            ids = range(newer.id - 1, max(newer.id - 1 - asked, 0), -1)
+            batch_size = min(1 << size >> 1, _READ_MAX)
+            ids = range(newer.id - 1, max(newer.id - 1 - batch_size, 0), -1)
             for older in self._snapshots.find_many(ids):
                 if older is None or not follows(newer, older):
                     return
@@ -247,7 +249,7 @@ class CommitIdentifierStore:
         return decode_recorded(document, file_name=path), document
 
     def change(
-        self, changed: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
+        self, content_after: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
     ) -> None:
         """Change what the file holds, whoever else does so meanwhile.
 
@@ -257,7 +259,7 @@ class CommitIdentifierStore:
         path = self._paths.commit_identifier_file
         for _ in range(_TRIES):
             recorded, data = self._read()
-            content = changed(recorded)
+            content = content_after(recorded)
             if content is None or content == recorded:
                 return
             text = encode_recorded(content)

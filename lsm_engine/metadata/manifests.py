@@ -424,7 +424,12 @@ class ManifestStore:
         return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
 
     def write(
-        self, name: str, entries: Sequence[ManifestEntry], *, codec: str, put: Put | None = None
+        self,
+        name: str,
+        entries: Sequence[ManifestEntry],
+        *,
+        codec: str,
+        write_file: Put | None = None,
     ) -> WrittenFile:
         """Write a manifest. `codec` as in option manifest.compression.
 
@@ -432,14 +437,16 @@ class ManifestStore:
         file, by its path, to be written later with others; the same of lists and index manifests.
         """
         data = encode_manifest(entries, codec=codec_named(codec))
-        written = self.write_encoded(name, data, put=put)
+        written = self.write_encoded(name, data, write_file=write_file)
         if len(entries) <= _KEPT_ENTRIES:
             self._kept.keep(name, rows_of(entries, with_stats=True))
         return written
 
-    def write_encoded(self, name: str, data: bytes, *, put: Put | None = None) -> WrittenFile:
+    def write_encoded(
+        self, name: str, data: bytes, *, write_file: Put | None = None
+    ) -> WrittenFile:
         """Write an encoded manifest, such as one of copied entries."""
-        return self._write(name, data, decode_manifest, put)
+        return self._write(name, data, decode_manifest, write_file)
 
     def write_list(
         self,
@@ -447,11 +454,11 @@ class ManifestStore:
         manifests: Sequence[ManifestFileMeta],
         *,
         codec: str,
-        put: Put | None = None,
+        write_file: Put | None = None,
     ) -> WrittenFile:
         """Write a manifest list. Its decoded contents are cached."""
         data = encode_manifest_list(manifests, codec=codec_named(codec))
-        written = self._write(name, data, decode_manifest_list, put)
+        written = self._write(name, data, decode_manifest_list, write_file)
         self._kept.keep(name, list(manifests))
         return written
 
@@ -461,11 +468,11 @@ class ManifestStore:
         entries: Sequence[IndexManifestEntry],
         *,
         codec: str,
-        put: Put | None = None,
+        write_file: Put | None = None,
     ) -> WrittenFile:
         """Write an index manifest. Its decoded contents are cached."""
         data = encode_index_manifest(entries, codec=codec_named(codec))
-        written = self._write(name, data, decode_index_manifest, put)
+        written = self._write(name, data, decode_index_manifest, write_file)
         self._kept.keep(name, list(entries))
         return written
 
@@ -496,7 +503,7 @@ class ManifestStore:
             refuse_row_id_list(metas, file_name=file_name, table=table)
 
     def _write(
-        self, name: str, data: bytes, decode: Callable[..., object], put: Put | None
+        self, name: str, data: bytes, decode: Callable[..., object], write_file: Put | None
     ) -> WrittenFile:
         """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""
         check_readable_avro(data, decode, file_name=name)
@@ -508,7 +515,7 @@ class ManifestStore:
                 bytes=len(data),
                 bytes_max=BYTES_MAX,
             )
-        (put or self._file_io.write_new)(self._paths.manifest(name), data)
+        (write_file or self._file_io.write_new)(self._paths.manifest(name), data)
         return WrittenFile(size=len(data), checksum=checksum_of(data))
 
     def _kept_or(

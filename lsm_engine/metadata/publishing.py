@@ -84,7 +84,7 @@ def replaced(file_io: FileIO, path: str, data: bytes, *, expected: bytes) -> boo
 
     Raises CommitUnknownError if the reply is lost and the file, looked at, holds neither of the two.
     """
-    return _changed(
+    return _is_changed(
         lambda: file_io.replace_if_unchanged(path, data, expected=expected),
         lambda: _content(file_io, path),
         expected,
@@ -98,7 +98,7 @@ def deleted(file_io: FileIO, path: str, *, expected: bytes) -> bool:
     True also where the reply is lost and the file is not there any more. Raises CommitUnknownError if it holds
     something else then.
     """
-    return _changed(
+    return _is_changed(
         lambda: file_io.delete_if_unchanged(path, expected=expected),
         lambda: _content(file_io, path),
         expected,
@@ -106,7 +106,7 @@ def deleted(file_io: FileIO, path: str, *, expected: bytes) -> bool:
     )
 
 
-def _changed(
+def _is_changed(
     change: Callable[[], bool],
     look: Callable[[], bytes | None],
     before: bytes,

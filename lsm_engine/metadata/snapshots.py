@@ -571,7 +571,7 @@ class SnapshotStore(SnapshotHints):
             top, below = self.find(counted[-1]), self.find(counted[-1] - 1)
             if top is not None and not is_cut_off(top, below, latest=latest):
                 require_base(top, below, self._paths.snapshot_file(top.id - 1))
-                newest = self._beside(top) or top
+                newest = self._newest_beside_marker(top) or top
                 return [number for number in counted if number <= newest.id] or [newest.id]
             counted = counted[:-1]
         return counted
@@ -600,7 +600,9 @@ class SnapshotStore(SnapshotHints):
                     return newest
             hinted = None if hint is None else self.find(hint)
             newest = None if hinted is None else self._climbed(hinted)
-            newest = self._beside(newest) if newest and self._is_on_line(newest) else None
+            newest = (
+                self._newest_beside_marker(newest) if newest and self._is_on_line(newest) else None
+            )
             if newest is not None:
                 return newest
             earliest = self.earliest_hint()
@@ -614,7 +616,7 @@ class SnapshotStore(SnapshotHints):
             newest = None if top is None else self._climbed(top)
             again = self.earliest_hint()
             if newest is not None and (again in (None, earliest) or again <= newest.id):
-                newest = self._beside(newest)
+                newest = self._newest_beside_marker(newest)
                 if newest is not None:
                     self.require_reached(newest.id, hint)
                     return newest
@@ -655,7 +657,7 @@ class SnapshotStore(SnapshotHints):
             earliest and earliest < snapshot.id and not names_base
         )
 
-    def _beside(self, newest: Snapshot) -> Snapshot | None:
+    def _newest_beside_marker(self, newest: Snapshot) -> Snapshot | None:
         """Return the newest snapshot of a table whose top is this one: beside a seal another one.
 
         That is the seal's target, or what has been made on it since. Until the target is there again,

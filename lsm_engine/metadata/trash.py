@@ -137,8 +137,8 @@ class TrashStore:
 
     def list(self) -> list[TrashRecord]:
         """Return every record, oldest first. One that cannot be read is an error, not a gap."""
-        there = [one for one in map(self.find, self.names()) if one is not None]
-        return sorted(there, key=lambda one: (one.created_millis, one.name))
+        records = [one for one in map(self.find, self.names()) if one is not None]
+        return sorted(records, key=lambda record: (record.created_millis, record.name))
 
     def names(self) -> Sequence[str]:
         """Return the names of records; nothing of them is read."""
@@ -171,15 +171,15 @@ class TrashStore:
 
 def kept_by_record(record: TrashRecord) -> tuple[MetadataNames, frozenset[str]]:
     """Return the metadata and the data files, by bare name, that a record keeps. Names are unique."""
-    named: dict[str, set[str]] = {}
+    by_directory: dict[str, set[str]] = {}
     for path in record.paths:
         directory, _, name = path.rpartition("/")
-        named.setdefault(directory, set()).add(name)
-    manifests = frozenset(named.pop("manifest", ()))
+        by_directory.setdefault(directory, set()).add(name)
+    manifests = frozenset(by_directory.pop("manifest", ()))
     return MetadataNames(
         manifest_lists=manifests,
         manifests=manifests,
         index_manifests=manifests,
-        index_files=frozenset(named.pop("index", ())),
-        statistics=frozenset(named.pop("statistics", ())),
-    ), frozenset(name for names in named.values() for name in names)
+        index_files=frozenset(by_directory.pop("index", ())),
+        statistics=frozenset(by_directory.pop("statistics", ())),
+    ), frozenset(name for names in by_directory.values() for name in names)

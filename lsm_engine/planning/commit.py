@@ -462,10 +462,10 @@ def _with_identifiers(
     properties: Mapping[str, str] | None, text: str | None
 ) -> Mapping[str, str] | None:
     """Return properties with those commit identifiers; a writer may hand in the properties of another snapshot."""
-    others = {
+    kept_properties = {
         name: value for name, value in (properties or {}).items() if name != COMMIT_IDENTIFIERS
     }
-    return others if text is None else {**others, COMMIT_IDENTIFIERS: text}
+    return kept_properties if text is None else {**kept_properties, COMMIT_IDENTIFIERS: text}
 
 
 def _checksums(

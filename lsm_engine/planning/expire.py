@@ -50,7 +50,7 @@ class MetadataNames:
         for names in several:
             for kind, file_names in sets.items():
                 file_names |= getattr(names, kind)
-        return MetadataNames(**{kind: frozenset(known) for kind, known in sets.items()})
+        return MetadataNames(**{kind: frozenset(name_set) for kind, name_set in sets.items()})
 
     def __or__(self, other: "MetadataNames") -> "MetadataNames":
         return MetadataNames.union((self, other))

@@ -280,13 +280,13 @@ def carried_users(
     Those go that have not committed for too long, and the least recent half where there are too many: the file
     is then written once for many commits.
     """
-    others = {other: last for other, last in identifiers.users.items() if other != key}
+    other_users = {user: last for user, last in identifiers.users.items() if user != key}
     oldest = now_seconds - limits.seconds
-    users = {other: last for other, last in others.items() if last.seconds >= oldest}
+    users = {user: last for user, last in other_users.items() if last.seconds >= oldest}
     if len(users) + 1 > min(limits.users, USERS_CARRIED):
         count = limits.users - 1 if limits.users < USERS_CARRIED else USERS_CARRIED // 2
         users = dict(list(users.items())[len(users) - count :])
-    return CarriedUsers(users=users, has_evicted=len(users) < len(others))
+    return CarriedUsers(users=users, has_evicted=len(users) < len(other_users))
 
 
 def recorded_before(
@@ -310,12 +310,12 @@ def recorded_before(
         if user not in users or users[user].snapshot_id <= base_id:
             users[user] = last
     recent = sorted(users.items(), key=lambda item: (item[1].seconds, item[1].snapshot_id))
-    others = [(user, last) for user, last in recent if user != key]
+    other_users = [(user, last) for user, last in recent if user != key]
     oldest = now_seconds - limits.seconds
-    kept = dict(others[max(len(others) - limits.users + 1, 0) :])
-    users = {user: last for user, last in users.items() if user == key or user in kept}
+    recorded_users = dict(other_users[max(len(other_users) - limits.users + 1, 0) :])
+    users = {user: last for user, last in users.items() if user == key or user in recorded_users}
     users = {user: last for user, last in users.items() if user == key or last.seconds >= oldest}
-    lost = {user[:FORGOTTEN_LENGTH] for user, _ in others if user not in users}
+    lost = {user[:FORGOTTEN_LENGTH] for user, _ in other_users if user not in users}
     return RecordedIdentifiers(
         snapshot_id=max(former.snapshot_id, base_id),
         users=users,

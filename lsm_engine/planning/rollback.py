@@ -59,18 +59,18 @@ def seal_of(
     )
 
 
-def leads_to(seal: Snapshot, snapshot: Snapshot | None) -> bool:
+def leads_to(marker: Snapshot, snapshot: Snapshot | None) -> bool:
     """Whether `found` is the target of a seal: the same state under the same id."""
     return (
         snapshot is not None
-        and rollback_target(seal) == snapshot.id
-        and seal.delta_manifest_list == snapshot.delta_manifest_list
+        and rollback_target(marker) == snapshot.id
+        and marker.delta_manifest_list == snapshot.delta_manifest_list
     )
 
 
-def takes_first(seal: Snapshot, snapshot: Snapshot) -> bool:
+def takes_first(marker: Snapshot, snapshot: Snapshot) -> bool:
     """Whether `found` is what goes first, and not what a writer has made on the target since."""
-    return (seal.properties or {}).get(FIRST) == snapshot.delta_manifest_list
+    return (marker.properties or {}).get(FIRST) == snapshot.delta_manifest_list
 
 
 @record

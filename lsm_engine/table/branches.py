@@ -68,7 +68,7 @@ def on_branch(session: TableSession, name: str) -> TableSession:
         raise missing(name)
     schema.options.require_readable()
     shown = name or MAIN_BRANCH
-    listeners = tuple(one.on_branch(shown) for one in session.components.listeners)
+    listeners = tuple(listener.on_branch(shown) for listener in session.components.listeners)
     components = replace(session.components, listeners=listeners)
     return TableSession(session.name, components, schema, branch=name)
 
@@ -204,8 +204,10 @@ def require_not_fallen_back_on(session: TableSession, name: str) -> None:
 
 def notify_gone(session: TableSession, name: str) -> None:
     """Report that all snapshots of a branch were deleted, as after a rollback to before the first of them."""
-    gone = session.clock.now_millis()
-    session.notify(lambda listener: listener.on_branch(name).rolled_back(session.name, 0, gone))
+    deleted_millis = session.clock.now_millis()
+    session.notify(
+        lambda listener: listener.on_branch(name).rolled_back(session.name, 0, deleted_millis)
+    )
 
 
 def notify_made(session: TableSession, name: str) -> None:

@@ -120,8 +120,8 @@ class BucketContext:
             legacy = partition_path_of(self.schema, partition, legacy_name=True)
         except UnsupportedError:
             return path  # no writer had a legacy name for such a partition
-        other = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
-        return other if self.file_io.exists(other) else path
+        legacy_path = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
+        return legacy_path if self.file_io.exists(legacy_path) else path
 
     def open_file(
         self,

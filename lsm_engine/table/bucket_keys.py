@@ -89,10 +89,10 @@ def cut(
     """
     count = 1 if buckets is None else int(buckets.max(initial=0)) + 1
     if len(partitions) == count == 1:
-        whole = RoutedRows(
+        routed = RoutedRows(
             partition=partitions[0], bucket=0, rows=incoming.rows, kinds=incoming.kinds
         )
-        return [whole]
+        return [routed]
     ids = partition_ids.astype(np.int64) * count
     if buckets is not None:
         ids += buckets
@@ -145,8 +145,8 @@ def _codes(column: pa.Array) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _paired(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _paired(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return equal numbers for equal pairs, made dense so that they never overflow."""
-    paired = left * (int(right.max(initial=0)) + 1) + right
+    paired = first * (int(second.max(initial=0)) + 1) + second
     dense: npt.NDArray[np.int64] = np.unique(paired, return_inverse=True)[1].astype(np.int64)
     return dense

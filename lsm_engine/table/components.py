@@ -166,8 +166,8 @@ class LocalExecutor:
             waiting = [begun(item) for item in first]
             try:
                 while waiting:
-                    due = waiting.pop(0)
-                    result = due.result() if isinstance(due, Future) else due()
+                    head = waiting.pop(0)
+                    result = head.result() if isinstance(head, Future) else head()
                     waiting += [begun(item) for item in islice(following, 1)]
                     yield result
             finally:

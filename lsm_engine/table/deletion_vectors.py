@@ -33,11 +33,11 @@ def vector_files_by_bucket(
     entries: Iterable[IndexManifestEntry],
 ) -> dict[Bucket, tuple[IndexFileMeta, ...]]:
     """Return the index files of deletion vectors of each bucket that has any."""
-    found: dict[Bucket, list[IndexFileMeta]] = {}
+    by_bucket: dict[Bucket, list[IndexFileMeta]] = {}
     for entry in entries:
         if entry.index_file.index_type == DELETION_VECTORS:
-            found.setdefault((entry.partition, entry.bucket), []).append(entry.index_file)
-    return {bucket: tuple(files) for bucket, files in found.items()}
+            by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry.index_file)
+    return {bucket: tuple(files) for bucket, files in by_bucket.items()}
 
 
 def places_by_bucket(
@@ -137,20 +137,22 @@ class BucketDeletions:
             return VectorChange()
         options = self._context.schema.options
         wide = options[core_options.DELETION_VECTORS_BITMAP64]
-        whole = self._context.schema.has_primary_key
-        touched = [file for file in self._files if whole or self._touches(file)]
+        has_one_file = self._context.schema.has_primary_key
+        touched = [file for file in self._files if has_one_file or self._touches(file)]
         stay = {file.file_name for file in self._files} - {file.file_name for file in touched}
-        kept = {
+        untouched = {
             name: self.vector(name)
             for name, place in self._places.items()
             if place.index_file not in stay
         }
         vectors = {
             name: vector
-            for name, vector in sorted({**kept, **self._changed}.items())
+            for name, vector in sorted({**untouched, **self._changed}.items())
             if vector is not None and len(vector)
         }
-        most = None if whole else options[core_options.DELETION_VECTOR_INDEX_FILE_TARGET_SIZE]
+        most = (
+            None if has_one_file else options[core_options.DELETION_VECTOR_INDEX_FILE_TARGET_SIZE]
+        )
         new = [
             self._store.write(self._new_name(), piece, wide=wide)
             for piece in _pieces(list(vectors.items()), most)

@@ -101,11 +101,11 @@ def other_branches(session: TableSession) -> list[TableSession]:
 
 def open_branch(session: TableSession, branch: str) -> TableSession:
     """Return a branch by the name of its directory; "" is main."""
-    opened = TableSession(session.name, session.components, session.schema, branch=branch)
+    branch_session = TableSession(session.name, session.components, session.schema, branch=branch)
     if branch != session.paths.branch_name:
-        opened.schema = _own_schema(opened)
-    opened.manifests = session.manifests  # what one branch has read, the others need not
-    return opened
+        branch_session.schema = _own_schema(branch_session)
+    branch_session.manifests = session.manifests  # what one branch has read, the others need not
+    return branch_session
 
 
 def _own_schema(branch: TableSession) -> TableSchema:
@@ -113,10 +113,10 @@ def _own_schema(branch: TableSession) -> TableSchema:
 
     So where the branch is half made, half deleted or damaged: its partitions are those of the others.
     """
-    given = replace(branch.schema, read_from=None)
+    fallback = replace(branch.schema, read_from=None)
     with suppress(CorruptFileError, NotFoundError):
-        return branch.schemas.latest() or given
-    return given
+        return branch.schemas.latest() or fallback
+    return fallback
 
 
 class Roots:
@@ -185,19 +185,21 @@ class Roots:
         if not self._session.file_io.facts.is_far:
             yield from snapshots
             return
-        rest = iter(snapshots)
-        while some := list(islice(rest, _TOGETHER)):
-            self.expect(some)
-            added = [meta.file_name for one in some for meta in self._metas_if_there(one)]
+        remaining = iter(snapshots)
+        while batch := list(islice(remaining, _TOGETHER)):
+            self.expect(batch)
+            added = [
+                meta.file_name for snapshot in batch for meta in self._metas_if_there(snapshot)
+            ]
             self._session.manifests.expect(added[:_EXPECTED])
-            yield from some
+            yield from batch
 
     def expect(self, snapshots: Iterable[Snapshot]) -> None:
         """Have the lists of the first snapshots fetched from afar, and what else their names show."""
         if self._session.file_io.facts.is_far:
-            some = list(islice(snapshots, _TOGETHER))
-            lists = map(lists_to_fetch, some)
-            added = islice(chain.from_iterable(map(new_manifests, some)), _EXPECTED)
+            batch = list(islice(snapshots, _TOGETHER))
+            lists = map(lists_to_fetch, batch)
+            added = islice(chain.from_iterable(map(new_manifests, batch)), _EXPECTED)
             self._session.manifests.expect([*chain.from_iterable(lists), *added])
 
     def _metas_if_there(self, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
@@ -213,16 +215,18 @@ class Roots:
 
         `keeps`: they may be asked for again; what goes would only drive out what stays.
         """
-        seen = self.together(snapshots)
-        lists = ((one, one.delta_manifest_list) for one in seen)
+        read_snapshots = self.together(snapshots)
+        lists = ((snapshot, snapshot.delta_manifest_list) for snapshot in read_snapshots)
         yield from self._entries(lists, keeps=keeps)
 
     def changelog_entries(
         self, snapshots: Iterable[Snapshot], *, keeps: bool = True
     ) -> Iterator[ManifestEntry]:
         """Yield the entries of changelog lists; deleted ones are left out. `keeps`: as above."""
-        lists = ((one, one.changelog_manifest_list) for one in snapshots)
-        yield from self._entries(((one, name) for one, name in lists if name), keeps=keeps)
+        lists = ((snapshot, snapshot.changelog_manifest_list) for snapshot in snapshots)
+        yield from self._entries(
+            ((snapshot, name) for snapshot, name in lists if name), keeps=keeps
+        )
 
     def _entries(
         self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool = True
@@ -249,7 +253,7 @@ class Roots:
 
     def kept_roots(
         self,
-        kept: Iterable[Snapshot],
+        snapshots: Iterable[Snapshot],
         buckets: Buckets = None,
         *,
         changelogs: Iterable[Snapshot] | None = None,
@@ -263,9 +267,9 @@ class Roots:
         """
         feeds = self._session.changelogs.all() if changelogs is None else changelogs
         yield from self.kept_tags(buckets, besides=besides)
-        yield from self.kept_snapshots(kept, buckets)
+        yield from self.kept_snapshots(snapshots, buckets)
         yield from self.kept_changelogs(feeds)
-        for branch in (one.gathered() for one in other_branches(self._session)):
+        for branch in (other_branch.gathered() for other_branch in other_branches(self._session)):
             yield from Roots(branch).of_other_branch(buckets)
         yield from self.kept_trash(buckets)
 
@@ -283,7 +287,7 @@ class Roots:
         )
 
     def kept_snapshots(
-        self, kept: Iterable[Snapshot], buckets: Buckets = None
+        self, snapshots: Iterable[Snapshot], buckets: Buckets = None
     ) -> Iterator[KeptRoot]:
         """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
 
@@ -293,11 +297,11 @@ class Roots:
         """
         marked = self._session.snapshots.earliest_hint() or 0
         before: Snapshot | None = None
-        for snapshot in self.together(kept):
+        for snapshot in self.together(snapshots):
             name = self._shown(f"snapshot {snapshot.id}")
             if snapshot.id < marked:
                 lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-                entries = list(self._entries((snapshot, one) for one in lists))
+                entries = list(self._entries((snapshot, manifest_list) for manifest_list in lists))
                 yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
                 continue
             names = self.metadata_names(snapshot)
@@ -345,23 +349,23 @@ class Roots:
         Of those below their EARLIEST hint, as of snapshots, whatever is still there.
         """
         marked = self._session.changelogs.earliest_hint() or 0
-        for one in changelogs:
+        for changelog in changelogs:
             names = MetadataNames()
             entries: list[ManifestEntry] = []
             feed: list[ManifestEntry] = []
-            listed = one.changelog_manifest_list
-            if listed is not None and one.id < marked:
+            listed = changelog.changelog_manifest_list
+            if listed is not None and changelog.id < marked:
                 names = MetadataNames(manifest_lists=frozenset([listed]))
-                names |= self._names_if_there(one, listed)
-                feed = list(self._entries([(one, listed)]))
+                names |= self._names_if_there(changelog, listed)
+                feed = list(self._entries([(changelog, listed)]))
             elif listed is not None:
-                names = self._list_names(one, listed)
-                feed = list(self._delta(self._session.manifest_list(one, listed)))
-            elif self.fed_by_deltas(one):
-                names = self._names_if_there(one, one.delta_manifest_list)
-                entries = list(self._entries([(one, one.delta_manifest_list)]))
+                names = self._list_names(changelog, listed)
+                feed = list(self._delta(self._session.manifest_list(changelog, listed)))
+            elif self.fed_by_deltas(changelog):
+                names = self._names_if_there(changelog, changelog.delta_manifest_list)
+                entries = list(self._entries([(changelog, changelog.delta_manifest_list)]))
             yield KeptRoot(
-                name=self._shown(f"changelog {one.id}"),
+                name=self._shown(f"changelog {changelog.id}"),
                 entries=entries,
                 names=names,
                 changelog=feed,
@@ -369,21 +373,23 @@ class Roots:
 
     def kept_trash(self, buckets: Buckets) -> Iterator[KeptRoot]:
         """Yield what the records of the trash hold as roots: it may be asked back."""
-        for one in TrashStore(self._session.file_io, self._session.paths).list():
-            yield from self.record_roots(one, buckets)
+        for trash_record in TrashStore(self._session.file_io, self._session.paths).list():
+            yield from self.record_roots(trash_record, buckets)
 
-    def record_roots(self, one: TrashRecord, buckets: Buckets = None) -> Iterator[KeptRoot]:
+    def record_roots(
+        self, trash_record: TrashRecord, buckets: Buckets = None
+    ) -> Iterator[KeptRoot]:
         """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
-        names, file_names = kept_by_record(one)
-        yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
-        own = Roots(open_branch(self._session, one.branch))
+        names, file_names = kept_by_record(trash_record)
+        yield KeptRoot(name=trash_record.name, entries=(), names=names, file_names=file_names)
+        own = Roots(open_branch(self._session, trash_record.branch))
         roots = chain(
-            own.kept_snapshots(one.snapshots, buckets),
-            (own._tag_root(tag, buckets) for tag in one.tags),
-            own.kept_changelogs(one.changelogs),
+            own.kept_snapshots(trash_record.snapshots, buckets),
+            (own._tag_root(tag, buckets) for tag in trash_record.tags),
+            own.kept_changelogs(trash_record.changelogs),
         )
         for root in roots:
-            yield replace(root, name=f"{root.name} in {one.name}")
+            yield replace(root, name=f"{root.name} in {trash_record.name}")
 
     def _live(self, snapshot: Snapshot, buckets: Buckets) -> list[ManifestEntry]:
         holds = None if buckets is None else BucketScope(buckets=frozenset(buckets))
@@ -393,9 +399,9 @@ class Roots:
         for meta in metas:  # of what stays: the next plan asks for them again
             yield from self._session.manifests.fact(meta, entries_of)
 
-    def _shown(self, what: str) -> str:
+    def _shown(self, name: str) -> str:
         branch = self._session.paths.branch_name
-        return f"{what} of branch {branch!r}" if branch else what
+        return f"{name} of branch {branch!r}" if branch else name
 
 
 # -- Carry out what maintenance has planned --------------------------------------------------------
@@ -422,24 +428,24 @@ def carry_out(
     seen that it was deleted.
     """
     _keep_changelogs(session, plan)
-    kept = keep_in_trash(session, plan)
+    trash_record = keep_in_trash(session, plan)
     if not all(map(session.tags.delete, plan.tags)):
-        if kept is not None:
-            TrashStore(session.file_io, session.paths).delete(kept.name)
+        if trash_record is not None:
+            TrashStore(session.file_io, session.paths).delete(trash_record.name)
         return False
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
         session.file_io.sync_directory(session.paths.tag_directory)
-    if again is not None and not kept:
+    if again is not None and not trash_record:
         plan = again()
     directories: set[str] = set()
 
     def delete_files() -> None:
-        if not kept:
+        if not trash_record:
             directories.update(_delete_files(session, plan))
 
-    if kept is not None:
+    if trash_record is not None:
         _delete_recorded(session, plan)
     elif sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
         delete_files()
@@ -544,9 +550,9 @@ def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
     if plan.outlived:
         marked = changelogs.earliest_hint()
         if marked is None or not changelogs.exists(marked):
-            there = changelogs.ids()
-            if marked is None or not there:
-                changelogs.hint_earliest(min([*there, plan.outlived[0].id]))
+            ids = changelogs.ids()
+            if marked is None or not ids:
+                changelogs.hint_earliest(min([*ids, plan.outlived[0].id]))
     for snapshot in plan.outlived:
         session.changelogs.publish(snapshot)
     if plan.outlived:
@@ -612,9 +618,9 @@ def now_seconds(session: TableSession) -> int:
     return session.clock.now_millis() // 1000
 
 
-def change_file(session: TableSession, changed: Changed) -> None:
+def change_file(session: TableSession, content_after: Changed) -> None:
     """Change the file, durably: what rests on it may not outlive it in a power cut."""
-    session.commit_identifiers.change(changed)
+    session.commit_identifiers.change(content_after)
     if session.options[core_options.COMMIT_FSYNC]:
         session.file_io.sync([session.paths.commit_identifier_file])
 
@@ -648,12 +654,12 @@ def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
         return
     line = session.commit_identifiers.up_to(target)
 
-    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+    def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
         if recorded is None:
             return None
         return _up_to(session, line, rolled_back(recorded, line, target.id), target)
 
-    change_file(session, changed)
+    change_file(session, content_after)
 
 
 def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifiers | None:
@@ -683,7 +689,7 @@ def take_identifiers_over(
     if added is None:
         return
 
-    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+    def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
         if recorded is None:
             return added if is_done else replace(added, snapshot_id=0, is_recorded=False)
         users = {**added.users, **recorded.users}
@@ -704,7 +710,7 @@ def take_identifiers_over(
             is_recorded=recorded.is_recorded and added.is_recorded,
         )
 
-    change_file(session, changed)
+    change_file(session, content_after)
 
 
 def _up_to(

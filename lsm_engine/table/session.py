@@ -214,9 +214,9 @@ class TableSession:
         return self._like(self.components, replace(self.schema, options=options))
 
     def _like(self, components: Components, schema: TableSchema) -> "TableSession":
-        other = TableSession(self.name, components, schema, branch=self.paths.branch_name)
-        other.planned = self.planned  # shared: whichever commits first publishes it for all
-        return other
+        session = TableSession(self.name, components, schema, branch=self.paths.branch_name)
+        session.planned = self.planned  # shared: whichever commits first publishes it for all
+        return session
 
     @property
     def is_planned(self) -> bool:
@@ -273,9 +273,9 @@ class TableSession:
             set(paths) or likely_documents(self.file_io, ours),
             below="" if self._has_few_directories() else None,
         )
-        opened = self.with_components(replace(self.components, file_io=file_io))
-        opened.manifests = self.manifests
-        return opened
+        session = self.with_components(replace(self.components, file_io=file_io))
+        session.manifests = self.manifests
+        return session
 
     def _has_few_directories(self) -> bool:
         """Whether a listing of the table's directory takes one request: no partitions, and few buckets."""
@@ -296,13 +296,15 @@ class TableSession:
 
     def newest_of_writer(self) -> Snapshot | None:
         """Return what a writer builds on: the newest snapshot, or from afar what was it a moment ago."""
-        return self.snapshots.latest_of_writer(lambda one: self._is_of_schema(one) is True)
+        return self.snapshots.latest_of_writer(
+            lambda snapshot: self._is_of_schema(snapshot) is True
+        )
 
     def _is_of_schema(self, snapshot: Snapshot) -> bool | None:
         """Whether a snapshot keeps the checksum of this schema's file; None where one has none."""
         expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{self.schema.id}")
-        found = self.schema_checksum
-        return None if expected is None or found is None else expected == found
+        actual = self.schema_checksum
+        return None if expected is None or actual is None else expected == actual
 
     def check_schema(self, snapshot: Snapshot) -> None:
         """Raise where a snapshot keeps another checksum of this schema's file.
@@ -420,11 +422,11 @@ class TableSession:
         """Notify every listener of a schema that was published."""
         self.notify(lambda listener: listener.altered(self.name, schema))
 
-    def notify(self, what: Callable[[TableListener], None]) -> None:
+    def notify(self, event: Callable[[TableListener], None]) -> None:
         """Notify every listener; the failure of one is logged and undoes nothing."""
         for listener in self.components.listeners:
             try:
-                what(listener)
+                event(listener)
             except LsmError as error:  # it has all that there is to know, in one line
                 log.error("a listener of table %s failed: %s", self.name, error)
             except Exception:  # a listener is a guest: whatever it raises, the commit stands

@@ -72,8 +72,8 @@ def create(
     if snapshot_id is None and session.file_io.facts.is_far:
         # Whoever is stopped for long and then killed may leave a tag of a snapshot that has expired; a lock would cost
         # two requests more.
-        known = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
-        tag = _of_newest(session, name, known, lifetime)
+        newest = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
+        tag = _of_newest(session, name, newest, lifetime)
         if tag is not None:
             return tag
     return named(session, name, snapshot_of(session, snapshot_id), lifetime)
@@ -98,7 +98,7 @@ def named(
         # An expiry that moved EARLIEST before it could see the lock may be deleting the files.
         if not _is_kept(session, snapshot, holder):
             raise _expired(snapshot)
-        tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
+        tag = session.tags.create(_new_tag(session, name, snapshot, lifetime), numeric=numeric)
         # A rollback that listed tags before takes the snapshot, and leaves the tag.
         if not is_kept and is_rolled_back(session, snapshot):
             session.tags.delete(tag)
@@ -108,16 +108,16 @@ def named(
 
 
 def _of_newest(
-    session: TableSession, name: str, known: Snapshot, lifetime: int | None
+    session: TableSession, name: str, newest: Snapshot, lifetime: int | None
 ) -> Tag | None:
     """Name what was the newest lately; None, and no tag, where it is not the newest any more.
 
     It is looked at after the tag is made, the successor first: what is there after that has never had one, so
     that no expiry has passed it.
     """
-    tag = session.tags.create(_made(session, name, known, lifetime))
-    newer = session.snapshots.find_now(known.id + 1)
-    if newer is not None or not same_state(session.snapshots.find_now(known.id), known):
+    tag = session.tags.create(_new_tag(session, name, newest, lifetime))
+    newer = session.snapshots.find_now(newest.id + 1)
+    if newer is not None or not same_state(session.snapshots.find_now(newest.id), newest):
         session.tags.delete(tag)
         return None
     session.notify(lambda listener: listener.tagged(session.name, tag))
@@ -137,7 +137,7 @@ def of(
     `holder`: a tag that keeps the snapshot, which may have expired otherwise.
     """
     is_kept = holder is not None and was_rolled_back(session, snapshot)
-    tag = session.tags.create(_made(session, name, snapshot, lifetime))
+    tag = session.tags.create(_new_tag(session, name, snapshot, lifetime))
     try:
         if not is_kept and is_rolled_back(session, snapshot):
             raise rolled_back(snapshot)
@@ -188,7 +188,7 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     """
     same = same_tag(old, snapshot)
     with nullcontext() if same else _both_kept(session, old, snapshot):
-        tag = session.tags.replace(old, _made(session, old.name, snapshot, lifetime))
+        tag = session.tags.replace(old, _new_tag(session, old.name, snapshot, lifetime))
         if tag is not None and not same and is_rolled_back(session, snapshot):
             tag = _moved_back(session, old, tag)
     if tag is None:
@@ -257,7 +257,7 @@ def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[T
     where what is done meanwhile may take effect later, or by a kill.
     """
     name = f"{prefix}{session.ids.new_id()[-12:]}"
-    tag = session.tags.create(_made(session, name, snapshot, AN_HOUR))
+    tag = session.tags.create(_new_tag(session, name, snapshot, AN_HOUR))
     try:
         yield tag
     except (CommitUnknownError, StorageError, OSError):
@@ -279,8 +279,8 @@ def _unlock(session: TableSession, tag: Tag) -> None:
 def _has_other_tag(session: TableSession, tag: Tag) -> bool:
     """Whether a tag keeps the same state that is no lock tag: the maker of one may be about to give up."""
     return any(
-        same_state(other.snapshot, tag.snapshot) and not is_lock(other.name)
-        for other in session.tags.list()
+        same_state(listed.snapshot, tag.snapshot) and not is_lock(listed.name)
+        for listed in session.tags.list()
     )
 
 
@@ -293,18 +293,18 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
     for _ in range(_RACES):
         session.tags.require_no_copy(name)
         old = session.tags.find(name)
-        taken = session.tags.find(new_name)
+        existing = session.tags.find(new_name)
         if old is None:
             return session.tags.load(name)  # raises, naming the nearest
         if name == new_name:
             return old
-        tag = _renamed(session, old, taken, new_name)
+        tag = _renamed(session, old, existing, new_name)
         if tag is not None:
             return tag
     raise _changing(session, name)
 
 
-def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) -> Tag | None:
+def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: str) -> Tag | None:
     """Rename a tag; None where others have changed, renamed or deleted it: then nothing is changed.
 
     The old name gets an id of this renaming first, and the new name the same: so who else renames that tag
@@ -316,10 +316,10 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
     if own is None:
         return None
     with locked(session, own.snapshot, "renaming-"):
-        there = session.tags.find(own.name)
-        if there is None or there.content != own.content:
+        stored_old = session.tags.find(own.name)
+        if stored_old is None or stored_old.content != own.content:
             return None  # whoever deleted it may not have seen the lock
-        stored = _given_new_name(session, old, own, taken, new_name)
+        stored = _given_new_name(session, old, own, existing, new_name)
         if stored is None:
             return None
         session.notify(lambda listener: listener.untagged(session.name, old.name))
@@ -332,12 +332,12 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
 
 
 def _given_new_name(
-    session: TableSession, old: Tag, own: Tag, taken: Tag | None, new_name: str
+    session: TableSession, old: Tag, own: Tag, existing: Tag | None, new_name: str
 ) -> Tag | None:
     tag = changed(own, name=new_name)
-    if taken is not None and taken == tag and old.id is not None and taken.id == old.id:
+    if existing is not None and existing == tag and old.id is not None and existing.id == old.id:
         # A renaming that was killed, or goes on, has made it.
-        stored = session.tags.replace(taken, tag)
+        stored = session.tags.replace(existing, tag)
         if stored is None:
             return None
     else:
@@ -434,8 +434,8 @@ def _planned_removal(
         names |= roots.tag_names(tag.snapshot)
     buckets = {(entry.partition, entry.bucket) for entry in state}
 
-    kept = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
-    return plan_tag_removal(state, names, kept, reason=reason, tags=tags)
+    references = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
+    return plan_tag_removal(state, names, references, reason=reason, tags=tags)
 
 
 # --- which snapshot ------------------------------------------------------------------------------
@@ -462,9 +462,9 @@ def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
     # A listing asked twice has a tag that is renamed meanwhile. Nothing rests on the lock tag of another.
     tags_there = session.tags.stable_listing()
     holders = [tag for tag in tags_there if not is_lock(tag.name)]
-    there = {snapshot.id for snapshot in snapshots}
-    known = [*snapshots, *(tag.snapshot for tag in holders if tag.snapshot.id not in there)]
-    later = [snapshot for snapshot in known if snapshot.time_millis >= millis]
+    live_ids = {snapshot.id for snapshot in snapshots}
+    candidates = [*snapshots, *(tag.snapshot for tag in holders if tag.snapshot.id not in live_ids)]
+    later = [snapshot for snapshot in candidates if snapshot.time_millis >= millis]
     if not later:
         raise NotFoundError(
             "no snapshot was made at that time or after it",
@@ -477,8 +477,8 @@ def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
 
 def is_there(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a snapshot is still one of the table's, and not another one under its id."""
-    found = session.snapshots.find(snapshot.id)
-    return found is not None and same_state(found, snapshot)
+    stored = session.snapshots.find(snapshot.id)
+    return stored is not None and same_state(stored, snapshot)
 
 
 def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
@@ -491,8 +491,8 @@ def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
     newest = session.snapshots.latest()
     if newest is None or newest.id < snapshot.id:
         return True
-    there = session.snapshots.find(snapshot.id)
-    return there is not None and not same_state(there, snapshot)
+    stored = session.snapshots.find(snapshot.id)
+    return stored is not None and not same_state(stored, snapshot)
 
 
 def was_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
@@ -514,13 +514,13 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
     It is deleted, too, where a rollback has made the snapshot again from the tag. An expiry deletes the
     changelog before the snapshot file, and EARLIEST passes the snapshot before both.
     """
-    there, marked = both(
+    stored, marked = both(
         session.file_io,
         lambda: session.snapshots.find(snapshot.id),
         lambda: session.snapshots.earliest_hint() or 0,
     )
-    if there is not None and same_state(there, snapshot) and marked <= snapshot.id:
-        return there
+    if stored is not None and same_state(stored, snapshot) and marked <= snapshot.id:
+        return stored
     return tags.without_changelog(snapshot)
 
 
@@ -546,7 +546,7 @@ def lifetime_of(session: TableSession, retained: str | None, name: str) -> int |
         ) from cause
 
 
-def _made(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | None) -> Tag:
+def _new_tag(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | None) -> Tag:
     return Tag(
         name=name,
         snapshot=snapshot,
@@ -596,10 +596,10 @@ def tag_for_read(branch: BranchSnapshot, lifetime_millis: int) -> Tag:
 @contextmanager
 def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> Iterator[None]:
     """Keep snapshots of branches while they are read; `lifetime_millis` None: do not."""
-    with ExitStack() as made:
+    with ExitStack() as stack:
         if lifetime_millis is not None:
             for branch in branches:
-                made.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
+                stack.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
         yield
 
 
@@ -644,13 +644,13 @@ def expire_tags(
     """
     if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
         return TagExpiryReport(names=(), dry_run=dry_run)
-    there = session.tags.stable_listing() if listed is None else listed
+    candidates = session.tags.stable_listing() if listed is None else listed
     year, month, day, hour, minute, second, nanos = session.clock.local_time()
     now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
-    over = list(expired_tags(there, local_now=now))
+    over = list(expired_tags(candidates, local_now=now))
     if older_than is not None:
         age = parse_age(older_than)
-        born = [(tag, created_at(tag)) for tag in there]
+        born = [(tag, created_at(tag)) for tag in candidates]
         over += [
             tag
             for tag, birthday in born
@@ -694,10 +694,10 @@ class AutoTags:
         self._options = session.options
         self._mode = session.options[core_options.TAG_AUTOMATIC_CREATION]
 
-    def after_commit(self, made: Snapshot) -> None:
+    def after_commit(self, snapshot: Snapshot) -> None:
         """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
         try:
-            self.create_due([made])
+            self.create_due([snapshot])
         except LsmError as error:
             log.warning("table %s was not tagged by itself: %s", self._session.name, error)
 
@@ -713,12 +713,12 @@ class AutoTags:
 
     def _tag_periods(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
         options, periods = self._options, periods_of(self._options)
-        there = automatic_tags(self._session.tags.list(), periods)
-        last = max(there, default=None)
-        since = there[last].snapshot.id if last is not None else 0
+        by_period = automatic_tags(self._session.tags.list(), periods)
+        last = max(by_period, default=None)
+        since = by_period[last].snapshot.id if last is not None else 0
         if snapshots is None:
-            snapshots = [one for one in self._session.snapshots.all() if one.id > since]
-        named: dict[str, Tag | None] = {tag.name: tag for tag in there.values()}
+            snapshots = [listed for listed in self._session.snapshots.all() if listed.id > since]
+        by_name: dict[str, Tag | None] = {tag.name: tag for tag in by_period.values()}
         created: list[str] = []
         for snapshot in snapshots:
             moment = wall_clock(options, snapshot, self._mode)
@@ -728,22 +728,22 @@ class AutoTags:
             for start in periods.closed_periods(moment, last, complete=complete):
                 last = start
                 name = periods.name_of(start)
-                if name in named:
+                if name in by_name:
                     continue
                 tag = None if dry_run else self._create(name, snapshot)
                 if dry_run or tag is not None:
                     created.append(name)
-                    named[name] = tag
-        removed = surplus(list(named), options[core_options.TAG_NUM_RETAINED_MAX])
+                    by_name[name] = tag
+        removed = surplus(list(by_name), options[core_options.TAG_NUM_RETAINED_MAX])
         if not dry_run:
-            removed = self._remove(named[name] for name in removed)
+            removed = self._remove(by_name[name] for name in removed)
         return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
 
     def _tag_batch(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
         """One tag a day, or of one name, that always stands at the newest commit."""
         options = self._options
         newest = (
-            max(snapshots or (), key=lambda one: one.id, default=None)
+            max(snapshots or (), key=lambda snapshot: snapshot.id, default=None)
             or self._session.snapshots.latest()
         )
         if newest is None:
@@ -755,12 +755,12 @@ class AutoTags:
         old = self._session.tags.find(name)
         if not dry_run:
             self._move_on(name, newest)
-        named = {
+        by_name = {
             tag.name: tag for tag in self._session.tags.list() if tag.name.startswith(BATCH_PREFIX)
         }
-        removed = surplus(sorted({*named, name}), options[core_options.TAG_NUM_RETAINED_MAX])
+        removed = surplus(sorted({*by_name, name}), options[core_options.TAG_NUM_RETAINED_MAX])
         if not dry_run:
-            removed = self._remove(named.get(name) for name in removed)
+            removed = self._remove(by_name.get(name) for name in removed)
         return AutoTagReport(
             created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
         )

@@ -30,9 +30,11 @@ def snapshot_to_read(
     Raises NotFoundError or ExpiredError for what is not there, InvalidInputError if more than one
     is named.
     """
-    named = [what for what in (snapshot_id, tag, as_of_millis) if what is not None]
-    if len(named) > 1:
-        raise InvalidInputError("name a snapshot, a tag or a time, not several", given=len(named))
+    versions = [version for version in (snapshot_id, tag, as_of_millis) if version is not None]
+    if len(versions) > 1:
+        raise InvalidInputError(
+            "name a snapshot, a tag or a time, not several", given=len(versions)
+        )
     if snapshot_id is not None:
         return session.snapshots.load(snapshot_id)
     if tag is not None:
@@ -69,23 +71,23 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
     Snapshot times never decrease with the id, so the search halves the range; a snapshot that
     expires under it is older than all that are left.
     """
-    found: Snapshot | None = None
+    latest: Snapshot | None = None
     low, high = session.snapshots.earliest_id() or 1, session.snapshots.latest_id() or 0
     while low <= high:
         middle = (low + high) // 2
         snapshot = session.snapshots.find_live(middle)
         if snapshot is None or snapshot.time_millis <= millis:
-            found = snapshot or found
+            latest = snapshot or latest
             low = middle + 1
         else:
             high = middle - 1
-    if found is None:
+    if latest is None:
         raise NotFoundError(
             "no snapshot is that old; the earliest is later, or has expired",
             kind=ErrorKind.NO_SUCH_SNAPSHOT,
             as_of_millis=millis,
         )
-    return found
+    return latest
 
 
 def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
