@@ -266,10 +266,10 @@ class Verb(click.Command):
 
 
 def verb(
-    *examples: str, name: str | None = None, of: click.Group | None = None, **settings: Any
+    *examples: str, name: str | None = None, group: click.Group | None = None, **settings: Any
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a verb, by itself or of a group, of a function of a `Call` and of what click decorates it with."""
-    command = click.command if of is None else of.command
+    command = click.command if group is None else group.command
     return lambda act: command(name, cls=Verb, examples=examples, **settings)(pass_call(act))
 
 

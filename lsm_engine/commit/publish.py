@@ -54,7 +54,7 @@ class Retries:
         """Wait for the turn of an attempt among the writers of this machine, and hold it."""
         session = self._session
         directory = session.paths.snapshot_directory
-        return session.components.commit_turns.taken(session.file_io, directory, session.clock)
+        return session.components.commit_turns.turn(session.file_io, directory, session.clock)
 
     def wait(self) -> None:
         """Wait after a lost race; raises CommitConflictError where the options allow no other try."""

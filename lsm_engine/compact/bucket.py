@@ -100,7 +100,7 @@ class GroupCopier:
         self._stored: dict[str, StoredGroups | None] = {}
 
     @staticmethod
-    def of(
+    def for_bucket(
         context: BucketContext,
         partition: bytes,
         bucket: int,
@@ -388,7 +388,9 @@ class _Compaction:
         """Remove the lookup files of removed files."""
         schema, work = self._context.schema, self._work
         if looks_up_older_rows(schema.options):
-            value = LookupRewrite.of(schema, 1).stored_value(marks=self._deletions is not None)
+            value = LookupRewrite.from_schema(schema, 1).stored_value(
+                marks=self._deletions is not None
+            )
             forget(self._context, work.partition, work.bucket, self._removed, value=value)
 
     @property
@@ -411,7 +413,7 @@ class _Compaction:
         if step.compacted_from is None:
             return partial(self._merged, drop_deletes=step.drop_deletes)
         work = self._work
-        rewrite = LookupRewrite.of(self._context.schema, step.compacted_from)
+        rewrite = LookupRewrite.from_schema(self._context.schema, step.compacted_from)
         rewriter = LookupRewriter(
             self._context,
             work.partition,
@@ -450,7 +452,7 @@ class _Writers:
 
     def copy_from(self, reader: BucketReader) -> None:
         """Let row groups be copied, where the files that are written can take any."""
-        self.copier = GroupCopier.of(
+        self.copier = GroupCopier.for_bucket(
             self._context, self._work.partition, self._work.bucket, reader, self._rows
         )
 

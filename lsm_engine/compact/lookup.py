@@ -213,7 +213,7 @@ class LookupRewrite:
     whole_rows: bool
 
     @staticmethod
-    def of(schema: TableSchema, compacted_from: int) -> "LookupRewrite":
+    def from_schema(schema: TableSchema, compacted_from: int) -> "LookupRewrite":
         """Return what the rewrites of a table do."""
         options = schema.options
         producer = options[core_options.CHANGELOG_PRODUCER]

@@ -100,10 +100,10 @@ class Merge:
         self,
         match: Match,
         action: Action,
-        where: Filter | None,
+        condition: Filter | None,
         values: Mapping[str, Any] | None = None,
     ) -> "Merge":
-        clause = Clause(match=match, action=action, condition=where, values=values)
+        clause = Clause(match=match, action=action, condition=condition, values=values)
         return replace(self, plan=replace(self.plan, clauses=(*self.plan.clauses, clause)))
 
 

@@ -158,7 +158,7 @@ class BackgroundCompaction:
         """Return how much it has done and how busy it is."""
         return self._log.metrics(waiting=len(self._queued))
 
-    def due(
+    def enqueue(
         self,
         session: TableSession,
         identity: CommitIdentity,
@@ -366,7 +366,7 @@ class StreamWriter:
             messages,
             planned_on=staged.base,
             requires=RowsUnchanged(on=staged.base) if looks else None,
-            compact=None if self._background is None else self._background.due,
+            compact=None if self._background is None else self._background.enqueue,
         )
 
     def compaction_metrics(self) -> CompactionMetrics:

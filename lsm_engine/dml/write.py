@@ -255,7 +255,7 @@ def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteR
             kind=ErrorKind.INVALID_ROWS,
             table=session.name,
         )
-    return Write(session, identity).of(rows)
+    return Write(session, identity).committed(rows)
 
 
 def upsert(
@@ -272,7 +272,7 @@ def upsert(
             kind=ErrorKind.INVALID_ROWS,
             table=session.name,
         )
-    return Write(session, identity).of(rows, deletes=deletes)
+    return Write(session, identity).committed(rows, deletes=deletes)
 
 
 def stage(
@@ -308,7 +308,7 @@ class Write:
         self._identity = identity
         self._upkeep = upkeep_of(identity)
 
-    def of(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
+    def committed(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
         """Stage and commit rows of any kind, again if other writers changed the rows that were read."""
         session = self._session
         looks = session.schema.bucket_mode.policy.crosses_partitions

@@ -474,7 +474,7 @@ class _Expiry:
             choice.retained, candidate_buckets(candidates), changelogs=feeds
         )
         names = MetadataNames.union(
-            roots.expiring_names(snapshot) for snapshot in roots.together(choice.expired)
+            roots.expiring_names(snapshot) for snapshot in roots.prefetched(choice.expired)
         )
         return plan_expiry(
             choice,

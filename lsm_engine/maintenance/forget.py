@@ -51,7 +51,7 @@ from lsm_engine.planning.tags import READ_PREFIX, is_lock
 from lsm_engine.table.references import carry_out
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import require_writable
-from lsm_engine.table.tags import is_there, kept, locked, plan_removal
+from lsm_engine.table.tags import is_there, locked, plan_removal, snapshot_retained
 
 # -- Write the roots anew that are kept ------------------------------------------------------------
 #
@@ -387,7 +387,7 @@ def _refuse_locked(line: TableSession, findings: RootFindings) -> None:
 def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:
     """Keep the rewritten state by a lock tag: tags are going to name files of it."""
     try:
-        locks.enter_context(kept(line, head, FORGETTING))
+        locks.enter_context(snapshot_retained(line, head, FORGETTING))
     except NotFoundError as cause:
         raise CommitConflictError(
             "others have committed and expired the rewritten state meanwhile; run it again",

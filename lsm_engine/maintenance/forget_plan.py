@@ -181,7 +181,7 @@ class KeyFiles:
         self, context: BucketContext, entry: ManifestEntry, vectors: BucketVectors
     ) -> ManifestEntry | None:
         """Return the entry of a file that replaces one, at its level; None: no row is left."""
-        vector = vectors.of(entry.file.file_name)
+        vector = vectors.vector_of(entry.file.file_name)
         positions = self._found[_place(entry)]
         dropped = (
             DeletionVector.from_positions(positions) if vector is None else vector.union(positions)

@@ -18,7 +18,7 @@ from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.expire import ExpirePlan, KeptRoot, MetadataNames, OrphanPlan, plan_orphans
-from lsm_engine.storage.bulk import together
+from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileStatus
 from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.table.components import Removal
@@ -75,7 +75,7 @@ def remove_orphans(
         lambda: _uploads(session),
         lambda: _flat_listing(session),
     )
-    now, ghosts, (uploads, unknown), flat = together(file_io, *acts)
+    now, ghosts, (uploads, unknown), flat = results_of(file_io, *acts)
     if flat is not None:  # without the file that asked for the time
         flat = [
             status for status in flat if status.modified_millis < now or not _is_temporary(status)

@@ -539,7 +539,9 @@ class RestoreReport:
         )
 
 
-def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) -> RestoreReport:
+def restore_files(
+    session: TableSession, identity: CommitIdentity, *, dry_run: bool
+) -> RestoreReport:
     """Restore what deep verification finds damaged or missing, as far as anything holds it.
 
     A plan counts rows as manifests do; acting checks every rebuilt file against the checksum in its
@@ -580,7 +582,10 @@ def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) 
         committed = propose(
             session,
             Proposal(
-                identity=who, messages=tuple(messages), planned_on=newest, kind=CommitKind.COMPACT
+                identity=identity,
+                messages=tuple(messages),
+                planned_on=newest,
+                kind=CommitKind.COMPACT,
             ),
         )
     return RestoreReport(
@@ -687,7 +692,7 @@ def _written(
     copier = None
     if copies and is_keyed and origin.inputs:
         reader = reader_of(session, entry, base, parts)
-        copier = GroupCopier.of(context, entry.partition, entry.bucket, reader, writer)
+        copier = GroupCopier.for_bucket(context, entry.partition, entry.bucket, reader, writer)
     if copies and copier is None:
         return
     written: list[DataFileMeta] = []

@@ -41,8 +41,8 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.tags import (
     is_rolled_back,
     is_there,
-    kept,
     rolled_back,
+    snapshot_retained,
     was_rolled_back,
     without_changelog,
 )
@@ -293,7 +293,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
     goes_on = any(same_state(listed.snapshot, plan.target) for listed in signs(session))
     holders = [listed for listed in session.tags.list() if same_state(listed.snapshot, plan.target)]
-    sign = tags.of(
+    sign = tags.tag_for_operation(
         session,
         f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
         plan.target,
@@ -580,7 +580,7 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
     session.options.require_writable()
     # Expiry, or who deletes the tag, would delete files that the new snapshot is going to name.
     is_kept = was_rolled_back(session, target)
-    with kept(session, target, RESTORING):
+    with snapshot_retained(session, target, RESTORING):
         return _restored(session, target, identity, is_kept=is_kept)
 
 

@@ -20,7 +20,7 @@ from lsm_engine.metadata.publishing import (
     unclaimed,
 )
 from lsm_engine.planning.names import checked_branch_name
-from lsm_engine.storage.bulk import together
+from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileIO, FileStatus, check_name
 from lsm_engine.storage.paths import BRANCH_PREFIX, TablePaths
 from lsm_engine.storage.warehouse import undurable
@@ -175,7 +175,7 @@ class BranchClaim:
         """Make the files of the branch, in order; False, and none is left, if another has the name by now."""
         data = self._claim.encoded()
         is_claimed = all(
-            together(self._file_io, *(partial(self._claim_new, path) for path in files))
+            results_of(self._file_io, *(partial(self._claim_new, path) for path in files))
         )
         if is_claimed and self.is_held():
             # One after the other: what the hints name, which are the last, has its content by then.
@@ -213,7 +213,9 @@ class BranchClaim:
                 return False
             marks = dict(
                 mark
-                for mark in together(self._file_io, *(partial(self._mark, path) for path in files))
+                for mark in results_of(
+                    self._file_io, *(partial(self._mark, path) for path in files)
+                )
                 if mark is not None
             )
             if not self.is_held():
@@ -224,7 +226,7 @@ class BranchClaim:
                     on_file(path, content)
             # What a power cut brings back of them is left of a branch that is deleted.
             bulk = undurable(self._file_io)
-            together(
+            results_of(
                 bulk,
                 *(partial(deleted, bulk, path, expected=mark) for path, (_, mark) in marks.items()),
             )

@@ -48,7 +48,7 @@ from lsm_engine.planning.snapshot_chain import (
     rollback_target,
     without_ghosts,
 )
-from lsm_engine.storage.bulk import behind, together
+from lsm_engine.storage.bulk import behind, results_of
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.file_io import FileIO, FileStatus, Noted
 from lsm_engine.storage.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
@@ -305,7 +305,7 @@ _CLIMBED = 20  # snapshots newer than what is known that are looked for one by o
 _LIKELY = 10  # snapshots below the newest that maintenance asks for before it has listed them
 _TABLES = 4_096  # whose newest snapshot a process remembers
 
-_known: "LRUCache[tuple[FileIO, str], _Known]" = LRUCache(_TABLES)
+_newest_known: "LRUCache[tuple[FileIO, str], _Known]" = LRUCache(_TABLES)
 _lock = threading.Lock()
 _clock = SystemClock()
 
@@ -324,7 +324,7 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
     It is advice, and checked when it is used: it may be older than the question.
     """
     with _lock:
-        is_known = (file_io, paths.snapshot_directory) in _known
+        is_known = (file_io, paths.snapshot_directory) in _newest_known
     if file_io.facts.is_far and not is_known:
         file_io.prefetch(paths.snapshot_hint(LATEST))
 
@@ -332,7 +332,7 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
 def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
     """Return hints and snapshot files that are likely to exist, by the known newest snapshot or LATEST."""
     with _lock:
-        known_newest = _known.get((file_io, paths.snapshot_directory))
+        known_newest = _newest_known.get((file_io, paths.snapshot_directory))
     latest = paths.snapshot_hint(LATEST)
     newest = hinted_id(file_io, latest) if known_newest is None else known_newest.snapshot.id
     if newest is None:
@@ -344,7 +344,7 @@ def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
 def newest_lately(file_io: FileIO, paths: TablePaths) -> Snapshot | None:
     """Return the newest snapshot of a second ago, if this process knows it. The caller has to verify it."""
     with _lock:
-        known_newest = _known.get((file_io, paths.snapshot_directory))
+        known_newest = _newest_known.get((file_io, paths.snapshot_directory))
     is_fresh = known_newest and _clock.monotonic_millis() - known_newest.at_millis < _FRESH_MILLIS
     return known_newest.snapshot if known_newest and is_fresh else None
 
@@ -370,15 +370,15 @@ class NewestSnapshot:
         with _lock:
             if rollback_target(snapshot) is None:
                 seen_millis = _clock.monotonic_millis() if at_millis is None else at_millis
-                _known[self._key] = _Known(snapshot=snapshot, at_millis=seen_millis)
+                _newest_known[self._key] = _Known(snapshot=snapshot, at_millis=seen_millis)
             else:
-                _known.pop(self._key, None)
+                _newest_known.pop(self._key, None)
 
     def forget(self) -> None:
         """Forget the snapshot: snapshots are being deleted."""
         if self._file_io.facts.is_far:
             with _lock:
-                _known.pop(self._key, None)
+                _newest_known.pop(self._key, None)
 
     def of_writer(self) -> Snapshot | None:
         """Return a base for a writer, which learns after its create whether the base was the newest.
@@ -386,7 +386,7 @@ class NewestSnapshot:
         The newest snapshot of a second ago is not verified again.
         """
         with _lock:
-            known_newest = _known.get(self._key)
+            known_newest = _newest_known.get(self._key)
         if known_newest is None:
             return None
         now = _clock.monotonic_millis()
@@ -400,7 +400,7 @@ class NewestSnapshot:
     def look(self) -> Snapshot | None:
         """Return the newest if it is the known one or a successor; None: the caller searches."""
         with _lock:
-            known_newest = _known.get(self._key)
+            known_newest = _newest_known.get(self._key)
         return (
             None
             if known_newest is None
@@ -431,7 +431,7 @@ class NewestSnapshot:
         newer = below = None
         is_concurrent = _is_young(since_millis)
         if is_concurrent:
-            newer, below = together(
+            newer, below = results_of(
                 self._file_io, lambda: self._find(successor), lambda: self._find(proof)
             )
         else:
@@ -452,7 +452,7 @@ class NewestSnapshot:
         proof = hint - 1 if state is None else hint
         ids = [hint, hint + 1, *({proof} - {hint})]
         reads = (partial(self._find, number) for number in ids)
-        snapshots = dict(zip(ids, together(self._file_io, *reads), strict=True))
+        snapshots = dict(zip(ids, results_of(self._file_io, *reads), strict=True))
         if _clock.monotonic_millis() - began > _ROUND_MILLIS:
             snapshots[proof] = self._find(proof)
         hinted, newer = snapshots[hint], snapshots[hint + 1]
@@ -958,9 +958,9 @@ def delete_states(
     """
     looks = [partial(store.find_now, snapshot.id) for snapshot in snapshots]
     first: list[Callable[[], Any]] = [*([] if files is None else [files]), *looks[:1]]
-    current = together(file_io, *first)[-1] if first else None
+    current = results_of(file_io, *first)[-1] if first else None
     for i, snapshot in enumerate(snapshots):
         acts: list[Callable[[], Snapshot | None]] = [*looks[i + 1 : i + 2]]
         if same_state(current, snapshot):
             acts.insert(0, partial(store.delete_there, snapshot.id))
-        current = together(file_io, *acts)[-1] if acts else None
+        current = results_of(file_io, *acts)[-1] if acts else None

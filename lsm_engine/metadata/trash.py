@@ -121,7 +121,7 @@ class TrashStore:
         self._file_io = file_io
         self._paths = paths
 
-    def put(self, record: TrashRecord) -> None:
+    def write(self, record: TrashRecord) -> None:
         """Write a record, whole or not at all. From now on its files are reachable."""
         if not published(self._file_io, self._paths.trash_file(record.name), encode_trash(record)):
             raise AlreadyExistsError("a trash record of this name exists", name=record.name)

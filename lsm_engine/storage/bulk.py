@@ -28,7 +28,7 @@ _lock = threading.Lock()
 _here = threading.local()
 
 
-def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
+def results_of(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
     """Return the results of acts, in order; raises the first error once all have ended.
 
     On a remote store they run concurrently, unless an act calls this.
@@ -44,8 +44,8 @@ def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
 
 
 def both(file_io: FileIO, act: Callable[[], T], other_act: Callable[[], U]) -> tuple[T, U]:
-    """Return the results of two acts, as `together` does."""
-    first, second = together(file_io, cast(Callable[[], Any], act), other_act)
+    """Return the results of two acts, as `results_of` does."""
+    first, second = results_of(file_io, cast(Callable[[], Any], act), other_act)
     return first, second
 
 

@@ -121,7 +121,7 @@ class BucketLevels:
         self._alone = 0
         self._all: Sequence[ManifestLevels] | None = None
 
-    def of(self, partition: bytes) -> Mapping[int, Sequence[LevelFacts]]:
+    def facts_of(self, partition: bytes) -> Mapping[int, Sequence[LevelFacts]]:
         """Return what all manifests record of each bucket of a partition."""
         cached = self._found.get(partition)
         if cached is not None:
@@ -147,12 +147,14 @@ class BucketLevels:
 
     def newest(self, partition: bytes, bucket: int) -> int | None:
         """Return the greatest sequence number that a bucket has ever seen; None if it has seen none."""
-        return max((level.newest for level in self.of(partition).get(bucket, ())), default=None)
+        return max(
+            (level.newest for level in self.facts_of(partition).get(bucket, ())), default=None
+        )
 
     def run_count(self, partition: bytes, bucket: int) -> int:
         """Return how many sorted runs a bucket has: its level-0 files, and the deeper levels in use."""
         files: dict[int, int] = {}
-        for facts in self.of(partition).get(bucket, ()):
+        for facts in self.facts_of(partition).get(bucket, ()):
             files[facts.level] = files.get(facts.level, 0) + facts.file_count
         return sum(count if level == 0 else min(count, 1) for level, count in files.items())
 
@@ -172,7 +174,7 @@ class BucketLevels:
         """
         levels = [
             level
-            for bucket, bucket_levels in self.of(partition).items()
+            for bucket, bucket_levels in self.facts_of(partition).items()
             if bucket >= 0
             for level in bucket_levels
         ]
@@ -226,7 +228,7 @@ class NewestNumbers(Mapping[Bucket, int]):
 
     def __iter__(self) -> Iterator[Bucket]:
         levels = self._levels
-        return ((part, bucket) for part in levels.partitions() for bucket in levels.of(part))
+        return ((part, bucket) for part in levels.partitions() for bucket in levels.facts_of(part))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -327,7 +327,7 @@ class CommitTurns:
         self._in_vain = _WITHOUT
 
     @contextmanager
-    def taken(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
+    def turn(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
         """Wait for a turn and hold it for one attempt, unless it was waited for in vain lately."""
         if self._without > 0:
             self._without -= 1

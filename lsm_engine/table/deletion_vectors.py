@@ -59,7 +59,7 @@ class BucketVectors:
         self._places = {place.data_file_name: place for place in places}
         self._read: dict[str, DeletionVector] = {}
 
-    def of(self, file_name: str) -> DeletionVector | None:
+    def vector_of(self, file_name: str) -> DeletionVector | None:
         """Return a data file's vector; None: none of its rows is deleted.
 
         Raises NotFoundError and CorruptFileError, naming the index file.
@@ -73,7 +73,9 @@ class BucketVectors:
 
     def deleted(self, file: DataFileMeta, positions: Longs) -> Bools:
         """Return which rows of a data file are deleted (LookupLevels' DeletedRows)."""
-        return (self.of(file.file_name) or DeletionVector.from_positions(())).holds(positions)
+        return (self.vector_of(file.file_name) or DeletionVector.from_positions(())).holds(
+            positions
+        )
 
 
 @record
@@ -96,7 +98,7 @@ class BucketDeletions:
         self._store = DeletionVectorStore(context.file_io, context.paths)
         self._files = tuple(files)
         self._places = vector_places(files)
-        self._known = BucketVectors(context, self._places.values())
+        self._vectors = BucketVectors(context, self._places.values())
         self._changed: dict[str, DeletionVector | None] = {}
         self._written: list[str] = []
 
@@ -104,7 +106,7 @@ class BucketDeletions:
         """Return a data file's vector, with what was added; None: no row of it is deleted."""
         if file_name in self._changed:
             return self._changed[file_name]
-        return self._known.of(file_name)
+        return self._vectors.vector_of(file_name)
 
     def deleted(self, file: DataFileMeta, positions: Longs) -> Bools:
         """Return which rows of a data file are deleted, by now (LookupLevels' DeletedRows)."""

@@ -335,7 +335,7 @@ class RowKinds:
         """Whether rows carry their own row kinds."""
         return self.is_given or (self.stored_in is not None and not self._deletes)
 
-    def of(self, batch: pa.RecordBatch) -> pa.Array:
+    def codes_of(self, batch: pa.RecordBatch) -> pa.Array:
         """Return each row's kind as int8; InvalidInputError for kinds that the table refuses."""
         if self._deletes:
             return pa.array(np.full(batch.num_rows, RowKind.DELETE, np.int8))
@@ -546,7 +546,7 @@ class Conformer:
         """Return the batch with every column of the table; raises InvalidInputError naming the
         column and the number of rows that do not fit.
         """
-        kinds = self._kinds.of(batch)
+        kinds = self._kinds.codes_of(batch)
         dropped = self._kinds.dropped(kinds)
         if dropped is not None:
             mask = pa.array(~dropped)

@@ -180,7 +180,7 @@ class Roots:
             statistics=statistics,
         )
 
-    def together(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
+    def prefetched(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
         """Yield snapshots; from afar their lists and new manifests are fetched some at a time."""
         if not self._session.file_io.facts.is_far:
             yield from snapshots
@@ -215,7 +215,7 @@ class Roots:
 
         `keeps`: they may be asked for again; what goes would only drive out what stays.
         """
-        read_snapshots = self.together(snapshots)
+        read_snapshots = self.prefetched(snapshots)
         lists = ((snapshot, snapshot.delta_manifest_list) for snapshot in read_snapshots)
         yield from self._entries(lists, keeps=keeps)
 
@@ -297,7 +297,7 @@ class Roots:
         """
         marked = self._session.snapshots.earliest_hint() or 0
         before: Snapshot | None = None
-        for snapshot in self.together(snapshots):
+        for snapshot in self.prefetched(snapshots):
             name = self._shown(f"snapshot {snapshot.id}")
             if snapshot.id < marked:
                 lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
@@ -530,7 +530,7 @@ def keep_in_trash(
         tags=plan.tags,
         paths=tuple(planned_paths(session, plan) if paths is None else paths),
     )
-    TrashStore(session.file_io, session.paths).put(record)
+    TrashStore(session.file_io, session.paths).write(record)
     return record
 
 

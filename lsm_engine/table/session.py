@@ -46,18 +46,18 @@ _FEW_BUCKETS = 500  # a listing has a thousand entries a page
 class PlannedSchema:
     """A schema that the first commit through any session of it publishes (commit).
 
-    It was made of `known`, the schema in force, by `changes`; `check` looks again whether they suit the rows, as
+    It was made of `known_schema`, the schema in force, by `changes`; `check` looks again whether they suit the rows, as
     others may have committed since the snapshot `base`.
     """
 
     def __init__(
         self,
-        known: TableSchema,
+        known_schema: TableSchema,
         changes: Sequence[SchemaChange],
         base: Snapshot | None,
         check: Callable[[], object],
     ) -> None:
-        self.known, self.changes, self.base, self.check = known, changes, base, check
+        self.known_schema, self.changes, self.base, self.check = known_schema, changes, base, check
         self.published: TableSchema | None = None
         """The schema that is there, once it is."""
 
@@ -120,7 +120,7 @@ class TableSession:
     @cached_property
     def identity(self) -> TableIdentity:
         """Whether the directory still holds this table."""
-        return TableIdentity(self.schemas, self.name, lambda: self.known)
+        return TableIdentity(self.schemas, self.name, lambda: self.known_schema)
 
     @cached_property
     def tags(self) -> TagStore:
@@ -230,14 +230,14 @@ class TableSession:
         return published.checksum if published else None
 
     @property
-    def known(self) -> TableSchema:
+    def known_schema(self) -> TableSchema:
         """The schema whose file shows that this is still the table."""
-        return self.schema if self.planned is None else self.planned.known
+        return self.schema if self.planned is None else self.planned.known_schema
 
     @property
     def in_force(self) -> "TableSession":
         """The table by the schema that is published."""
-        return self.with_schema(self.known) if self.is_planned else self
+        return self.with_schema(self.known_schema) if self.is_planned else self
 
     def with_level_0(self) -> "TableSession":
         """Return the table as its newest rows are, those in level 0 among them.

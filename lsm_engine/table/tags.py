@@ -42,7 +42,7 @@ from lsm_engine.planning.tags import (
     same_tag,
     surplus,
 )
-from lsm_engine.storage.bulk import both, together
+from lsm_engine.storage.bulk import both, results_of
 from lsm_engine.table.references import Roots, carry_out
 from lsm_engine.table.session import TableSession
 
@@ -68,7 +68,7 @@ def create(
         if snapshot_id is not None:
             raise InvalidInputError("name a snapshot or a time, not both", tag=name)
         snapshot, holder = first_at(session, from_millis)
-        return named(session, name, snapshot, lifetime, holder=holder)
+        return tag_snapshot(session, name, snapshot, lifetime, holder=holder)
     if snapshot_id is None and session.file_io.facts.is_far:
         # Whoever is stopped for long and then killed may leave a tag of a snapshot that has expired; a lock would cost
         # two requests more.
@@ -76,10 +76,10 @@ def create(
         tag = _of_newest(session, name, newest, lifetime)
         if tag is not None:
             return tag
-    return named(session, name, snapshot_of(session, snapshot_id), lifetime)
+    return tag_snapshot(session, name, snapshot_of(session, snapshot_id), lifetime)
 
 
-def named(
+def tag_snapshot(
     session: TableSession,
     name: str,
     snapshot: Snapshot,
@@ -124,7 +124,7 @@ def _of_newest(
     return tag
 
 
-def of(
+def tag_for_operation(
     session: TableSession,
     name: str,
     snapshot: Snapshot,
@@ -211,7 +211,10 @@ def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[
     Raises NotFoundError while a rollback takes the tag.
     """
     was_rolled_back(session, old.snapshot)
-    with kept(session, snapshot, "replacing-"), locked(session, old.snapshot, "replacing-"):
+    with (
+        snapshot_retained(session, snapshot, "replacing-"),
+        locked(session, old.snapshot, "replacing-"),
+    ):
         yield
 
 
@@ -236,7 +239,7 @@ def _changing(session: TableSession, name: str) -> CommitConflictError:
 
 
 @contextmanager
-def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
+def snapshot_retained(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
     """Keep a snapshot, by a tag of a name that begins with `prefix`, until its files are named anew.
 
     It may have expired and only another tag keep it. Raises NotFoundError (expired) where an expiry has got
@@ -526,7 +529,7 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a snapshot is deleted, or EARLIEST has passed it (decisions/0004)."""
-    is_passed, has_gone = together(
+    is_passed, has_gone = results_of(
         session.file_io,
         lambda: snapshot.id < (session.snapshots.earliest_hint() or 0),
         lambda: not is_there(session, snapshot),
@@ -590,7 +593,9 @@ def tag_for_read(branch: BranchSnapshot, lifetime_millis: int) -> Tag:
     Raises NotFoundError (expired) for a snapshot that an expiry has got hold of.
     """
     session, snapshot = branch
-    return of(session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis)
+    return tag_for_operation(
+        session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis
+    )
 
 
 @contextmanager
@@ -781,7 +786,7 @@ class AutoTags:
         """Create one tag; None if somebody else has, or the snapshot is deleted."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         try:
-            return named(self._session, name, snapshot, lifetime, numeric=True)
+            return tag_snapshot(self._session, name, snapshot, lifetime, numeric=True)
         except AlreadyExistsError:
             return None
         except NotFoundError:
