@@ -182,7 +182,7 @@ def _counts(
     base: Snapshot | None,
     is_dropped: Callable[[], bool],
 ) -> bool:
-    """Return whether a snapshot is on the line, or was until it expired or was rolled back.
+    """Return whether a snapshot is on the snapshot chain, or was until it expired or was rolled back.
 
     With its base there it is: expiry and rollback delete upwards, so no id above that one was free.
     """

@@ -57,7 +57,7 @@ COMPACTED = 126
 
 
 def older_than(compacted: Iterable[DataFileMeta], levels: Levels) -> tuple[DataFileMeta, ...]:
-    """Return the files of a bucket that a compaction of `taken`, its newest runs, leaves out."""
+    """Return the files of a bucket that a compaction of `compacted`, its newest runs, leaves out."""
     names = {file.file_name for file in compacted}
     return tuple(file for file in levels.files if file.file_name not in names)
 

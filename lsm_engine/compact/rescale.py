@@ -148,7 +148,7 @@ def _published(
     """Let the option `bucket` follow the rows, which have it by now; return the schema then in force.
 
     It stays where others have given the partitions another number since: that is theirs to publish. Raises
-    CommitConflictError if a rollback has taken `made`, the snapshot of the rescale.
+    CommitConflictError if a rollback has taken `rescaled`, the snapshot of the rescale.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema

@@ -125,7 +125,7 @@ def _plan(
         )
     if force and common is not None:
         rolled_back = plan_rollback(session, common)
-        # A rollback that died is finished, too: its seal has the id of a snapshot that is to come.
+        # A rollback that died is finished, too: its marker has the id of a snapshot that is to come.
         dropped = rolled_back if lost or rolled_back.seals else None
     on_branch(session, name)  # a listing of one that is being deleted is not whole
     after = 0 if common is None else common.id

@@ -1,4 +1,4 @@
-"""Expire: move the hint → read every root → plan → delete data, then metadata, snapshots last.
+"""Expire: move the hint → read every retained reference → plan → delete data, then metadata, snapshots last.
 
 The snapshot file goes last because it is the to-do list: after a crash the same plan is found again.
 Consumers and tags whose time is over go first, so that they hold nothing back; changelogs that have
@@ -107,9 +107,9 @@ def _first_changelog(session: TableSession) -> int | None:
 def refuse_put_back(
     session: TableSession, consumers: Sequence[Consumer], last_id: int, *, is_passed: bool
 ) -> None:
-    """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `known` were read.
+    """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `consumers` were read.
 
-    An expiry asks before EARLIEST moves, and once it has passed them (`is_passed`): whoever put the consumer there
+    An expiry asks before EARLIEST moves, and once it has passed them (`is_passed`): a reader that put the consumer there
     may have looked at EARLIEST before that.
     """
     before = {(consumer.name, consumer.next_snapshot_id) for consumer in consumers}
@@ -196,7 +196,7 @@ def expire_changelogs(
     """Take the changelogs that retention does not keep; None where there are none.
 
     `snapshots`: those kept, oldest first; `consumers` the named readers. Nothing
-    goes if any root is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
+    goes if any retained reference is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
     """
     changelogs = session.changelogs.all()
     if not changelogs:
@@ -306,13 +306,13 @@ class ExpiryReport:
 
 
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
-    """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
+    """Take away the snapshots that retention does not keep; nothing if any retained reference is unreadable."""
     session.options.require_writable()
     return _Expiry(session, retention, dry_run=dry_run).run()
 
 
 class _Expiry:
-    """One expiry. `_seen` is the table as roots are read of it: as it was, once EARLIEST has moved as it is."""
+    """One expiry. `_seen` is the table of which references are read: as it was, once EARLIEST has moved as it is."""
 
     def __init__(self, session: TableSession, retention: Retention, *, dry_run: bool) -> None:
         self._session = session
@@ -417,7 +417,7 @@ class _Expiry:
     def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
         """Let other writers know of an expiry; the plan is then made of the table as it is once they do.
 
-        EARLIEST moves before the roots are read that count. They are read once before that, too: a root
+        EARLIEST moves before the retained references are read that count. They are read once before that, too: one
         that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
         where it is: another expiry that found it there may be deleting what it has passed. The next
         expiry takes the snapshots that are left. `require` raises where the choice does not hold any more.
@@ -438,7 +438,7 @@ class _Expiry:
     def _raise_fence(self, choice: ExpiryChoice) -> None:
         """Move EARLIEST to what is kept, then look whether a rollback is in the way.
 
-        Who tags one of the others from now on sees it and gives up, and who did before is a root that
+        Who tags one of the others from now on sees it and gives up, and who did before is a retained reference that
         the plan sees (decisions/0004); a writer that lands on one of their ids sees it, too
         (decisions/0034).
         """

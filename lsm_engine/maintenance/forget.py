@@ -53,7 +53,7 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import require_writable
 from lsm_engine.table.tags import is_there, locked, plan_removal, snapshot_retained
 
-# -- Write the roots anew that are kept ------------------------------------------------------------
+# -- Write the retained references anew ------------------------------------------------------------
 #
 # The newest state of a branch by two commits, a tag in its place.
 #

@@ -96,7 +96,7 @@ def take_left_branches(session: TableSession, traces: Collection[str]) -> None:
 
 @record
 class StateChange:
-    """What of a root's state is replaced: data files, and index files of the same buckets."""
+    """What of a retained reference's state is replaced: data files, and index files of the same buckets."""
 
     deleted: tuple[ManifestEntry, ...] = ()
     new: tuple[ManifestEntry, ...] = ()
@@ -121,7 +121,7 @@ class StateChange:
 
 
 class KeyFiles:
-    """Finds the data files that hold some keys, and writes them anew, each once for several roots."""
+    """Finds the data files that hold some keys, and writes them anew, each once for several retained references."""
 
     def __init__(self, keys: ForgottenKeys) -> None:
         self._keys = keys
@@ -242,9 +242,9 @@ def _rewritten(
 def change_state(
     session: TableSession, snapshot: Snapshot, keys: ForgottenKeys, files: KeyFiles
 ) -> StateChange:
-    """Write what replaces the files of a root that hold one of the keys.
+    """Write what replaces the files of a retained reference that hold one of the keys.
 
-    The files are visible to nobody until a root names them. Raises UnsupportedError for files that lie
+    The files are visible to nobody until a retained reference names them. Raises UnsupportedError for files that lie
     outside of the table.
     """
     live = session.live_entries(snapshot)
@@ -455,7 +455,7 @@ class ForgetScope:
 
 @record
 class RootRewrite:
-    """A root that is kept and holds a key. `name` is for people; `rows` are stored versions."""
+    """A retained reference that holds a key. `name` is for people; `rows` are stored versions."""
 
     name: str
     data_files: int
@@ -565,7 +565,7 @@ def shown(line: TableSession) -> str:
 
 
 class RootFindings:
-    """What of the traces each root names."""
+    """What of the traces each retained reference names."""
 
     def __init__(self, keys: ForgottenKeys, files: KeyFiles, traces: frozenset[str]) -> None:
         self._keys = keys
@@ -575,7 +575,7 @@ class RootFindings:
     def rewrite(
         self, line: TableSession, snapshot: Snapshot, name: str, *, is_tag: bool
     ) -> RootRewrite | None:
-        """Return what has to be written anew of a root; None: it holds no key."""
+        """Return what has to be written anew of a retained reference; None: it holds no key."""
         live = line.live_entries(snapshot)
         holding = self._files.holding(line, live)
         names = Roots(line).tag_names(snapshot) if is_tag else Roots(line).metadata_names(snapshot)

@@ -1,4 +1,4 @@
-"""Orphan files: list everything → read every root → delete what is old and nothing names.
+"""Orphan files: list everything → read every retained reference → delete what is old and nothing names.
 
 Listing comes first: a file that a commit adds meanwhile is then named by its snapshot, or not listed.
 """
@@ -61,9 +61,9 @@ def _are(count: int) -> str:
 def remove_orphans(
     session: TableSession, *, dry_run: bool, older_than: str | timedelta, force: bool
 ) -> OrphanReport:
-    """Remove files that no root names and that are older than an age; fail closed.
+    """Remove files that no retained reference names and that are older than an age; fail closed.
 
-    Raises what reading a root raises, before anything is deleted. `force` allows ages below a day,
+    Raises what reading a retained reference raises, before anything is deleted. `force` allows ages below a day,
     for tables that nobody is writing to.
     """
     session.options.require_writable()
@@ -120,7 +120,7 @@ def _carry_out(
     plan: OrphanPlan,
     orphan_snapshots: Mapping[str, tuple[TableSession, Snapshot]],
 ) -> None:
-    """Delete files. Ghosts go by what they hold, at once: the id of one may be used again."""
+    """Delete files. Orphan snapshots go by what they hold, at once: the id of one may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
     for branch, ghost in (
         orphan_snapshots[path] for path, _ in plan.orphans if path in orphan_snapshots
@@ -223,7 +223,7 @@ def _bucket_files(session: TableSession, directory: str, depth: int) -> Iterator
 def reachable_paths(session: TableSession, *, besides: str | None = None) -> set[str]:
     """Return every path that a snapshot, tag, changelog, branch or trash record names.
 
-    `besides`: a trash record that is no root.
+    `besides`: a trash record that is no retained reference.
     """
     reachable: set[str] = set()
     for branch in branches(session):
@@ -252,7 +252,7 @@ def history_paths(branch: TableSession) -> set[str]:
 
 
 def root_paths(session: TableSession, references: Iterable[KeptRoot]) -> set[str]:
-    """Return every path that some roots name."""
+    """Return every path that some retained references name."""
     paths: set[str] = set()
     for root in references:
         paths.update(metadata_paths(session.paths, root.names))

@@ -182,7 +182,7 @@ def is_there(session: TableSession, entry: ManifestEntry) -> bool:
 def older_versions(
     session: TableSession, lost: ManifestEntry, bad: frozenset[str]
 ) -> tuple[Root, Snapshot, tuple[ManifestEntry, ...]] | None:
-    """Return the newest own root that can be read without damaged files, its files of a lost file's keys.
+    """Return the newest own retained reference that can be read without damaged files, its files of a lost file's keys.
 
     Of these only such as may hold rows that the lost file was made of: other live files than now.
     """
@@ -232,7 +232,7 @@ def _live(
 
 @record
 class OlderRows:
-    """What holds versions of a lost file's keys: files of an older root, and changelogs since then."""
+    """What holds versions of a lost file's keys: files of an older retained reference, and changelogs since then."""
 
     lost: ManifestEntry
     root: Root | None
@@ -448,7 +448,7 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
 
 
 def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, ManifestEntry]:
-    """Return an entry of each data file that some root names and whose schema is there, by path."""
+    """Return an entry of each data file that some retained reference names and whose schema is there, by path."""
     missing = set(paths)
     by_path: dict[str, ManifestEntry] = {}
     for branch, _, snapshot in every_root(session):

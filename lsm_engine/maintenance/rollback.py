@@ -1,10 +1,10 @@
 """Rollback: take back every snapshot and tag after one; their ids will be used again.
 
-It is decided by one commit, the seal: a snapshot on the newest one with the state of the target. From
+It is decided by one commit, the rollback marker: a snapshot on the newest one with the state of the target. From
 then on the table is at the target for every reader, and the rest is cleaning, which nothing turns back:
-snapshot files go oldest first, the seal last. A rollback that died over it is finished by doing it
+snapshot files go oldest first, the marker last. A rollback that died over it is finished by doing it
 again. Data files are left to the removal of orphans: whoever still reads a snapshot that goes is not
-disturbed. Who commits before the seal is rolled back, too; who commits after it stays
+disturbed. Who commits before the marker is rolled back, too; who commits after it stays
 (docs/commit-protocol.md, decision 25)."""
 
 from collections.abc import Sequence
@@ -156,7 +156,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
         and markers
         and not any(takes_first(markers[-1], snapshot) for snapshot in snapshots_above)
     ):
-        snapshots_above, is_sealed, has_begun = (), True, True  # it died over its seal
+        snapshots_above, is_sealed, has_begun = (), True, True  # it died over its marker
     plan = RollbackPlan(
         target=target,
         snapshots=snapshots_above,
@@ -186,7 +186,7 @@ def _with_what_names(
 
 
 def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Return a plan with the tags that are there once its seal is: who makes one after that sees the seal.
+    """Return a plan with the tags that are there once its marker is: a tag made after that sees the marker.
 
     Until the first snapshot goes nobody commits above the target, so that all of them are of what goes.
     """
@@ -245,7 +245,7 @@ def refuse_unfinished(snapshots: Sequence[Snapshot]) -> None:
 
 
 def under_way(target_id: int | None) -> CommitConflictError:
-    """Return the error of who finds the seal of another's rollback."""
+    """Return the error of who finds the marker of another's rollback."""
     return CommitConflictError(
         f"the table is being rolled back to snapshot {target_id}; try again later. If that rollback "
         f"died, roll back to {target_id} again, which finishes it",
@@ -315,7 +315,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
 
 
 def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Commit the seal on the newest snapshot, which may be another than that of the plan."""
+    """Commit the marker on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
     own_plugs: list[Snapshot] = []
     try:
@@ -340,7 +340,7 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
 def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snapshot]) -> None:
     """Take back what was put above the target, as another rollback has ended: nobody could commit there.
 
-    One that goes on may rely on it, and deletes it: then there are greater ids, of the seal if no others.
+    One that goes on may rely on it, and deletes it: then there are greater ids, of the marker if no others.
     """
     retries = Retries(session)
     for plug in own_placeholders:
@@ -348,7 +348,7 @@ def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snaps
             if session.snapshots.listed_ids()[-1:] == [plug.id]:
                 session.snapshots.delete_unchanged(plug)
             elif retries.is_late:
-                break  # the other has died over its seal: who finishes it deletes this, too
+                break  # the other has died over its marker: who finishes it deletes this, too
             else:
                 retries.sleep()
 
@@ -362,7 +362,7 @@ def _is_linked(plan: RollbackPlan) -> bool:
 def _publish_marker(
     session: TableSession, plan: RollbackPlan, own_placeholders: list[Snapshot]
 ) -> tuple[Snapshot, ...]:
-    """Return the seal that landed, and before it the file below a target to come; empty: it lost.
+    """Return the marker that landed, and before it the file below a target to come; empty: it lost.
 
     That file is added to `own_plugs` where no other rollback has made it.
     """
@@ -387,7 +387,7 @@ def _publish_marker(
 def _with_placeholder(
     session: TableSession, placeholder: Snapshot, own_placeholders: list[Snapshot]
 ) -> tuple[Snapshot] | None:
-    """Create a file above a target that is not there yet; return it, or None if a ghost has the id.
+    """Create a file above a target that is not there yet; return it, or None if an orphan snapshot has the id.
 
     A writer that made it on the target, before that expired, revokes it. Were the target back before it
     did, others could build on it.
@@ -401,7 +401,7 @@ def _with_placeholder(
 
 
 def _require_not_passed(session: TableSession, marker: Snapshot, target: Snapshot) -> None:
-    """Take the seal back if the sign's hour passed before it landed, and with it the target."""
+    """Take the marker back if the sign's hour passed before it landed, and with it the target."""
     marked = session.snapshots.earliest_hint()
     if marked is None or marked <= target.id or signs_of(session, target):
         return
@@ -448,7 +448,7 @@ def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int)
 
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
-    """Delete what the seal takes: first what names ids above the target, which writers then use again."""
+    """Delete what the marker takes: first what names ids above the target, which writers then use again."""
     roll_identifiers_back(session, plan.target)
     expire_plan = _expire_plan(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
@@ -460,7 +460,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     for consumer in plan.consumers:
         _move_back(session, consumer, plan.target.id + 1)
     delete_sealed(session, plan, sign)
-    # What is committed after the seal stays, whenever this is recorded.
+    # What is committed after the marker stays, whenever this is recorded.
     sealed_millis = max((seal.time_millis for seal in plan.seals), default=None)
     session.notify(
         lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
@@ -471,7 +471,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
 def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete the snapshots of a plan, oldest first: an id is free only once the one below is deleted.
 
-    The seal goes last, and before it what an expiry and another rollback look for.
+    The marker goes last, and before it what an expiry and another rollback look for.
     """
     snapshots = session.snapshots
     for seal in plan.seals[-1:]:
@@ -480,7 +480,7 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         snapshots.hint_latest(seal.id, may_skip=False)
         _force(session)
         if not session.tags.exists(sign.name):
-            # Another has finished: without the seal nobody reads a table whose LATEST names it.
+            # Another has finished: without the marker nobody reads a table whose LATEST names it.
             snapshots.forget_latest()
     for snapshot in (*plan.seals[:-1], *plan.snapshots):
         _require_sign(session, sign)
@@ -515,7 +515,7 @@ def _require_sign(session: TableSession, sign: Tag) -> None:
 
 
 def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
-    """Keep a seal that another client has committed on: the line goes on from it."""
+    """Keep a rollback marker that another client has committed on: the snapshot chain goes on from it."""
     newer = session.snapshots.find(marker.id + 1)
     if newer is not None and follows(newer, marker):
         session.snapshots.hint_earliest(marker.id)

@@ -271,7 +271,7 @@ def _fitting(branch: TableSession, trash_record: TrashRecord) -> Sequence[Snapsh
 def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashReport:
     """Delete the files of records older than `maintenance.trash-retained`, or of `everything`.
 
-    Files that some root names by now are kept. Nothing is deleted unless every root could be read.
+    Files that a retained reference names by now stay. Nothing is deleted unless every such reference can be read.
     """
     store = trash_of(session)
     retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]

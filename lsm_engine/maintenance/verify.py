@@ -159,7 +159,7 @@ class ListVerification:
         self._below: tuple[int, pa.Table] | None = None
 
     def problems(self, snapshot: Snapshot, live: pa.Table, *, in_line: bool) -> Iterator[Finding]:
-        """Yield what is wrong with the lists of a root, whose `live` files these are.
+        """Yield what is wrong with the lists of a retained reference, whose `live` files these are.
 
         `in_line`: it is a snapshot of the table, and no tag; these come in the order of their ids.
         """
@@ -382,7 +382,7 @@ _RECORDED_EVERY = 10_000
 
 
 class DeepCheck:
-    """Reads every file once, however many roots and branches name it.
+    """Reads every file once, however many retained references and branches name it.
 
     With a `store`, files that it records with the same size, checksum, time of change and manifest
     entry are passed over, and those that are found sound are recorded. Files of other writers, whose
@@ -437,7 +437,7 @@ class DeepCheck:
             self.record(complete=False)
 
     def record(self, *, complete: bool) -> None:
-        """Keep what was found sound; `whole`: all roots were looked at, other files no longer exist."""
+        """Keep what was found sound; `whole`: all retained references were looked at, other files no longer exist."""
         if self._store is None:
             return
         try:
@@ -538,7 +538,7 @@ def verify(
     progress: Progress | None = None,
     read: FileReader = read_files,
 ) -> VerifyReport:
-    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot (`held`: it).
+    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot (`snapshot`: it).
 
     Reads metadata, indexes and the sizes of files; `deep`: also every page of every data file, whose
     rows, keys and statistics are compared with what manifests describe, by `read`. Nothing that is
@@ -800,7 +800,7 @@ class _Verification:
         yield from self._added(entries, is_changelog=True)
 
     def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[Finding]:
-        """The schema, manifests and files of one root are there, with their sizes and rows."""
+        """The schema, manifests and files of one retained reference are there, with their sizes and rows."""
         session = self._session
         yield from _listed(lambda: self._schema_problems(snapshot))
         try:
@@ -828,7 +828,7 @@ class _Verification:
             yield from _listed(lambda: self._indexes.problems(snapshot, files))
 
     def _schema_problems(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Raise the first problem with a root's schema; there is nothing to yield besides."""
+        """Raise the first problem with a retained reference's schema; there is nothing to yield besides."""
         session = self._session
         session.with_schema(session.schemas.load(snapshot.schema_id)).check_schema(snapshot)
         yield from ()
@@ -837,7 +837,7 @@ class _Verification:
         return (Finding(text=text) for text in self._row_ids.problems(snapshot, live))
 
     def _readable_files(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Yield each manifest of a root that cannot be read, and what is wrong with files of the others."""
+        """Yield each manifest of a retained reference that cannot be read, and what is wrong with files of the others."""
         session, tables = self._session, []
         for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
             try:
@@ -873,7 +873,7 @@ class _Verification:
             self._look(entries_of(entries), is_changelog=False, snapshot=snapshot)
 
     def _files(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
-        """Check files that no root before named; report again what was wrong with the others."""
+        """Check files that no retained reference before named; report again what was wrong with the others."""
         files = identities_of(live)
         new = [index for index, file in enumerate(files) if file not in self._looked]
         if new:

@@ -1,7 +1,7 @@
 """Branches: snapshots of their own over the same data files, each in a directory of its own.
 
 A branch is there once its schema-0 is, and holds no claim (metadata/publishing). A directory without it, of a creation or a
-deletion that died, is no branch, yet its files are still roots for maintenance.
+deletion that died, is no branch, yet its files are still retained references for maintenance.
 """
 
 from collections.abc import Callable, Mapping

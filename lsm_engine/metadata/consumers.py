@@ -253,7 +253,7 @@ class CommitIdentifierStore:
     ) -> None:
         """Change what the file holds, whoever else does so meanwhile.
 
-        `changed` is asked again after each change of others, with what there is then; where it returns that, or None,
+        `content_after` is asked again after each change of others, with what there is then; where it returns that, or None,
         nothing is written. Raises StorageError.
         """
         path = self._paths.commit_identifier_file

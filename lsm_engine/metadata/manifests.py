@@ -433,7 +433,7 @@ class ManifestStore:
     ) -> WrittenFile:
         """Write a manifest. `codec` as in option manifest.compression.
 
-        A small one is cached: the next commit will read it. `put` takes the
+        A small one is cached: the next commit will read it. `write_file` takes the
         file, by its path, to be written later with others; the same of lists and index manifests.
         """
         data = encode_manifest(entries, codec=codec_named(codec))

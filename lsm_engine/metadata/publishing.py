@@ -19,8 +19,8 @@ from lsm_engine.storage.paths import TablePaths
 
 # -- Listings that maintenance may trust: asked until two answers agree ----------------------------
 #
-# A storage that answers a listing with nothing, or with half of it, makes roots vanish, and
-# what no root names is deleted. One wrong answer is seen because the next differs. A storage
+# A storage that answers a listing with nothing, or with half of it, makes retained references vanish, and
+# what none of these names is deleted. One wrong answer is seen because the next differs. A storage
 # that repeats the same wrong answer looks like an empty directory; snapshots have hints and
 # consecutive ids besides (metadata/snapshots.py).
 

@@ -158,7 +158,7 @@ class SnapshotHints:
     def earliest_hint(self) -> int | None:
         """Return the EARLIEST hint, unchecked; None if there is none.
 
-        Expiry moves it before it reads any root: a smaller id is being deleted, or is deleted.
+        Expiry moves it before it reads any retained reference: a smaller id is being deleted, or is deleted.
         """
         return self._hint(EARLIEST)
 
@@ -658,10 +658,10 @@ class SnapshotStore(SnapshotHints):
         )
 
     def _newest_beside_marker(self, newest: Snapshot) -> Snapshot | None:
-        """Return the newest snapshot of a table whose top is this one: beside a seal another one.
+        """Return the newest snapshot of a table whose top is this one: beside a rollback marker another one.
 
-        That is the seal's target, or what has been made on it since. Until the target is there again,
-        which only a tag kept, the seal changes nothing. None where somebody must look again.
+        That is the marker's target, or what has been made on it since. Until the target is there again,
+        which only a tag kept, the marker changes nothing. None where somebody must look again.
         """
         target = rollback_target(newest)
         if target is None:
@@ -755,7 +755,7 @@ class SnapshotStore(SnapshotHints):
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
 
-        Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is asked twice:
+        Those come first that an expiry has passed and not deleted, orphan snapshots are left out. A listing is asked twice:
         the answers have to agree on the ids between the ends, where nothing comes or goes. Gaps and both ends are
         then looked up one by one. StorageError: a hint names a snapshot that is there and the listing is empty.
         CorruptFileError: as `latest`.
@@ -838,7 +838,7 @@ class SnapshotStore(SnapshotHints):
             for _ in range(_RACES):
                 self.hint_newest(snapshot)
                 if not self._is_there(snapshot):
-                    self.forget_latest()  # it may name a ghost
+                    self.forget_latest()  # it may name an orphan snapshot
                 elif self._file_io.facts.is_far or not self.exists(snapshot.id + 1):
                     return  # from afar who reads an older one climbs, which costs less
                 newest = self.latest()

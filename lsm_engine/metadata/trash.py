@@ -110,7 +110,7 @@ def decode_trash(data: bytes, *, name: str, file_name: str) -> TrashRecord:
 #
 # Records of removed files. Their files stay where they were until a record goes.
 #
-# Nothing is moved: a record is one more root, so that its files live on. Taking something and
+# Nothing is moved: a record is one more retained reference, so that its files live on. Taking something and
 # giving it back cost a document each, whatever the size of the data, on any storage.
 
 

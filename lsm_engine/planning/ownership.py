@@ -135,12 +135,12 @@ def has_property(snapshot: Snapshot) -> bool:
 
 
 def ends_line(snapshot: Snapshot) -> bool:
-    """Whether nothing below a snapshot belongs to its history: it is the first, or the seal of a rollback."""
+    """Whether nothing below a snapshot belongs to its history: it is the first, or a rollback marker."""
     return snapshot.id <= FIRST_SNAPSHOT_ID or rollback_target(snapshot) is not None
 
 
 def counted_line(line: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
-    """Return the part of a line, newest first, that is certain to count.
+    """Return the part of a snapshot chain, newest first, that is certain to count.
 
     Below a snapshot that names no base may lie a file that never counted, as long as EARLIEST (read after the
     files) has passed it.
@@ -154,10 +154,10 @@ def counted_line(line: Sequence[Snapshot], earliest: int | None) -> Sequence[Sna
 def identifiers_of(
     line: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
 ) -> IdentifiersOfLine:
-    """Return the last commits up to the first of a line of snapshots, newest first, without a gap.
+    """Return the last commits up to the first of a snapshot chain, newest first, without a gap.
 
     The line ends with the first that has the property, or with the oldest there is. `recorded` is what the
-    file holds, None without one; it is used only where nothing on the line has the property.
+    file holds, None without one; it is used only where nothing on the snapshot chain has the property.
     """
     if not line:
         return IdentifiersOfLine(identifiers=CommitIdentifiers())
@@ -195,7 +195,7 @@ def last_commit_of(snapshot: Snapshot) -> LastCommit:
 def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers:
     """Return what the file has of snapshots below the oldest one.
 
-    What it has of newer ones is on the line, or was rolled back.
+    What it has of newer ones is on the snapshot chain, or was rolled back.
     """
     has_gap = recorded.snapshot_id < oldest_id - 1 and not recorded.is_recorded
     mark = AT_LEAST if has_gap else ""
@@ -341,7 +341,7 @@ def rolled_back(
 ) -> RecordedIdentifiers:
     """Return what the file holds without what a rollback to a snapshot takes back.
 
-    What a user had before its last commit, if that is taken back, is on the line of the target, or it is not known.
+    What a user had before its last commit, if that is taken back, is on the snapshot chain of the target, or it is not known.
     """
     users = {key: last for key, last in recorded.users.items() if last.snapshot_id <= target_id}
     lost = {key[:FORGOTTEN_LENGTH] for key in recorded.users if key not in users}

@@ -120,7 +120,7 @@ def _made_by_another(name: str) -> AlreadyExistsError:
 def _require_kept(
     session: TableSession, paths: TablePaths, files: Mapping[str, bytes], source: Tag
 ) -> None:
-    """Look at the tag once more, as the branch is a root by now; raises NotFoundError.
+    """Look at the tag once more, as the branch is a retained reference by now; raises NotFoundError.
 
     The deletion of the tag may not have seen the branch, and may be taking the files (decisions/0004).
     """
@@ -132,7 +132,7 @@ def _require_kept(
         )
     if source.snapshot.changelog_manifest_list is None:
         return
-    # A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a root.
+    # A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a retained reference.
     snapshot = without_changelog(session, source.snapshot)
     path = paths.snapshot_file(snapshot.id)
     data = encode_snapshot(snapshot)

@@ -146,7 +146,7 @@ def values_array(
 ) -> pa.Array:
     """Return Python values of a column as Arrow's, in the type that they have.
 
-    `wanted`: the column's type; where it is a map, dictionaries and lists of pairs are maps. Raises
+    `column_type`: the column's type; where it is a map, dictionaries and lists of pairs are maps. Raises
     InvalidInputError for values that have no type in common, such as times with a zone and without,
     for what is no map, and for half of a character.
     """

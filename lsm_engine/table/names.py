@@ -46,7 +46,7 @@ def only_one(value: object, argument: str, other_argument: str) -> None:
 
 
 def refuse_taken(names: Iterable[str], added: Collection[str], feature: str) -> None:
-    """Raise UnsupportedError, naming them, where columns have the names that `what` adds."""
+    """Raise UnsupportedError, naming them, where columns have the names that a `feature` adds."""
     duplicates = sorted(set(names).intersection(added))
     if duplicates:
         raise UnsupportedError(

@@ -68,12 +68,12 @@ def _entries(
         yield from read(meta)
 
 
-# -- What each root of a table names ---------------------------------------------------------------
+# -- What each retained reference of a table names -------------------------------------------------
 #
 # Its manifests, lists, index files, and the entries it can read.
 #
-# Maintenance deletes only what no root names, so a root that cannot be read ends it before it
-# begins. Roots are the snapshots, tags and long-lived changelogs of main and of every branch,
+# Maintenance deletes only what no retained reference names, so one that cannot be read ends it before it
+# begins. Retained references are the snapshots, tags and long-lived changelogs of main and of every branch,
 # and the records of the trash.
 
 Buckets = Collection[tuple[bytes, int]] | None
@@ -86,7 +86,7 @@ _ENTRIES = 4096  # made at once, about
 def branches(session: TableSession) -> list[TableSession]:
     """Return the table's branches: main, and every branch directory there is.
 
-    Directories of branches that are half made or half deleted count: their files are roots too.
+    Directories of branches that are half made or half deleted count: their files are retained references too.
     """
     main = open_branch(session, "")
     branches = BranchStore(session.file_io, main.paths).directories()
@@ -120,7 +120,7 @@ def _own_schema(branch: TableSession) -> TableSchema:
 
 
 class Roots:
-    """What each root of one branch names, and every root that is kept."""
+    """What each retained reference of one branch names, and all references of the table."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
@@ -259,10 +259,10 @@ class Roots:
         changelogs: Iterable[Snapshot] | None = None,
         besides: Iterable[str] = (),
     ) -> Iterator[KeptRoot]:
-        """Yield every root that is kept: tags, `kept` snapshots and changelogs of this branch, and
+        """Yield every retained reference: tags, `snapshots` and changelogs of this branch, and
         all of the other branches and the trash.
 
-        `changelogs` None: those there are. `besides`: tags of this branch that go. One root is
+        `changelogs` None: those there are. `besides`: tags of this branch that go. One is
         held at a time: there may be tens of thousands.
         """
         feeds = self._session.changelogs.all() if changelogs is None else changelogs
@@ -274,7 +274,7 @@ class Roots:
         yield from self.kept_trash(buckets)
 
     def of_other_branch(self, buckets: Buckets) -> Iterator[KeptRoot]:
-        """Yield the roots of a branch that nothing is taken from."""
+        """Yield the retained references of a branch that nothing is taken from."""
         snapshots = self._session.snapshots.stable_listing()
         yield from self.kept_tags(buckets)
         yield from self.kept_snapshots(snapshots, buckets)
@@ -289,9 +289,9 @@ class Roots:
     def kept_snapshots(
         self, snapshots: Iterable[Snapshot], buckets: Buckets = None
     ) -> Iterator[KeptRoot]:
-        """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
+        """Yield `snapshots` as retained references: the first with its whole state, the others with their deltas.
 
-        Behind a gap, and for the seal of a rollback, the whole state is yielded again. Of snapshots
+        Behind a gap, and for a rollback marker, the whole state is yielded again. Of snapshots
         below the EARLIEST hint, which an expiry that died has begun to delete, whatever is still there
         is kept.
         """
@@ -326,7 +326,7 @@ class Roots:
     def kept_tags(
         self, buckets: Buckets = None, *, besides: Iterable[str] = ()
     ) -> Iterator[KeptRoot]:
-        """Yield tags as roots, but those named `besides`."""
+        """Yield tags as retained references, but those named `besides`."""
         removed = set(besides)
         for tag in self._session.tags.stable_listing():
             if tag.name in removed:
@@ -344,7 +344,7 @@ class Roots:
         )
 
     def kept_changelogs(self, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
-        """Yield long-lived changelogs as roots: their changelog files, or the snapshot's new files.
+        """Yield long-lived changelogs as retained references: their changelog files, or the snapshot's new files.
 
         Of those below their EARLIEST hint, as of snapshots, whatever is still there.
         """
@@ -372,14 +372,14 @@ class Roots:
             )
 
     def kept_trash(self, buckets: Buckets) -> Iterator[KeptRoot]:
-        """Yield what the records of the trash hold as roots: it may be asked back."""
+        """Yield what the records of the trash hold as retained references: it may be asked back."""
         for trash_record in TrashStore(self._session.file_io, self._session.paths).list():
             yield from self.record_roots(trash_record, buckets)
 
     def record_roots(
         self, trash_record: TrashRecord, buckets: Buckets = None
     ) -> Iterator[KeptRoot]:
-        """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
+        """Yield one record as retained references: its files by name, and the states of its snapshots and tags."""
         names, file_names = kept_by_record(trash_record)
         yield KeptRoot(name=trash_record.name, entries=(), names=names, file_names=file_names)
         own = Roots(open_branch(self._session, trash_record.branch))
@@ -424,7 +424,7 @@ def carry_out(
     """Delete what a plan names, in its order. Files that are deleted already are no error.
 
     A plan has one tag at most. False, and nothing is deleted, if that has changed since it was read, or is
-    deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a root then, or has
+    deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a retained reference then, or has
     seen that it was deleted.
     """
     _keep_changelogs(session, plan)

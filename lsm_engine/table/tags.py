@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 AN_HOUR = 3_600_000
 _RACES = 10
-_ROOTS_READ = 3  # times that roots are read which expire meanwhile
+_ROOTS_READ = 3  # times that retained references are read which expire meanwhile
 
 
 def create(
@@ -385,7 +385,7 @@ def _deleted(session: TableSession, tag: Tag, kind: str) -> bool:
     try:
         is_done = _delete(session, tag, kind=kind)
     except (CorruptFileError, NotFoundError) as error:
-        # Some root cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
+        # Some retained reference cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
         is_done = session.tags.delete(tag) or not session.tags.exists(tag.name)
         if is_done:
             _warn_of_orphans(tag.name, error)
@@ -415,9 +415,9 @@ def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
 def plan_removal(
     session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
 ) -> ExpirePlan:
-    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots.
+    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no retained references.
 
-    Roots that expire while they are read are read again, as the table is then.
+    Retained references that expire while they are read are read again, as the table is then.
     """
     besides = tuple(besides)
     for _ in range(_ROOTS_READ - 1):
@@ -487,7 +487,7 @@ def is_there(session: TableSession, snapshot: Snapshot) -> bool:
 def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a rollback takes a snapshot, or has taken it: asked once a tag of it is there.
 
-    A rollback lists the tags that go once its seal is there, from which on the table is at the target. So it
+    A rollback lists the tags that go once its marker is there, from which on the table is at the target. So it
     sees the tag, or who made the tag sees a newest snapshot that is older; or, where others have committed
     since, another snapshot under that id, or none: the newest is read first.
     """
