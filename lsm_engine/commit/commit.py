@@ -160,6 +160,7 @@ def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> Man
             writer.write(_shifted(batch, offset))
         (file,) = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     return replace(entry, file=file)
@@ -337,11 +338,14 @@ def is_replaced(session: TableSession, landed: Snapshot) -> bool:
             stored = session.snapshots.find(landed.id)
             if stored is None or same_state(stored, landed) or not is_of_another_client(stored):
                 continue
+            # A writer of this engine has built on ours: it is on the chain, and the other client's
+            # commit is lost.
             if is_built_on(newer, landed):
                 path = session.paths.snapshot_file(landed.id)
                 session.file_io.replace(path, encode_snapshot(landed))
                 return False
         except LsmError:
+            # The commit has been confirmed; a look that fails takes nothing back.
             return False
         log.warning(
             "snapshot %d was replaced by user %r of another client; committing again",
@@ -505,6 +509,8 @@ class _Attempts:
                 with self.retries.turn():
                     base = self._next_base()
                     self.history.goes_on_to(base)
+                    # Before anything is planned: the files of a replay may be those of the commit
+                    # itself.
                     before = self.replays.proof(self.step, base)
                     if before is not None:
                         self._discard_replay(before)
@@ -513,6 +519,8 @@ class _Attempts:
                         plan = self._plan(base)
                         prepared = None if plan is None else self._prepared(plan)
                     except NotFoundError:
+                        # The writer was paused until its base had expired, if a newer snapshot
+                        # exists.
                         if not is_overtaken(self.session.snapshots, base):
                             raise
                         landed = None  # as if another had taken the id
@@ -525,6 +533,7 @@ class _Attempts:
                     return landed
                 self.retries.wait()
         except CommitUnknownError:
+            # The snapshot may be visible, so that every file that it names stays.
             raise
         except (LsmError, OSError) as error:
             # Staged files of a commit that may be in the table already may be those that it named.
@@ -537,7 +546,10 @@ class _Attempts:
     def _next_base(self) -> Snapshot | None:
         """Return the newest snapshot; who lost waits while a file above it does not count."""
         snapshots = self.session.snapshots
+        # The first attempt may trust what was the newest a moment ago: its create shows whether it
+        # still is.
         base = snapshots.latest() if self.retries.lost else self.session.newest_of_writer()
+        # The id was taken and the base is the same: an orphan snapshot or a placeholder has the id.
         while self.retries.lost and same_state(base, self.fitted_to):
             if not snapshots.exists(id_after(base)):
                 break
@@ -566,6 +578,7 @@ class _Attempts:
             self.fitted_to = base
         if session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
             self.step = stamped(self.step, id_after(base))
+        # Of each base anew, as the last attempt's properties may be wrong on this one.
         if self.properties_on is not None:
             added = self.properties_on(base, self.step.delta)
             if added:
@@ -620,7 +633,9 @@ class _Attempts:
             writer_version=WRITER_VERSION,
             commit_identifiers=self.replays.property_on(plan.step, plan.base),
         )
+        # Before the create: a visible snapshot may not name a missing file.
         self._require_files(written)
+        # The file of commit identifiers changes before the snapshot that rests on it.
         self.replays.record_before(plan.step, plan.base)
         return written, snapshot
 
@@ -659,6 +674,7 @@ class _Attempts:
                 session.file_io.sync(new)
                 self.synced = self.synced.union(new)
             except NotFoundError as cause:
+                # The look below names every file that is missing, not the first one alone.
                 missing = cause
         just_synced = self.synced - looked_for
         lost = [
@@ -703,5 +719,6 @@ class _Attempts:
     def _discard(self) -> None:
         """Delete the files of work that is known not to be visible."""
         discard_metadata(self.session, self.written)
+        # Another client may have read the replaced snapshot, whose files are these.
         if not self.vanished:
             self.session.delete_staged(self.step)

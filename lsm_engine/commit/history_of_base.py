@@ -104,6 +104,7 @@ class Replays:
             if self._last is None or not is_replay(step, self._last):
                 return None
         except LookupError as cause:
+            # The user's last number is forgotten: guessing could commit twice.
             raise unknown_identifier(identity.commit_user, identity.commit_identifier) from cause
         assert base is not None, step
         return self._made_by(step, self._last, base)
@@ -207,6 +208,8 @@ class Replays:
         try:
             change_file(self._session, content_after)
         except LsmError as error:
+            # The commit counts. Its intent is recorded, so that a replay is refused and not
+            # doubled.
             log.warning(
                 "table=%s snapshot=%d its commit identifier is not recorded: %s",
                 self._session.name,
@@ -222,6 +225,7 @@ def last_identifier(session: TableSession, commit_user: str) -> int | None:
     try:
         last = session.commit_identifiers.last_commit(key_of(commit_user), line, newest)
     except LookupError as cause:
+        # A forgotten user is refused, as it may have committed any number.
         raise unknown_identifier(commit_user) from cause
     if last is not None and (UNCERTAIN in last.kinds or AT_LEAST in last.kinds):
         raise unknown_identifier(commit_user)

@@ -130,6 +130,7 @@ class MetadataWriter:
         try:
             return [self._manifest(entries)]
         except InvalidInputError:
+            # The manifest would be larger than readers take: two halves are not.
             if len(entries) == 1:
                 raise
             half = len(entries) // 2
@@ -155,6 +156,8 @@ class MetadataWriter:
         try:
             return list(self._copied(group))
         except InvalidInputError:
+            # Merging is an economy, except where it has to be complete: the manifests stay as they
+            # are.
             if group.is_complete:
                 raise
             return group.metas
@@ -363,6 +366,7 @@ def write_metadata(
         index = writer.index(plan)
         writer.write_waiting()
     except BaseException as error:
+        # No snapshot names them. After a kill or an interrupt the removal of orphan files has them.
         if isinstance(error, Exception):
             _delete(session, [*(lost.change_paths if lost else ()), *writer.paths])
         raise

@@ -144,8 +144,10 @@ def confirm(
         if not counts:
             snapshots.delete_state(landed)
     except CommitUnknownError:
+        # The look has decided that it cannot be known, and has a reason of its own.
         raise
     except LsmError as cause:
+        # The snapshot is visible and may count: its files must stay.
         raise _unknown(landed, "the storage does not answer") from cause
     if not counts:
         log.info(
@@ -153,6 +155,8 @@ def confirm(
             landed.id,
         )
         return False
+    # A first snapshot creates EARLIEST and a marker has to be found by readers; behind other
+    # snapshots LATEST is a hint.
     if base is None or rollback_target(landed) is not None:
         snapshots.announce(landed, is_first=base is None)
     else:
@@ -170,8 +174,10 @@ def _looked_up(
         try:
             return _counts(snapshots, landed, base, is_dropped)
         except CommitUnknownError:
+            # Another look cannot see more: what would decide is deleted.
             raise
         except LsmError as error:
+            # A short failure of the storage must not make a commit unknown.
             log.warning("snapshot %d landed, and cannot be confirmed yet: %s", landed.id, error)
     return _counts(snapshots, landed, base, is_dropped)
 
@@ -188,15 +194,19 @@ def _counts(
     """
     if base is not None and same_state(snapshots.find(base.id), base):
         return True
+    # The schema file is missing or another table's: the directory is not this table any more.
     if is_dropped():
+        # It is still there, and no snapshot of the new table: revoking it hits the own file.
         if same_state(snapshots.find(landed.id), landed):
             return False
         # A rename moves the snapshot along with the directory, where it counts; a drop deletes it.
         raise _unknown(landed, "the table was renamed or dropped, and the snapshot with it")
+    # The slow path. EARLIEST is read after the create: an expiry moves it before it frees an id.
     earliest = snapshots.earliest_hint()
     listed = snapshots.listed_ids()
     newer = snapshots.find(landed.id + 1)
     stored = snapshots.find(landed.id)  # after `newer`, as both go upwards
+    # The process that built on it saw it on the chain, where it stays.
     if is_built_on(newer, landed):
         return True
     fence = believed(earliest, max(listed, default=0))
@@ -206,10 +216,12 @@ def _counts(
         # An expiry took the base, and nothing is newer; or a rollback did, and EARLIEST lies above its target.
         return base is None or not snapshots.is_rolled_back_below(landed, listed)
     if newer is not None and named_base(newer) is None:
-        # Of another client, which moves EARLIEST last.
+        # Of another client, which moves EARLIEST last. EARLIEST names snapshots of the chain alone.
         if (fence or 1) == landed.id and stored is not None:
             return True
         raise _unknown(landed, "a client that names no base committed above it")
+    # Others have deleted it, after it may have counted: nothing is acknowledged, and nothing
+    # deleted.
     if not same_state(stored, landed):
         raise _unknown(landed, "an expiry or a rollback took it before it was confirmed")
     return False
@@ -244,9 +256,12 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
     try:
         counts = confirm(session.snapshots, snapshot, base, session.identity.is_dropped)
     except CommitUnknownError:
+        # An unknown outcome is an answer of its own.
         raise
     except LsmError as cause:
+        # The snapshot has landed: no failure after that is a loss.
         raise _unknown_publish(snapshot) from cause
+    # Planning again would write into the place of a dropped table.
     if not counts:
         _require_there(session)
     return CommitOutcome.LANDED if counts else CommitOutcome.LOST
@@ -259,6 +274,7 @@ def _require_not_renamed(session: TableSession, base: Snapshot | None) -> None:
     """
     if base is None or renamed_to(base) is None:
         return
+    # A rename that gave up has rewritten the stop, which this process may remember.
     session.snapshots.forget_newest()
     new_name = renamed_to(session.snapshots.find_now(base.id))
     if new_name is not None:
@@ -282,8 +298,10 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
     try:
         _publish_planned(session, planned)
     except CommitUnknownError:
+        # The schema may be there, so that the staged rows may still be committed.
         raise
     except (LsmError, OSError):
+        # No snapshot names the staged files.
         discard(session.context(), messages)
         raise
 
@@ -291,6 +309,7 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
 def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
     schema = session.schema
     path = session.paths.schema_file(schema.id)
+    # Rows that landed since the plan may not suit the schema.
     if not same_state(session.snapshots.latest(), planned.base):
         _require_there(session)
         if not session.file_io.exists(path):
@@ -342,9 +361,12 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
             if session.snapshots.publish(snapshot):
                 return True
         except CommitUnknownError:
+            # The lost request may be applied later: from now on no failure proves that nothing
+            # landed.
             log.warning("publish of snapshot %d gave no answer; looking for it", snapshot.id)
             may_be_there = True
         except LsmError as cause:
+            # A refused create leaves nothing behind, unless an earlier one may have been applied.
             if may_be_there:
                 raise _unknown_publish(snapshot) from cause
             raise
@@ -356,6 +378,7 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
             case PublishOutcome.UNKNOWN:
                 break
             case PublishOutcome.ABSENT:
+                # Trying again is safe: of two creates of one file one loses.
                 pass
     raise _unknown_publish(snapshot)
 

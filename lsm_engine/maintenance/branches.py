@@ -173,6 +173,7 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
 
 
 def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
+    # Read first: the branch may be deleted while main takes it over.
     schemas = [(schema, branch.schemas.copied(schema.id)) for schema in plan.schemas]
     identifiers = identifiers_up_to(branch, plan.snapshots[-1]) if plan.snapshots else None
     with _snapshots_retained(session, branch, plan):
@@ -182,8 +183,11 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
             if not session.schemas.publish(schema, data):
                 raise _overtaken(plan, f"schema {schema.id}")
         base = session.snapshots.find(plan.common_id)
+        # Before the snapshots that rest on it: a stop leaves a file that has more than they.
         take_identifiers_over(session, identifiers, is_done=False)
         for snapshot in plan.snapshots:
+            # Each snapshot is confirmed on the one before, so that a commit on main in between
+            # wins.
             if publish(session, snapshot, base) is CommitOutcome.LOST:
                 raise _overtaken(plan, f"snapshot {snapshot.id}")
             if session.components.listeners:
@@ -202,6 +206,7 @@ def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> Non
     with locked(session, tag.snapshot, FORWARDING):
         stored = branch.tags.find(tag.name)
         is_there = stored is not None and stored.content == tag.content
+        # A tag that is unchanged keeps its files; otherwise an expiry may be deleting them.
         if not is_there and is_expiring(session, tag.snapshot):
             log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
             return
@@ -238,11 +243,14 @@ def _snapshots_retained(
                     kind=ErrorKind.EXPIRED,
                     snapshot_id=snapshot.id,
                 )
+        # Raises for a branch that was deleted before the lock tags could keep its files.
         on_branch(session, plan.branch)
         yield
     except (CommitUnknownError, StorageError, OSError):
+        # A snapshot of main may still land: the lock tags stay for their hour.
         raise
     except BaseException:
+        # Main names nothing of the branch, and nothing can land any more.
         session.delete_quietly(map(session.paths.tag_file, names))
         raise
     session.delete_quietly(map(session.paths.tag_file, names))
@@ -322,6 +330,7 @@ def _copied(
             raise _exists(new_name)
 
     claim = claim_on(session, new_name, f"renaming {name}")
+    # The new name is claimed before the old branch stops, so that a taken name costs no commit.
     claim.take(require_free)
     stop: Snapshot | None = None
     try:
@@ -332,6 +341,7 @@ def _copied(
         if not (claim.empty() and claim.fill(paths)):
             raise _exists(new_name)
         schema = old.schemas.copied(0)
+        # Nobody commits on the stop, but tags, consumers and schemas can change beside the copy.
         if _contents(store, old, stop) != files:
             raise CommitConflictError(
                 f"branch {name!r} changed while it was renamed; nothing was changed, try again",
@@ -342,6 +352,7 @@ def _copied(
     except CommitUnknownError:
         raise  # the branch may be there by its new name: renaming again finishes
     except LsmError:
+        # The new name is free again, and the old branch takes commits as before.
         claim.give_up()
         if stop is not None:
             _reopen(old, stop)
@@ -357,6 +368,7 @@ def _stopped(old: TableSession, new_name: str) -> Snapshot:
     """Commit the stop, or take over that of a rename that died; return it."""
     marks = {RENAMED_TO: new_name, _RENAME: old.ids.new_id()}
     newest = old.snapshots.latest()
+    # A rename that died left its stop. With another id on it, a rename that was only paused fails.
     while newest is not None and renamed_to(newest) is not None:
         stop_taken_over = _rewritten(old, newest, {**(newest.properties or {}), **marks})
         if stop_taken_over is not None:
@@ -386,6 +398,7 @@ def _reopen(old: TableSession, stop: Snapshot) -> None:
 def _rewritten(old: TableSession, stop: Snapshot, properties: Mapping[str, str]) -> Snapshot | None:
     """Give a stop other properties; None if another rename has done so since."""
     path = old.paths.snapshot_file(stop.id)
+    # The remembered snapshot has the former properties.
     old.snapshots.forget_newest()
     content = old.file_io.read(path)
     snapshot = decode_snapshot(content, file_name=path)
@@ -459,6 +472,7 @@ def _delete_old(
     before, after = old.paths.of_branch(), branches(session).paths(new_name).of_branch()
     claim = claim_on(session, name, f"renaming to {new_name}")
     schema = claim.hold()
+    # Another rename may have taken the stop over, or the name may be another branch's by now.
     is_same = _rename_id(old.snapshots.find_now(stop.id)) == _rename_id(stop)
     if schema is not None and not is_same:
         claim.let_go(schema)
@@ -476,8 +490,10 @@ def _delete_old(
         if copied is None or not relative.startswith(_CARRIED):
             return
         copy = copied.get(relative)
+        # What was made after the copy was acknowledged under the old name, and must not be lost.
         if copy is None:
             published(session.file_io, f"{after}/{relative}", content)
+        # A newer one under the new name stays.
         elif copy != content:
             replaced(session.file_io, f"{after}/{relative}", content, expected=copy)
 

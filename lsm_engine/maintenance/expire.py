@@ -148,6 +148,7 @@ def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[Consumer, .
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
         return ()
+    # By the clock that stamped the files of the consumers.
     now = session.storage_time(deletes=not dry_run)
     return tuple(consumer for consumer in consumers if now - consumer.modified_millis > lifetime)
 
@@ -212,6 +213,7 @@ def expire_changelogs(
     if plan.expired_changelogs and not dry_run:
         # Moved before anything is deleted, so that a half-deleted changelog is known for one.
         session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
+        # A reader that reset a consumer may have read EARLIEST before it moved.
         refuse_put_back(session, consumers, plan.expired_changelogs[-1].id, is_passed=True)
         carry_out(session, plan, kind="expire-changelogs")
     return plan
@@ -223,6 +225,7 @@ def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
     if not changelogs:
         return None
     plan = _plan(session, changelogs, changelogs, session.snapshots.stable_listing(), reason)
+    # Before the first deletion, so that no reader begins with one that is about to go.
     session.changelogs.hint_earliest(changelogs[-1].id + 1)
     carry_out(session, plan, kind="expire-changelogs")
     return plan
@@ -333,7 +336,10 @@ class _Expiry:
                 choice,
                 lambda: refuse_put_back(self._seen, live_consumers, last_id, is_passed=False),
             )
+            # Once more after EARLIEST has moved: a reset writes its consumer, then reads EARLIEST.
+            # One of the two sees the other.
             refuse_put_back(self._seen, live_consumers, last_id, is_passed=True)
+            # Consumers may have moved while EARLIEST did.
             live_consumers = self._seen.consumers.list()
         plan = self._plan(choice)
         log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
@@ -387,12 +393,14 @@ class _Expiry:
         `positions`: the next snapshots of consumers.
         """
         snapshots = self._seen.snapshots.stable_listing()
+        # What lies between a marker and its target is the rollback's to delete.
         refuse_unfinished(snapshots)
         marked = believed(
             self._seen.snapshots.earliest_hint(), snapshots[-1].id if snapshots else 0
         )
         now = self._session.clock.now_millis()
         needed = () if self._reads_changelogs_only else positions
+        # An expiry that died has passed these: some of their files may be missing.
         passed = tuple(snapshot for snapshot in snapshots if snapshot.id < marked)
         choice = choose_expired(
             snapshots[len(passed) :], self._retention, now_millis=now, consumer_next_ids=needed
@@ -424,6 +432,7 @@ class _Expiry:
         """
         self._plan(choice)
         require()
+        # Before EARLIEST moves too: an expiry that gives up here has changed nothing.
         refuse_while_rolled_back(self._seen, choice.retained[-1])
         # Before anybody may take the last snapshot for expired that has the identifier of a commit.
         keep_identifiers(self._session, (*choice.expired, *choice.retained), len(choice.expired))
@@ -454,10 +463,12 @@ class _Expiry:
             return self._seen.snapshots
 
         before.snapshots.advance_earliest(choice.retained[0].id, choice.retained[-1].id, moved)
+        # EARLIEST was there already, so that nothing was gathered after the move.
         if self._seen is before:
             moved()
         if session.options[core_options.COMMIT_FSYNC]:
             session.file_io.sync([hint])  # no power cut may bring ids back that were passed
+        # A rollback creates its sign, then reads EARLIEST: one of the two sees the other.
         refuse_while_rolled_back(self._seen, choice.retained[-1])
 
     def _plan(self, choice: ExpiryChoice) -> ExpirePlan:

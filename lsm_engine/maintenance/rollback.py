@@ -120,17 +120,22 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     """
     snapshots, ghosts = session.snapshots.stable_listing_with_ghosts()
     chain = unsealed(snapshots)
+    # Only the rollback that was begun may be finished: one to another target would take its
+    # snapshots away.
     if chain.seal is not None and not leads_to(chain.seal, target):
         raise under_way(rollback_target(chain.seal))
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
     listed_tags = session.tags.stable_listing()
     is_held = chain.seal is not None or any(same_state(tag.snapshot, target) for tag in listed_tags)
+    # Without a tag or a marker an expiry may be deleting the files of the target already.
     if not is_held and (not present or (marked is not None and target.id < marked)):
         raise ExpiredError(
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
             snapshot_id=target.id,
         )
+    # A target that only a tag keeps comes back as the oldest snapshot: no file may be at or below
+    # its id.
     older = [number for number in session.snapshots.listed_ids() if number <= target.id]
     if not present and older and marked is not None and min(older) < marked:
         raise CommitConflictError(
@@ -230,6 +235,7 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
     to = session.snapshots.rollback_under_way()
     if to is not None:
         raise under_way(to)
+    # A rollback that has ended left neither sign nor marker; the missing snapshot shows it.
     if not is_there(session, newest):
         raise CommitConflictError(
             f"snapshot {newest.id} was rolled back meanwhile; nothing was deleted, try again",
@@ -280,6 +286,7 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
     session.options.require_writable()
     plan = plan_rollback(session, target)
     if not dry_run and plan.is_empty:
+        # A rollback that died after its last deletion leaves its sign, and nothing else to do.
         _take_down(session, signs_of(session, target))  # of one who died when all was done
     elif not dry_run:
         plan = _carry_out(session, plan)
@@ -288,11 +295,14 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
 
 def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     """Roll back what the plan names, under a tag that every expiry sees; return the plan as it came out."""
+    # A rollback that died after its marker has decided: the target comes back before anything else.
     if plan.is_sealed:
         _restore(session, plan)
     # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
     goes_on = any(same_state(listed.snapshot, plan.target) for listed in signs(session))
     holders = [listed for listed in session.tags.list() if same_state(listed.snapshot, plan.target)]
+    # The sign is created before EARLIEST is read. An expiry moves EARLIEST before it looks for
+    # signs, so that one of the two sees the other.
     sign = tags.tag_for_operation(
         session,
         f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
@@ -320,6 +330,8 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     own_plugs: list[Snapshot] = []
     try:
         while plan.snapshots and not plan.is_sealed:
+            # A listing across another rollback mixes two chains. A marker names its snapshots, so
+            # that they have to be one.
             again = plan if _is_linked(plan) else plan_rollback(session, target)
             if again.snapshots == plan.snapshots:
                 seals = _publish_marker(session, plan, own_plugs)
@@ -328,9 +340,12 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
                 retries.wait()
                 again = plan_rollback(session, target)
             plan = again
+            # Another rollback to the same target was faster, and may be alive: it cleans up by
+            # itself.
             if plan.is_sealed:
                 raise under_way(target.id)
     except CommitConflictError:
+        # Writers would wait for the id of a placeholder whose rollback never comes.
         _delete_placeholders(session, own_plugs)
         raise
     _delete_placeholders(session, own_plugs)
@@ -376,10 +391,13 @@ def _publish_marker(
         now_millis=session.clock.now_millis(),
         writer_version=WRITER_VERSION,
     )
+    # It holds the id above the target until that exists again: an orphan snapshot there would count
+    # with it.
     plug = changed(seal, id=target.id + 1)
     plugs = () if first.id == plug.id else _with_placeholder(session, plug, own_placeholders)
     if plugs is None or publish(session, seal, newest) is CommitOutcome.LOST:
         return ()
+    # The sign lives for an hour. If it ended before the marker landed, an expiry saw neither.
     _require_not_passed(session, seal, target)
     return (*plugs, seal)
 
@@ -392,6 +410,7 @@ def _with_placeholder(
     A writer that made it on the target, before that expired, revokes it. Were the target back before it
     did, others could build on it.
     """
+    # Only an own placeholder may be deleted after a lost race.
     if session.snapshots.publish_only(placeholder):
         own_placeholders.append(placeholder)
     stored = session.snapshots.find(placeholder.id)
@@ -423,6 +442,7 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
     if sign is not None:
         _require_sign(session, sign)
     target, snapshots = plan.target, session.snapshots
+    # Another rollback to the same target may create it first, with the same state.
     back = without_changelog(session, target)
     if plan.restores and not (snapshots.publish_only(back) or is_there(session, target)):
         raise CommitConflictError(
@@ -432,6 +452,7 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
         )
     marked = snapshots.earliest_hint()
     if plan.restores or (marked is not None and marked > target.id):
+        # If another rollback has taken over, EARLIEST is its to move.
         if sign is not None:
             _require_sign(session, sign)
         snapshots.lower_earliest(target.id)
@@ -449,10 +470,13 @@ def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int)
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete what the marker takes: first what names ids above the target, which writers then use again."""
+    # First of all: a replay of a commit that was taken back has to be a new commit.
     roll_identifiers_back(session, plan.target)
     expire_plan = _expire_plan(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
         keep_in_trash(session, expire_plan, paths=_only_theirs(session, plan))
+    # Tags and changelogs go before the snapshots. Once an id is free a writer may use it for a
+    # snapshot that is not theirs.
     for tag in plan.tags:
         _take_above(session, tag, plan.target)
     for changelog in reversed(plan.changelogs):
@@ -482,6 +506,8 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         if not session.tags.exists(sign.name):
             # Another has finished: without the marker nobody reads a table whose LATEST names it.
             snapshots.forget_latest()
+    # Oldest first: an id is free only when its base is missing, so that no commit on one of these
+    # counts.
     for snapshot in (*plan.seals[:-1], *plan.snapshots):
         _require_sign(session, sign)
         snapshots.delete_state(snapshot)
@@ -491,6 +517,8 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     snapshots.hint_latest(plan.target.id, may_skip=False)
     _force(session)
     snapshots.announce(plan.target)
+    # The sign goes before the marker: an expiry and a second rollback see one of the two until the
+    # end.
     _take_down(session, [sign])
     for seal in plan.seals[-1:]:
         snapshots.delete_state(seal)
@@ -518,6 +546,7 @@ def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
     """Keep a rollback marker that another client has committed on: the snapshot chain goes on from it."""
     newer = session.snapshots.find(marker.id + 1)
     if newer is not None and follows(newer, marker):
+        # The chain begins at the marker now, as the snapshots below it are deleted.
         session.snapshots.hint_earliest(marker.id)
         raise CommitConflictError(
             f"another client committed snapshot {newer.id} while the table was rolled back; it has "
@@ -529,6 +558,7 @@ def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
 def _take_above(session: TableSession, tag: Tag, target: Snapshot) -> None:
     """Delete a tag of a snapshot above the target; one that others have moved below it meanwhile stays."""
     above: Tag | None = tag
+    # Others may move the tag meanwhile; its newest snapshot decides whether it goes.
     while above is not None and above.snapshot.id > target.id:
         if session.tags.delete(above):
             _notify_untagged(session, tag.name)

@@ -80,6 +80,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     if not trash_record.was_rolled_back:
         # Also those that are there: the expiry that takes them may go on.
         order = trash_record.snapshots[::-1]
+    # The claim comes before the first file: of several undos, or an emptying, one goes on.
     claimed = store.claim(trash_record, session.ids.new_id())
     if claimed is None:
         raise _taken_over(trash_record)
@@ -87,6 +88,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     try:
         giving.all(order)
     except (AlreadyExistsError, CommitConflictError):
+        # Half of a record would be back otherwise, which nobody asked for.
         giving.take_back()
         raise
     for tag in trash_record.tags:
@@ -194,6 +196,7 @@ class _GivingBack:
         """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
         back = replace(tag, id=self._branch.ids.new_id(), content=None)
         former = self._branch.tags.find(tag.name)
+        # After the tag was read: a record that was taken over meanwhile gives nothing back.
         self.require()
         stored = None
         if former is not None and former == tag:
@@ -296,6 +299,7 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
         # Who gives it back meanwhile has another record by now, or names its files before this looks again.
         if not store.delete_as_read(trash_record):
             continue
+        # An undo that was faster has named the files again.
         reachable = reachable_paths(session)
         paths = [path for path in paths if path not in reachable]
         for path in paths:

@@ -322,7 +322,7 @@ def wrong_between(
 ) -> Iterator[tuple[Root, Sequence[Finding]]]:
     """Yield gaps between snapshots, those not made on the one before, and totals that are not its plus the delta.
 
-    `there`: ids of snapshots that are there, damaged ones among them.
+    `listed_ids`: ids of snapshot files, damaged ones among them.
     """
     for older, newer in pairwise(snapshots):
         if newer.id != older.id + 1:

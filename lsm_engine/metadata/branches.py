@@ -68,6 +68,7 @@ class BranchStore:
         try:
             return self._file_io.read(self._first(name))
         except NotFoundError:
+            # Schema-0 decides who has the name: without it nobody has.
             return None
 
     def _first(self, name: str) -> str:
@@ -126,6 +127,7 @@ class BranchClaim:
             before = self._store.first_file(self._name)
             require(before)
             data = self._claim.encoded()
+            # Both calls fail if another process was faster; then its claim is read.
             if before is None:
                 is_taken = published(self._file_io, self._first, data)
             else:
@@ -177,6 +179,8 @@ class BranchClaim:
         is_claimed = all(
             results_of(self._file_io, *(partial(self._claim_new, path) for path in files))
         )
+        # A process that takes the name over replaces schema-0, then deletes. Either it sees the
+        # claims, or this sees its claim.
         if is_claimed and self.is_held():
             # One after the other: what the hints name, which are the last, has its content by then.
             contents = (
@@ -209,6 +213,7 @@ class BranchClaim:
         while files := [
             status.path for status in self._store.files(self._name) if status.path != self._first
         ]:
+            # In the branch of another no file may be claimed.
             if not self.is_held():
                 return False
             marks = dict(
@@ -219,6 +224,7 @@ class BranchClaim:
                 if mark is not None
             )
             if not self.is_held():
+                # Another took the name over while files were claimed: they get their content back.
                 self._unmark(marks)
                 return False
             for path, (content, _) in marks.items():
@@ -234,14 +240,17 @@ class BranchClaim:
 
     def _mark(self, path: str) -> tuple[str, tuple[bytes | None, bytes]] | None:
         """Claim a file; return its path, its content, and what it holds now. None if it went, or is temporary."""
+        # A temporary file has no content to give back.
         if path.rpartition("/")[2].startswith("."):
             self._file_io.delete(path)
             return None
         try:
             content = self._file_io.read(path)
         except NotFoundError:
+            # Another process has deleted it.
             return None
         claim = claim_in(content, file_name=path)
+        # A claim of a former holder keeps the content that it stands for.
         if claim is not None:
             return path, (claim.before, content)
         mark = Claim(

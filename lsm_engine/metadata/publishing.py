@@ -131,8 +131,10 @@ def _content(file_io: FileIO, path: str) -> bytes | None:
     try:
         return file_io.read(path)
     except NotFoundError:
+        # For a deletion that is the expected answer.
         return None
     except LsmError as cause:
+        # Without an answer neither outcome may be assumed.
         raise CommitUnknownError(
             "the storage did not report whether the file was changed; look before trying again",
             path=path,
@@ -202,14 +204,17 @@ def unclaimed(file_io: FileIO, paths: TablePaths, path: str, data: bytes) -> byt
     if claim is None:
         return data
     first = paths.schema_file(0)
+    # Schema-0 decides by itself. Under a rename the branch still exists.
     if path == first:
         return claim.before if claim.reason == RENAMING else None
     try:
         content = file_io.read(first)
     except NotFoundError:
+        # Nobody holds the name, so that the claim is void.
         return claim.before
     owner = claim_in(content, file_name=first)
     if owner is not None:
+        # Only the holder's own claims hide a file.
         is_void = owner.claim_id != claim.claim_id or owner.reason == RENAMING
         return claim.before if is_void else None
     with suppress(LsmError):  # whoever may only read goes by what it held

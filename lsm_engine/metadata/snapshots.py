@@ -368,6 +368,7 @@ class NewestSnapshot:
         if not self._file_io.facts.is_far:
             return
         with _lock:
+            # No commit is made on a marker.
             if rollback_target(snapshot) is None:
                 seen_millis = _clock.monotonic_millis() if at_millis is None else at_millis
                 _newest_known[self._key] = _Known(snapshot=snapshot, at_millis=seen_millis)
@@ -417,6 +418,7 @@ class NewestSnapshot:
             began = _clock.monotonic_millis()
             newer, below = self._successor_and(proof.id, newest.id + 1, since_millis)
             if newer is None:
+                # Read after the successor: with the proof in place no id above it was free.
                 if not same_state(below, proof):
                     return None
                 self.remember(newest, began)
@@ -436,6 +438,7 @@ class NewestSnapshot:
             )
         else:
             newer = self._find(successor)
+        # Answers that took long may have an expiry between them: the proof is read again, last.
         if newer is None and not (is_concurrent and _is_young(since_millis)):
             below = self._find(proof)
         return newer, below
@@ -453,11 +456,14 @@ class NewestSnapshot:
         ids = [hint, hint + 1, *({proof} - {hint})]
         reads = (partial(self._find, number) for number in ids)
         snapshots = dict(zip(ids, results_of(self._file_io, *reads), strict=True))
+        # An expiry does not fit into a short round. After a longer one the proof is read again,
+        # last.
         if _clock.monotonic_millis() - began > _ROUND_MILLIS:
             snapshots[proof] = self._find(proof)
         hinted, newer = snapshots[hint], snapshots[hint + 1]
         if hinted is None or rollback_target(hinted) is not None:
             return None
+        # LATEST has no note of this file, so that its base has to prove that it counts.
         if hinted.delta_manifest_list != state:
             below = snapshots[proof] if state is None else self._find(hint - 1)
             is_above = below is not None and is_built_on(hinted, below)
@@ -542,6 +548,7 @@ class SnapshotStore(SnapshotHints):
 
     def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
+        # An expiry that was paused may have put EARLIEST above the target of a rollback.
         if listed[0] < counted[0]:
             first, links = self.find(counted[0]), earliest != counted[0]
             if first and self.is_rolled_back_below(first, listed, links=links):
@@ -610,6 +617,7 @@ class SnapshotStore(SnapshotHints):
             if not ids:
                 if hint or earliest:  # which a drop may leave
                     self.require_table(None)
+                # A hint without any snapshot is the only witness of a lost one.
                 self.require_reached(0, earliest if hint is None else hint)
                 return None
             top = self.find(ids[-1])
@@ -666,6 +674,7 @@ class SnapshotStore(SnapshotHints):
         target = rollback_target(newest)
         if target is None:
             return newest
+        # N+1 before N: if it is absent or goes, N was the newest at that moment (rule 5).
         first = self.find(target + 1)
         target_snapshot = self.find(target)  # after `first`
         if target_snapshot is None or not leads_to(newest, target_snapshot):
@@ -861,6 +870,7 @@ class SnapshotStore(SnapshotHints):
         Raises StorageError if it cannot be written: then nothing may be deleted.
         """
         now = self.earliest_hint()
+        # Never backwards: an expiry that found the greater one may be deleting below it.
         if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
             return
         self.hint_earliest(snapshot_id)
@@ -927,6 +937,7 @@ class SnapshotStore(SnapshotHints):
         try:
             return self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
+            # Deleted since: the caller's condition does not hold.
             return None
 
     def delete_there(self, snapshot_id: int) -> None:

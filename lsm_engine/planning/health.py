@@ -352,7 +352,7 @@ def catalog_findings(
 ) -> Iterator[Finding]:
     """Yield where names differ, and where lineages do.
 
-    `known`: names in the catalog; `found`: tables in the warehouse; `drifts`: of lineages, by table and
+    `cataloged`: names in the catalog; `stored`: tables in the warehouse; `drifts`: of lineages, by table and
     branch, "" for main.
     """
     names, stored_names = set(cataloged), set(stored)

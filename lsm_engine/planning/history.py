@@ -212,7 +212,7 @@ def pins_of(
 ) -> tuple[RootPin, ...]:
     """Return what each retained reference keeps of `history`: the files that the newest snapshot does not read.
 
-    `held`: the name of each retained reference, and the files that it names (those outside of history count not).
+    `held_files`: the name of each retained reference and the files that it names; files outside of `history` do not count.
     """
     pinned = [(name, history.keys() & set(files)) for name, files in held_files]
     holders: dict[PhysicalFile, int] = {}

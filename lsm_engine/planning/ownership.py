@@ -76,8 +76,8 @@ def resolve_publish(
 ) -> PublishOutcome:
     """Return how an attempt to publish `attempted` ended.
 
-    `found` is the snapshot that now has the id, read after the attempt; `latest_id` the newest id
-    there is, read after `found`.
+    `stored` is the snapshot that has the id now, read after the attempt; `latest_id` the newest id,
+    read after `stored`.
     """
     if stored is not None:
         assert stored.id == attempted.id, (stored.id, attempted.id)

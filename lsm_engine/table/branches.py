@@ -101,6 +101,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
         if not claim.give(session.schemas.copied(0)):
             raise _made_by_another(name)
     except LsmError:
+        # The name is free again; what was made so far goes with the claim.
         claim.give_up()
         raise
     notify_made(session, name)

@@ -154,6 +154,8 @@ class Roots:
         try:
             return names | self._index_names(snapshot)
         except NotFoundError:
+            # A killed expiry deletes index manifests before lists: what can still be read is
+            # enough.
             return names
 
     def _list_names(self, snapshot: Snapshot, name: str) -> MetadataNames:
@@ -167,6 +169,7 @@ class Roots:
         try:
             return self._list_names(snapshot, name)
         except NotFoundError:
+            # A killed expiry has deleted the list, and with it the need to know its manifests.
             return MetadataNames()
 
     def _index_names(self, snapshot: Snapshot) -> MetadataNames:
@@ -206,6 +209,7 @@ class Roots:
         try:
             return self._session.manifest_list(snapshot, snapshot.delta_manifest_list)
         except NotFoundError:
+            # It is only advice what to fetch; whoever reads the list gets the error.
             return ()
 
     def delta_entries(
@@ -427,8 +431,10 @@ def carry_out(
     deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a retained reference then, or has
     seen that it was deleted.
     """
+    # Changelogs and the record come first: a stop after them leaves too much, never too little.
     _keep_changelogs(session, plan)
     trash_record = keep_in_trash(session, plan)
+    # A tag that has changed may name the planned files again.
     if not all(map(session.tags.delete, plan.tags)):
         if trash_record is not None:
             TrashStore(session.file_io, session.paths).delete(trash_record.name)
@@ -437,6 +443,7 @@ def carry_out(
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
         session.file_io.sync_directory(session.paths.tag_directory)
+    # Another tag of the snapshot may have been made since the first plan.
     if again is not None and not trash_record:
         plan = again()
     directories: set[str] = set()
@@ -447,6 +454,7 @@ def carry_out(
 
     if trash_record is not None:
         _delete_recorded(session, plan)
+    # So many deletions take so long that a look at the first snapshot would be old after them.
     elif sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
         delete_files()
         delete_states(session.file_io, session.snapshots, plan.expired)
@@ -643,6 +651,7 @@ def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count
         and not session.commit_identifiers.read()
     ):
         return
+    # Up to the newest, as a replay is looked up from there.
     newest = snapshots[-1]
     line = session.commit_identifiers.up_to(newest)
     change_file(session, lambda recorded: _up_to(session, line, recorded, newest))

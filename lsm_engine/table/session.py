@@ -151,6 +151,8 @@ class TableSession:
         try:
             return self.file_io.now_millis()
         except StorageError:
+            # Where files are deleted by age, a clock of another machine could make young files look
+            # old.
             if deletes:
                 raise
             return self.clock.now_millis()

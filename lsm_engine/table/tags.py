@@ -93,6 +93,8 @@ def tag_snapshot(
     `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
     have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
     """
+    # A tag may keep what a rollback took long ago. Read before the lock tag is made: a rollback
+    # under way is refused here.
     is_kept = holder is not None and was_rolled_back(session, snapshot)
     with locked(session, snapshot, "tagging-"):
         # An expiry that moved EARLIEST before it could see the lock may be deleting the files.
@@ -145,6 +147,7 @@ def tag_for_operation(
         if not _is_kept(session, snapshot, holder):
             raise _expired(snapshot)
     except LsmError:
+        # Nothing may rest on a tag of a snapshot whose files are being deleted.
         session.tags.delete(tag)
         raise
     session.notify(lambda listener: listener.tagged(session.name, tag))
@@ -153,6 +156,7 @@ def tag_for_operation(
 
 def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> bool:
     """Whether nobody deletes the files of a snapshot: its tag is there as it was read, or it has not expired."""
+    # Every deletion spares the files of a tag, so that an unchanged tag is proof without EARLIEST.
     now = None if holder is None else session.tags.find(holder.name)
     if now is not None and holder is not None and now.content == holder.content:
         return True
@@ -193,10 +197,12 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
             tag = _moved_back(session, old, tag)
     if tag is None:
         return None
+    # While the old snapshot exists its files are its own, and expiry deletes them later.
     if not same and is_expiring(session, old.snapshot):
         try:
             reason = f"tag {old.name!r} has moved on"
             plan = plan_removal(session, [old], besides=(), reason=reason)
+            # The tag names another snapshot by now: only the files are left to delete.
             carry_out(session, changed(plan, tags=()), kind="replace-tag")
         except (CorruptFileError, NotFoundError) as error:  # the tag has moved already
             log.warning("what tag %s named before becomes orphans: %s", old.name, error)
@@ -210,6 +216,7 @@ def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[
 
     Raises NotFoundError while a rollback takes the tag.
     """
+    # Called for its error: a tag must not move away from a rollback that is about to delete it.
     was_rolled_back(session, old.snapshot)
     with (
         snapshot_retained(session, snapshot, "replacing-"),
@@ -264,8 +271,10 @@ def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[T
     try:
         yield tag
     except (CommitUnknownError, StorageError, OSError):
+        # What was begun may still land, so that the lock tag stays for its hour.
         raise
     except BaseException:
+        # Nothing of the operation can land any more.
         _unlock(session, tag)
         raise
     _unlock(session, tag)
@@ -276,6 +285,7 @@ def _unlock(session: TableSession, tag: Tag) -> None:
     try:
         session.file_io.delete(session.paths.tag_file(tag.name))
     except (LsmError, OSError) as error:
+        # The operation is over, and the lock tag expires by itself.
         log.warning("tag %s stays until it expires: %s", tag.name, error)
 
 
@@ -315,6 +325,7 @@ def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: st
     keeps the files: a kill leaves no new name of what another has deleted.
     """
     is_kept = was_rolled_back(session, old.snapshot)
+    # With a new id a concurrent rename or deletion of the same tag fails, on either side.
     own = session.tags.replace(old, changed(old, id=session.ids.new_id()))
     if own is None:
         return None
@@ -365,6 +376,8 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
         try:
             tag = session.tags.load(name)
         except CorruptFileError as error:
+            # The files of an unreadable tag cannot be planned, so that only its own file is
+            # deleted.
             if session.tags.delete_unread(name):
                 _warn_of_orphans(name, error)
                 session.notify(lambda listener: listener.untagged(session.name, name))
@@ -399,6 +412,7 @@ def _warn_of_orphans(name: str, error: LsmError) -> None:
 
 
 def _delete(session: TableSession, tag: Tag, *, kind: str) -> bool:
+    # While the snapshot exists its files are its own, and expiry deletes them later.
     if is_there(session, tag.snapshot):
         reason = f"tag {tag.name!r} was taken back; its snapshot is kept"
         return carry_out(session, ExpirePlan(reason=reason, tags=(tag,)), kind=kind)
@@ -421,6 +435,7 @@ def plan_removal(
     """
     besides = tuple(besides)
     for _ in range(_ROOTS_READ - 1):
+        # A snapshot may expire between the listing and the read of its lists.
         with suppress(NotFoundError):
             return _planned_removal(session, tags, besides, reason)
     return _planned_removal(session, tags, besides, reason)
@@ -522,6 +537,7 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
         lambda: session.snapshots.find(snapshot.id),
         lambda: session.snapshots.earliest_hint() or 0,
     )
+    # EARLIEST passes a snapshot before its changelog is deleted: at or above EARLIEST it is whole.
     if stored is not None and same_state(stored, snapshot) and marked <= snapshot.id:
         return stored
     return tags.without_changelog(snapshot)
@@ -544,6 +560,7 @@ def lifetime_of(session: TableSession, retained: str | None, name: str) -> int |
     try:
         return parse_millis(retained)
     except ValueError as cause:
+        # The error names the tag, which the parser does not know.
         raise InvalidInputError(
             f"a tag is retained for a time such as '7 d', not {retained!r}", tag=name
         ) from cause
@@ -614,6 +631,7 @@ def _take_back(session: TableSession, tag: Tag) -> None:
         if not delete_as_read(session, tag):
             log.info("tag %s of a read has expired or changed before its end", tag.name)
     except LsmError as error:
+        # The rows have been read: the tag may wait for the end of its lifetime.
         log.warning("tag %s of a read stays until it expires: %s", tag.name, error)
 
 
@@ -788,8 +806,10 @@ class AutoTags:
         try:
             return tag_snapshot(self._session, name, snapshot, lifetime, numeric=True)
         except AlreadyExistsError:
+            # Each writer tags the period that its commit closes; the first one is enough.
             return None
         except NotFoundError:
+            # The commit stands without its tag.
             log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
             return None
 
