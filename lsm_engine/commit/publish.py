@@ -155,8 +155,7 @@ def confirm(
             landed.id,
         )
         return False
-    # A first snapshot creates EARLIEST and a marker has to be found by readers; behind other
-    # snapshots LATEST is a hint.
+    # A first snapshot makes EARLIEST, and a rollback goes on once LATEST names its marker: both wait.
     if base is None or rollback_target(landed) is not None:
         snapshots.announce(landed, is_first=base is None)
     else:

@@ -303,6 +303,7 @@ def compact_bucket(context: BucketContext, work: BucketWork) -> CommitMessage | 
         vectors = compaction.vectors()
         compaction.forget_lookups()
     except BaseException:
+        # No snapshot names the new files yet.
         compaction.abort()
         raise
     log.info(
@@ -370,6 +371,7 @@ class _Compaction:
                     writers.write(rewritten)
             after, changelog = writers.close()
         except BaseException:
+            # Open writers hold half-written files, which no snapshot names.
             writers.abort()
             raise
         finally:

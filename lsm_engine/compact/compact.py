@@ -128,6 +128,7 @@ def compact_append_bucket(context: BucketContext, work: AppendWork) -> CommitMes
         deletions.forget(file.file_name for file in before)
         change = deletions.write()
     except BaseException:
+        # No snapshot names the new files yet.
         directory = context.bucket_directory(work.partition, work.bucket)
         for file in after:
             context.file_io.delete(f"{directory}/{file.file_name}")
@@ -175,6 +176,7 @@ def _joined(
                     run.take(rows)
         return run.recorded(writer.close())
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
 
@@ -226,6 +228,7 @@ def _one_range(
                 writer.write(rows)
         (written,) = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     return [
@@ -344,6 +347,7 @@ class PostponedRows:
         try:
             return self._assign(lambda partition: partition in new)
         except LsmError as error:
+            # The rows are committed; they wait for the next compaction.
             log.warning(
                 "rows of new partitions wait for a compaction to give them buckets: %s", error
             )
@@ -355,6 +359,7 @@ class PostponedRows:
             try:
                 return assign_postponed_buckets(self._session, self._identity, covers)
             except CommitConflictError as conflict:
+                # Another writer moved the same rows: the next attempt finds those that still wait.
                 log.info("others gave buckets to waiting rows: %s", conflict)
         return assign_postponed_buckets(self._session, self._identity, covers)
 
@@ -388,6 +393,7 @@ def write_waiting(staging: Staging, work: WaitingRows) -> CommitMessage | None:
                 writer.relieve()
         return next(iter(messages_of([writer.finish()])), None)
     except BaseException:
+        # The rows still wait in their own files, so that nothing is lost.
         writer.abort()
         raise
     finally:
@@ -443,6 +449,7 @@ def compact_due(
     try:
         return Compaction(session, identity).after_write(touched, rows_wait)
     except LsmError as error:
+        # The rows are committed: a write must not fail for its compaction.
         log.warning("a compaction after a write failed and stays due: %s", error)
     return None
 
@@ -535,6 +542,7 @@ class Compaction:
             try:
                 return self._compacted(base, holds, full=full)
             except CommitConflictError as conflict:
+                # Whether it pays to try again depends on who waits, as decided below.
                 log.info("lost a compaction to another: %s", conflict)
             retries.lost += 1
             before, newest = newest, session.snapshots.latest_id()

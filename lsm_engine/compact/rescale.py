@@ -96,6 +96,8 @@ def rescale(
     covers = None if partitions is None else PartitionTest(session.schema, partitions)
     if before is not None:
         is_own = before.commit_identifier == identity.commit_identifier
+        # A rescale that died after its commit left the option: a replay sets it, unless others
+        # have.
         if is_own and not _was_published(session, buckets, since=before):
             return _published(session, buckets, covers), before
         return session.schemas.latest() or session.schema, before
@@ -117,6 +119,7 @@ def _raced(
                 return None, chosen
             return _rewritten(session, identity, base, buckets, chosen), chosen
         except CommitConflictError as conflict:
+            # Rows landed meanwhile. They may be in buckets that were read already.
             if not tries_left:
                 raise
             log.info("rescale starts again: %s", conflict)
@@ -215,6 +218,7 @@ def _compacted_base(
         chosen = _chosen(session, base, buckets, covers)
         if base is None or not chosen:
             return base, chosen
+        # A rescale emits nothing: rows that still have to be emitted are compacted first.
         waiting = _waiting(session, base, chosen, compacted_from)
         if not waiting:
             return base, chosen
@@ -346,6 +350,7 @@ def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage |
             writer.write(piece)
         files = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     if not files:

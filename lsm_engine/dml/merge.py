@@ -214,6 +214,7 @@ def _prefilter(condition: Filter | Computed | None, columns: pa.Schema) -> Predi
             return None
         tree_of(parsed, columns)
     except InvalidInputError:
+        # Some conditions compare with the source; those cannot choose files of the table alone.
         return None
     return parsed
 

@@ -323,6 +323,7 @@ class StreamWriter:
                 for batch in incoming:
                     staged.writer.write(batch)
             except BaseException:
+                # A batch that was staged in part may not be committed with the next ones.
                 self._drop()
                 raise
 
@@ -354,6 +355,7 @@ class StreamWriter:
         try:
             messages = staged.writer.finish()
         except BaseException:
+            # Nothing of the writer is committed; its files would be orphans.
             staged.writer.abort()
             raise
         looks = self._session.schema.bucket_mode.policy.crosses_partitions

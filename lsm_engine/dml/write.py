@@ -343,6 +343,7 @@ class Write:
             try:
                 return attempt(tries)
             except CommitConflictError as conflict:
+                # Rows that the write depends on have changed: it reads them anew, a few times.
                 if not tries or only not in (None, conflict.kind):
                     raise
                 tries -= 1
@@ -501,6 +502,7 @@ class _CommittedRows:
             by_lookup = taken_up and self._reach is Reach.ABOVE_LEVEL_0
             emitted = by_lookup or not self._wait_in(latest, self._reach)
         except LsmError as error:
+            # The rows are committed; only what is reported about them is unknown.
             log.warning("could not look whether the rows of a write can be read: %s", error)
             return untouched
         emitted = emitted and self._reach is not Reach.ALL
@@ -524,6 +526,7 @@ class _CommittedRows:
             latest = self._session.snapshots.latest() or self._made
             live = self._session.live_entries(latest, BucketScope(partitions=frozenset(new)))
         except LsmError as error:
+            # The rows are committed; only what is reported about them is unknown.
             log.warning("could not look which buckets the rows of a write have: %s", error)
             return buckets
         assigned = {(entry.partition, entry.bucket) for entry in live}
@@ -555,6 +558,7 @@ class _CommittedRows:
             numbers = NewestNumbers(bucket_levels(session, self._made))
             return {place: numbers[place] for place in self.buckets if place in numbers}
         except NotFoundError:
+            # The snapshot has expired already, and its numbers with it.
             return {}
 
 

@@ -374,6 +374,7 @@ class _Expiry:
         }
         live = [listed for listed in self._seen.consumers.list() if listed not in over]
         for consumer in over:
+            # A consumer that moved between two reads counts at its new position.
             moved = (
                 None if consumer.name in deleted else self._seen.consumers.find_now(consumer.name)
             )

@@ -74,6 +74,7 @@ def rewrite_head(
     Raises CommitConflictError where others commit faster than the files can be written.
     """
     for tries_left in reversed(range(_RACES)):
+        # Files of a lost attempt are orphans: they were written for another base.
         own = files.afresh()
         base = session.snapshots.latest()
         if base is None:
@@ -85,6 +86,7 @@ def rewrite_head(
             anew = LiveChange(rewrites_manifests=True, drops_statistics=True)
             committed = propose(session, _proposal(session, anew, base=None))
         except CommitConflictError:
+            # Rows were committed meanwhile that may hold a key.
             if not tries_left:
                 raise
             continue
@@ -167,6 +169,7 @@ def rewrite_tag(
     index = (entry.index_file for entry in change.index if entry.kind is EntryKind.ADD)
     staged = [session.data_path(entry) for entry in change.new]
     staged += [session.paths.index_file(file.file_name) for file in index]
+    # A tag that survives a power cut may not name files that did not.
     session.file_io.sync([*staged, *metadata])
     moved = session.tags.replace(tag, replace(tag, snapshot=state, id=session.ids.new_id()))
     if moved is None:
@@ -328,6 +331,8 @@ def _forget_in_line(
     holds = findings.touch(line)
     latest = line.snapshots.latest()
     files = KeyFiles(keys)
+    # A lock tag names what its holder is about to name: without the keys it would hold nothing for
+    # it.
     _refuse_locked(line, findings)
     with ExitStack() as locks:
         if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
@@ -335,6 +340,8 @@ def _forget_in_line(
             holds = True
             if latest is not None:
                 _keep(line, latest, locks)
+                # A tag names the files of the newest state where they are the same, instead of
+                # writing them again.
                 files = files.named_by(line.live_entries(latest))
 
         def rewrite_tags() -> None:
@@ -346,6 +353,7 @@ def _forget_in_line(
                     rewrite_tag(
                         line, tag, keys, files, quiet, locks
                     )  # or another has: looked at again
+            # A tag that is being made or moved could bring a key back.
             _refuse_locked(line, findings)
 
         rewrite_tags()
@@ -389,6 +397,7 @@ def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:
     try:
         locks.enter_context(snapshot_retained(line, head, FORGETTING))
     except NotFoundError as cause:
+        # Tags may not name files that an expiry is deleting.
         raise CommitConflictError(
             "others have committed and expired the rewritten state meanwhile; run it again",
             kind=ErrorKind.ROWS_CHANGED,

@@ -126,6 +126,7 @@ def _carry_out(
         orphan_snapshots[path] for path, _ in plan.orphans if path in orphan_snapshots
     ):
         branch.snapshots.delete_state(ghost)
+    # The snapshot files were deleted above, each after a look at its content.
     orphans = [path for path, _ in plan.orphans if path not in orphan_snapshots]
     if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
         session.file_io.delete_many(orphans)

@@ -104,6 +104,7 @@ def _of_trash(
     try:
         records = TrashStore(session.file_io, session.paths).list()
     except LsmError:
+        # A damaged record is a finding of its own; the other sources may be enough.
         return []
     return [
         (
@@ -168,6 +169,7 @@ def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[Manif
         metas = session.manifest_list(snapshot, name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except LsmError:
+        # What cannot be read gives nothing back. It is only one of several sources.
         return []
 
 
@@ -222,6 +224,7 @@ def _live(
     try:
         return session.live_entries(snapshot, BucketScope(buckets=frozenset({bucket})))
     except LsmError:
+        # An unreadable state shows nothing; None differs from a state without the bucket.
         return None
 
 
@@ -289,6 +292,7 @@ def _changelogs(
         try:
             entries = list(Roots(session).changelog_entries([listed[number]]))
         except LsmError:
+            # A damaged changelog gives nothing back; the others may.
             continue
         for entry in entries:
             path = session.data_path(entry)
@@ -324,6 +328,7 @@ def write_older_rows(session: TableSession, older: OlderRows) -> list[DataFileMe
             writer.write(_last_of_each(pa.concat_tables(tables), _keys(session)))
         return writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
 
@@ -457,6 +462,7 @@ def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, Manifes
         try:
             entries = branch.live_entries(snapshot)
         except LsmError:
+            # Another retained reference may name the same files and be readable.
             continue
         names = {path.rpartition("/")[2] for path in missing}
         for entry in entries:

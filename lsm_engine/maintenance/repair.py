@@ -59,6 +59,8 @@ def is_readable(session: TableSession) -> bool:
     try:
         base = session.snapshots.latest()
     except CorruptFileError:
+        # Only a lost newest snapshot matters here: a damaged older one leaves the newest state as
+        # it is.
         ids = session.snapshots.listed_ids()
         if lost_newest(session, ids) != ([], None):
             return False
@@ -105,11 +107,13 @@ def stands(session: TableSession, number: int) -> bool:
     snapshot = found_readable(session, number)
     if snapshot is None or named_base(snapshot) is None:
         return snapshot is not None
+    # EARLIEST names it, so that its base has expired.
     if session.snapshots.earliest_hint() == number:
         return True
     try:
         below = session.snapshots.find(number - 1)
     except CorruptFileError:
+        # A torn file below shows that a snapshot was there.
         return True
     if below is None:
         return session.snapshots.latest_hint() == number and is_whole(session, snapshot)
@@ -232,6 +236,7 @@ def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
             listed[directory] = {
                 status.path for status in stable_listing(session.file_io, directory)
             }
+        # Two kinds of requests have to agree, as entries are taken out for good.
         if path not in listed[directory] and not session.file_io.exists(path):
             lost.append(entry)
     return lost
@@ -300,6 +305,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     hint = session.snapshots.earliest_hint()
     is_wrong = oldest_whole is not None and hint is not None and hint != oldest_whole
     if oldest_whole is not None and not dry_run:
+        # EARLIEST moves first, as in an expiry: a stop leaves smaller ids passed.
         session.snapshots.hint_earliest(oldest_whole)
         for number in broken:
             session.snapshots.delete(number)
@@ -325,6 +331,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     if not broken and stray is None:
         return RepairReport(what=label, found=(), dry_run=dry_run)
     newest = None if len(broken) == len(ids) else ids[-1 - len(broken)]
+    # A tag may hold a newer state than the newest readable snapshot.
     tagged = newest_tagged(session, newest or 0, stray or max(broken, default=0))
     if tagged is None and newest is None:
         raise CorruptFileError(
@@ -359,6 +366,7 @@ def _bring_back(session: TableSession, snapshot: Snapshot, *, begins_anew: bool)
         changelog_id for changelog_id in session.changelogs.ids() if changelog_id >= snapshot.id
     ]:
         session.changelogs.delete(number)
+    # The snapshots below are deleted: EARLIEST may not name one of them.
     if begins_anew:
         session.snapshots.hint_earliest(snapshot.id)
     session.snapshots.publish_only(without_changelog(snapshot))
@@ -391,6 +399,7 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
         if session.paths.verified_file in paths:
             verified.replace({})
         if changelogs:
+            # Before the deletions, so that readers begin above them.
             session.changelogs.hint_earliest(last + 1)
         for number in changelogs:
             session.changelogs.delete(number)
@@ -442,6 +451,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
         return () if on is None else session.live_entries(on)
 
     committed = None
+    # The rows go by a commit first: a stop after it leaves an empty table, not a broken one.
     if can_be_read and everything(session.snapshots.latest()):
         committed = propose(session, _taking(identity, everything))
     for name in branches.branches(session).directories():
@@ -640,6 +650,7 @@ class _Restore:
                     self._session.file_io.replace(path, data)
                     return True
         except LsmError as error:
+            # One source fails; older versions of the rows may still be restored.
             log.warning("%s could not be made again: %s", path, error)
         return False
 
@@ -708,6 +719,7 @@ def _written(
             path = context.data_file(entry.partition, entry.bucket, file.file_name)
             yield file, session.file_io.read(path)
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     finally:

@@ -109,6 +109,7 @@ def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[F
                 [entry.file for entry in bucket_entries], level_count=1, key_order=order
             )
         except LsmError as error:
+            # One bucket with overlaps must not hide the others.
             directory = context.bucket_directory(partition, bucket)
             findings.append(Finding(text=f"{directory}: {error}"))
     return findings

@@ -137,7 +137,7 @@ class TrashStore:
 
     def list(self) -> list[TrashRecord]:
         """Return every record, oldest first. One that cannot be read is an error, not a gap."""
-        records = [one for one in map(self.find, self.names()) if one is not None]
+        records = [stored for stored in map(self.find, self.names()) if stored is not None]
         return sorted(records, key=lambda record: (record.created_millis, record.name))
 
     def names(self) -> Sequence[str]:

@@ -623,6 +623,7 @@ class Scan:
         try:
             yield
         except NotFoundError as cause:
+            # A tag keeps the files of a tagged read; of others an expiry may delete them.
             if self.untagged is not None:
                 raise_if_expired(self._session.snapshots, self.untagged, cause)
             raise

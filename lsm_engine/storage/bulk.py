@@ -131,6 +131,7 @@ class OneByOne:
                 self.write_new(path, data)
                 written.append(path)
         except LsmError:
+            # All or none: nothing names files of which some are missing.
             self.delete_many(written)
             raise
 
@@ -141,6 +142,7 @@ class OneByOne:
             try:
                 self.delete(path)
             except LsmError as error:
+                # One file that cannot be deleted must not keep the others.
                 failure = failure or error
         if failure is not None:
             raise failure

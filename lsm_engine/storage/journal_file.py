@@ -47,6 +47,7 @@ class JournalFile:
             _sync(self._descriptor)
             return os.path.samestat(os.stat(self._path), os.fstat(self._descriptor))
         except FileNotFoundError:
+            # Another process has closed and renamed the journal, maybe before this line.
             return False
         except OSError as cause:
             raise to_storage_error(self._path, cause) from cause

@@ -184,6 +184,7 @@ def processes_of(root: str | None = None) -> list[LeftFiles]:
     try:
         names = sorted(os.listdir(root))
     except FileNotFoundError:
+        # No process has kept anything here yet.
         return []
     except OSError as cause:
         raise to_storage_error(root, cause) from cause
@@ -214,6 +215,7 @@ def _state_of(directory: str) -> Mapping[str, Any]:
         with open(os.path.join(directory, STATE), "rb") as source:
             state = json.loads(source.read(_STATE_BYTES_MAX))
     except (OSError, ValueError):
+        # Another process may just delete it, or have died while it wrote.
         return {}
     return state if isinstance(state, dict) else {}
 
@@ -231,6 +233,7 @@ def _is_alive(path: str) -> bool:
     try:
         descriptor = os.open(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
+        # Without a lock file the process is dead, or its directory is being deleted.
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
