@@ -44,7 +44,7 @@ class History:
         self._known: dict[int, Snapshot | None] = {}
 
     def goes_on_to(self, base: Snapshot | None) -> None:
-        """Take another base; what is known of the former line is dropped if that was rolled back."""
+        """Take another base; what is known of the former snapshot chain is dropped if that was rolled back."""
         last, self._last = self._last, base
         if last is not None and not same_state(self._snapshots.find(last.id), last):
             self._known.clear()
@@ -84,7 +84,7 @@ class Replays:
         self._identity = identity
         self._key = key_of(identity.commit_user)
         self._base: Snapshot | None = None
-        self._line: IdentifiersOfLine | None = None
+        self._chain: IdentifiersOfLine | None = None
         self._last: LastCommit | None = None
 
     def proof(self, step: CommitStep, base: Snapshot | None) -> Snapshot | None:
@@ -96,11 +96,11 @@ class Replays:
         identity = self._identity
         if not identity.is_numbered:
             return None
-        line = self._up_to(base)
+        chain = self._up_to(base)
         if identity.restates:
             return None
         try:
-            self._last = self._session.commit_identifiers.last_commit(self._key, line, base)
+            self._last = self._session.commit_identifiers.last_commit(self._key, chain, base)
             if self._last is None or not is_replay(step, self._last):
                 return None
         except LookupError as cause:
@@ -110,9 +110,9 @@ class Replays:
         return self._made_by(step, self._last, base)
 
     def _up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
-        if self._line is None or not same_state(self._base, base):
-            self._base, self._line = base, self._session.commit_identifiers.up_to(base)
-        return self._line
+        if self._chain is None or not same_state(self._base, base):
+            self._base, self._chain = base, self._session.commit_identifiers.up_to(base)
+        return self._chain
 
     def _made_by(self, step: CommitStep, last: LastCommit, base: Snapshot) -> Snapshot:
         snapshots = self._session.snapshots
@@ -123,9 +123,9 @@ class Replays:
             is_there = last.snapshot_id >= oldest_id
             newest = (snapshots.find(last.snapshot_id) if is_there else None) or base
         if newest.commit_user == step.commit_user:
-            line = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
+            chain = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
             committed = already_committed(
-                step, takewhile(lambda snapshot: snapshot.id >= oldest_id, line)
+                step, takewhile(lambda snapshot: snapshot.id >= oldest_id, chain)
             )
             if committed is not None:
                 return committed
@@ -138,8 +138,8 @@ class Replays:
         """
         if not self._identity.is_numbered:
             return carried(base)
-        line = self._up_to(base)
-        before, now = line.identifiers, now_seconds(self._session)
+        chain = self._up_to(base)
+        before, now = chain.identifiers, now_seconds(self._session)
         own = self._own(step, id_after(base), now)
         former = {} if self._last is None else {self._key: self._last}
         after = CommitIdentifiers(users=former).with_commit(self._key, own)
@@ -148,7 +148,7 @@ class Replays:
             replace(
                 before,
                 users={**carried_over.users, **after.users},
-                has_more=line.asks_file or carried_over.has_evicted,
+                has_more=chain.asks_file or carried_over.has_evicted,
                 has_file=True,
                 is_incomplete=before.is_incomplete and not self._identity.others_are_new,
             )
@@ -162,17 +162,17 @@ class Replays:
         """
         if not self._identity.is_numbered:
             return
-        session, line = self._session, self._up_to(base)
+        session, chain = self._session, self._up_to(base)
         limits, now = limits_of(session), now_seconds(session)
-        identifiers, base_id = line.identifiers, 0 if base is None else base.id
+        identifiers, base_id = chain.identifiers, 0 if base is None else base.id
         evicts = carried_users(identifiers, self._key, limits, now).has_evicted
-        is_there = identifiers.has_file and line.oldest_id is None
+        is_there = identifiers.has_file and chain.oldest_id is None
         if is_there and not (evicts or identifiers.is_recorded or self._identity.restates):
             return
 
         def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
             content = recorded_before(
-                self._key, line, recorded, base_id, limits=limits, now_seconds=now
+                self._key, chain, recorded, base_id, limits=limits, now_seconds=now
             )
             if not identifiers.is_recorded:
                 return content
@@ -221,9 +221,9 @@ class Replays:
 def last_identifier(session: TableSession, commit_user: str) -> int | None:
     """Return the last commit identifier of a user, None for a new one; InvalidInputError where it is unknown."""
     newest = session.snapshots.latest()
-    line = session.commit_identifiers.up_to(newest)
+    chain = session.commit_identifiers.up_to(newest)
     try:
-        last = session.commit_identifiers.last_commit(key_of(commit_user), line, newest)
+        last = session.commit_identifiers.last_commit(key_of(commit_user), chain, newest)
     except LookupError as cause:
         # A forgotten user is refused, as it may have committed any number.
         raise unknown_identifier(commit_user) from cause

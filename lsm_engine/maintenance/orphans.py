@@ -75,13 +75,13 @@ def remove_orphans(
         lambda: _uploads(session),
         lambda: _flat_listing(session),
     )
-    now, ghosts, (uploads, unknown), flat = results_of(file_io, *acts)
+    now, orphan_snapshots, (uploads, unknown), flat = results_of(file_io, *acts)
     if flat is not None:  # without the file that asked for the time
         flat = [
             status for status in flat if status.modified_millis < now or not _is_temporary(status)
         ]
     plan = plan_orphans(
-        list(_listed(session, ghosts, flat)),
+        list(_listed(session, orphan_snapshots, flat)),
         reachable_paths(session.gathered()),
         store_now_millis=now,
         older_than_millis=age,
@@ -95,7 +95,7 @@ def remove_orphans(
     if not dry_run and plan.uploads:
         file_io.abort_uploads(plan.uploads)
     if not dry_run and plan.orphans:
-        _carry_out(session, plan, ghosts)
+        _carry_out(session, plan, orphan_snapshots)
     return OrphanReport(plan=plan, dry_run=dry_run, uploads_unknown=unknown)
 
 
@@ -155,7 +155,7 @@ def _listed(
 ) -> Iterator[FileStatus]:
     """Yield the files that may be orphans. Where only metadata lives, those are temporary files.
 
-    And `ghosts`: snapshot files that never counted.
+    And `orphan_snapshots`: snapshot files that never counted.
     """
     file_io, paths = session.file_io, session.paths
     if flat is not None:

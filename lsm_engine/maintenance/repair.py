@@ -281,10 +281,10 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     """
     session.options.require_writable()
     ids = session.snapshots.listed_ids()
-    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(
+    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_ghosts(
         partial(found_readable, session)
     )
-    by_id, left_out = {item.id: item for item in snapshots}, {item.id for item in ghosts}
+    by_id, left_out = {item.id: item for item in snapshots}, {item.id for item in orphan_snapshots}
     oldest_whole: int | None = None
     for number in reversed([number for number in ids if number not in left_out]):
         if number not in by_id or (oldest_whole is not None and number != oldest_whole - 1):

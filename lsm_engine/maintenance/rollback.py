@@ -118,7 +118,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts()
+    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_ghosts()
     chain = unsealed(snapshots)
     # Only the rollback that was begun may be finished: one to another target would take its
     # snapshots away.
@@ -150,7 +150,9 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             snapshot_id=target.id,
         )
     session.live_entries(target)  # a state that cannot be read is none to return to
-    markers = tuple(snapshot for snapshot in (*ghosts, *snapshots) if leads_to(snapshot, target))
+    markers = tuple(
+        snapshot for snapshot in (*orphan_snapshots, *snapshots) if leads_to(snapshot, target)
+    )
     snapshots_above = tuple(snapshot for snapshot in chain.line if snapshot.id > target.id)
     is_sealed, has_begun = chain.seal is not None, False
     if chain.seal is not None:
@@ -245,9 +247,9 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
 
 def refuse_unfinished(snapshots: Sequence[Snapshot]) -> None:
     """Raise CommitConflictError if a rollback is under way on a table of these snapshots, or died."""
-    seal = unsealed(snapshots).seal
-    if seal is not None:
-        raise under_way(rollback_target(seal))
+    marker = unsealed(snapshots).seal
+    if marker is not None:
+        raise under_way(rollback_target(marker))
 
 
 def under_way(target_id: int | None) -> CommitConflictError:
@@ -327,16 +329,16 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
 def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     """Commit the marker on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
-    own_plugs: list[Snapshot] = []
+    own_placeholders: list[Snapshot] = []
     try:
         while plan.snapshots and not plan.is_sealed:
             # A listing across another rollback mixes two chains. A marker names its snapshots, so
             # that they have to be one.
             again = plan if _is_linked(plan) else plan_rollback(session, target)
             if again.snapshots == plan.snapshots:
-                seals = _publish_marker(session, plan, own_plugs)
-                if seals:
-                    return changed(plan, seals=seals, is_sealed=True)
+                markers = _publish_marker(session, plan, own_placeholders)
+                if markers:
+                    return changed(plan, seals=markers, is_sealed=True)
                 retries.wait()
                 again = plan_rollback(session, target)
             plan = again
@@ -346,9 +348,9 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
                 raise under_way(target.id)
     except CommitConflictError:
         # Writers would wait for the id of a placeholder whose rollback never comes.
-        _delete_placeholders(session, own_plugs)
+        _delete_placeholders(session, own_placeholders)
         raise
-    _delete_placeholders(session, own_plugs)
+    _delete_placeholders(session, own_placeholders)
     return plan
 
 
@@ -358,10 +360,10 @@ def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snaps
     One that goes on may rely on it, and deletes it: then there are greater ids, of the marker if no others.
     """
     retries = Retries(session)
-    for plug in own_placeholders:
-        while same_state(session.snapshots.find_now(plug.id), plug):
-            if session.snapshots.listed_ids()[-1:] == [plug.id]:
-                session.snapshots.delete_unchanged(plug)
+    for placeholder in own_placeholders:
+        while same_state(session.snapshots.find_now(placeholder.id), placeholder):
+            if session.snapshots.listed_ids()[-1:] == [placeholder.id]:
+                session.snapshots.delete_unchanged(placeholder)
             elif retries.is_late:
                 break  # the other has died over its marker: who finishes it deletes this, too
             else:
@@ -379,10 +381,10 @@ def _publish_marker(
 ) -> tuple[Snapshot, ...]:
     """Return the marker that landed, and before it the file below a target to come; empty: it lost.
 
-    That file is added to `own_plugs` where no other rollback has made it.
+    That file is added to `own_placeholders` where no other rollback has made it.
     """
     target, first, newest = plan.target, plan.snapshots[0], plan.snapshots[-1]
-    seal = seal_of(
+    marker = seal_of(
         target,
         newest,
         first,
@@ -393,13 +395,17 @@ def _publish_marker(
     )
     # It holds the id above the target until that exists again: an orphan snapshot there would count
     # with it.
-    plug = changed(seal, id=target.id + 1)
-    plugs = () if first.id == plug.id else _with_placeholder(session, plug, own_placeholders)
-    if plugs is None or publish(session, seal, newest) is CommitOutcome.LOST:
+    placeholder = changed(marker, id=target.id + 1)
+    placeholders = (
+        ()
+        if first.id == placeholder.id
+        else _with_placeholder(session, placeholder, own_placeholders)
+    )
+    if placeholders is None or publish(session, marker, newest) is CommitOutcome.LOST:
         return ()
     # The sign lives for an hour. If it ended before the marker landed, an expiry saw neither.
-    _require_not_passed(session, seal, target)
-    return (*plugs, seal)
+    _require_not_passed(session, marker, target)
+    return (*placeholders, marker)
 
 
 def _with_placeholder(
@@ -485,7 +491,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         _move_back(session, consumer, plan.target.id + 1)
     delete_sealed(session, plan, sign)
     # What is committed after the marker stays, whenever this is recorded.
-    sealed_millis = max((seal.time_millis for seal in plan.seals), default=None)
+    sealed_millis = max((marker.time_millis for marker in plan.seals), default=None)
     session.notify(
         lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
     )
@@ -498,10 +504,10 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     The marker goes last, and before it what an expiry and another rollback look for.
     """
     snapshots = session.snapshots
-    for seal in plan.seals[-1:]:
+    for marker in plan.seals[-1:]:
         # No file that has the id of one that goes may be trusted for it, nor be missed.
         _require_sign(session, sign)
-        snapshots.hint_latest(seal.id, may_skip=False)
+        snapshots.hint_latest(marker.id, may_skip=False)
         _force(session)
         if not session.tags.exists(sign.name):
             # Another has finished: without the marker nobody reads a table whose LATEST names it.
@@ -512,16 +518,16 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         _require_sign(session, sign)
         snapshots.delete_state(snapshot)
         _force(session)
-    for seal in plan.seals[-1:]:
-        _require_not_built_on(session, seal)
+    for marker in plan.seals[-1:]:
+        _require_not_built_on(session, marker)
     snapshots.hint_latest(plan.target.id, may_skip=False)
     _force(session)
     snapshots.announce(plan.target)
     # The sign goes before the marker: an expiry and a second rollback see one of the two until the
     # end.
     _take_down(session, [sign])
-    for seal in plan.seals[-1:]:
-        snapshots.delete_state(seal)
+    for marker in plan.seals[-1:]:
+        snapshots.delete_state(marker)
         _force(session)
     snapshots.mend_earliest()
 

@@ -609,14 +609,14 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
     for schema_id in check.readable("schemas", session.schemas.ids) or ():
         check.readable(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     listing = partial(session.snapshots.stable_listing_with_ghosts, check.find_snapshot)
-    snapshots, ghosts = check.readable("snapshots", listing) or ((), ())
-    line = check.unsealed(snapshots)
-    check.readable("snapshots", partial(check.chain, line))
-    if line and rows is not None:
-        check.newest(line[-1])
-    for snapshot in line:
+    snapshots, orphan_snapshots = check.readable("snapshots", listing) or ((), ())
+    chain = check.unsealed(snapshots)
+    check.readable("snapshots", partial(check.chain, chain))
+    if chain and rows is not None:
+        check.newest(chain[-1])
+    for snapshot in chain:
         check.snapshot(snapshot)
-    check.readable("EARLIEST", lambda: check.ends(line, ghosts))
+    check.readable("EARLIEST", lambda: check.ends(chain, orphan_snapshots))
     for changelog in check.readable_items(
         "changelog", session.changelogs.ids, session.changelogs.find
     ):
@@ -629,7 +629,7 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
         trash = TrashStore(session.file_io, session.paths)
         check.readable_items("trash", trash.names, trash.find)
         check.readable("verified files", VerifiedFileStore(session.file_io, session.paths).load)
-    return check.report(snapshot_count=len(line), tag_count=len(tags))
+    return check.report(snapshot_count=len(chain), tag_count=len(tags))
 
 
 class _Verification:

@@ -196,24 +196,24 @@ class CommitIdentifierStore:
 
     def up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
         """Return the last commits up to a snapshot that counts; None: the table has none yet."""
-        line = list(self._line_down(base))
-        if any(named_base(snapshot) is None for snapshot in line[:-1]):
-            line = list(counted_line(line, self._snapshots.earliest_hint()))
+        chain = list(self._line_down(base))
+        if any(named_base(snapshot) is None for snapshot in chain[:-1]):
+            chain = list(counted_line(chain, self._snapshots.earliest_hint()))
         recorded = None
-        if line and not has_property(line[-1]) and not ends_line(line[-1]):
+        if chain and not has_property(chain[-1]) and not ends_line(chain[-1]):
             recorded = self.read()
-        file_name = self._paths.snapshot_file(line[-1].id) if line else ""
-        return identifiers_of(line, recorded, file_name)
+        file_name = self._paths.snapshot_file(chain[-1].id) if chain else ""
+        return identifiers_of(chain, recorded, file_name)
 
     def last_commit(
-        self, key: str, line: IdentifiersOfLine, base: Snapshot | None
+        self, key: str, chain: IdentifiersOfLine, base: Snapshot | None
     ) -> LastCommit | None:
         """Return the last commit of a user up to a snapshot; LookupError where that is unknown.
 
         The file is read after the snapshot: who left a user out of a snapshot had written it there before.
         """
-        recorded = self.read() if line.asks_file else None
-        return last_commit(key, line, recorded, 0 if base is None else base.id)
+        recorded = self.read() if chain.asks_file else None
+        return last_commit(key, chain, recorded, 0 if base is None else base.id)
 
     def _line_down(self, base: Snapshot | None) -> Iterator[Snapshot]:
         """Yield a snapshot and those below it, until one has the property or there is none."""

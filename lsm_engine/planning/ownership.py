@@ -139,43 +139,43 @@ def ends_line(snapshot: Snapshot) -> bool:
     return snapshot.id <= FIRST_SNAPSHOT_ID or rollback_target(snapshot) is not None
 
 
-def counted_line(line: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
+def counted_line(chain: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
     """Return the part of a snapshot chain, newest first, that is certain to count.
 
     Below a snapshot that names no base may lie a file that never counted, as long as EARLIEST (read after the
     files) has passed it.
     """
-    for place, (newer, older) in enumerate(pairwise(line), 1):
-        if named_base(newer) is None and older.id < believed(earliest, line[0].id):
-            return line[:place]
-    return line
+    for place, (newer, older) in enumerate(pairwise(chain), 1):
+        if named_base(newer) is None and older.id < believed(earliest, chain[0].id):
+            return chain[:place]
+    return chain
 
 
 def identifiers_of(
-    line: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
+    chain: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
 ) -> IdentifiersOfLine:
     """Return the last commits up to the first of a snapshot chain, newest first, without a gap.
 
-    The line ends with the first that has the property, or with the oldest there is. `recorded` is what the
+    The chain ends with the first that has the property, or with the oldest there is. `recorded` is what the
     file holds, None without one; it is used only where nothing on the snapshot chain has the property.
     """
-    if not line:
+    if not chain:
         return IdentifiersOfLine(identifiers=CommitIdentifiers())
-    oldest, oldest_id = line[-1], None
+    oldest, oldest_id = chain[-1], None
     if has_property(oldest):
         identifiers = decode_identifiers(
             (oldest.properties or {})[COMMIT_IDENTIFIERS], file_name=file_name
         )
-        line = line[:-1]
+        chain = chain[:-1]
     elif oldest.id <= FIRST_SNAPSHOT_ID or recorded is None:
         # No file: no numbered commit of this engine has expired without leaving the property behind.
         identifiers = CommitIdentifiers()
     else:
         oldest_id = oldest.id
         identifiers = _expired(recorded, oldest_id)
-    if any(map(is_of_another_client, line)):
+    if any(map(is_of_another_client, chain)):
         identifiers = replace(identifiers, is_recorded=True)
-    for snapshot in reversed(line):
+    for snapshot in reversed(chain):
         if snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER:
             key = key_of(snapshot.commit_user)
             identifiers = identifiers.with_commit(key, last_commit_of(snapshot))
@@ -222,21 +222,21 @@ def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers
 
 
 def last_commit(
-    key: str, line: IdentifiersOfLine, recorded: RecordedIdentifiers | None, base_id: int
+    key: str, chain: IdentifiersOfLine, recorded: RecordedIdentifiers | None, base_id: int
 ) -> LastCommit | None:
     """Return the last commit of a user, None for one who has none; raises LookupError where that is unknown.
 
-    `recorded` is needed if `line.asks_file`. What it has of snapshots above `base_id` was rolled back, or somebody is
+    `recorded` is needed if `chain.asks_file`. What it has of snapshots above `base_id` was rolled back, or somebody is
     ahead of the base, and wins the race for the next snapshot.
     """
-    identifiers = line.identifiers
+    identifiers = chain.identifiers
     if key in identifiers.users:
         return identifiers.users[key]
-    if line.asks_file:
+    if chain.asks_file:
         if recorded is None:
             raise LookupError(key)  # somebody has deleted the file
         last = recorded.users.get(key)
-        newest_id = base_id if line.oldest_id is None else line.oldest_id - 1
+        newest_id = base_id if chain.oldest_id is None else chain.oldest_id - 1
         if last is not None and last.snapshot_id <= newest_id:
             return last
         if last is None and key[:FORGOTTEN_LENGTH] in recorded.forgotten:
@@ -291,7 +291,7 @@ def carried_users(
 
 def recorded_before(
     key: str,
-    line: IdentifiersOfLine,
+    chain: IdentifiersOfLine,
     recorded: RecordedIdentifiers | None,
     base_id: int,
     *,
@@ -302,9 +302,9 @@ def recorded_before(
 
     A file that is ahead of the base keeps what it has of newer snapshots: they may be there by now.
     """
-    identifiers, former = line.identifiers, recorded or RecordedIdentifiers(snapshot_id=0)
+    identifiers, former = chain.identifiers, recorded or RecordedIdentifiers(snapshot_id=0)
     users = {
-        key: last for key, last in former.users.items() if not _is_off_line(last, line, base_id)
+        key: last for key, last in former.users.items() if not _is_off_line(last, chain, base_id)
     }
     for user, last in identifiers.users.items():
         if user not in users or users[user].snapshot_id <= base_id:
@@ -331,13 +331,13 @@ def recorded_before(
     )
 
 
-def _is_off_line(last: LastCommit, line: IdentifiersOfLine, base_id: int) -> bool:
-    """Whether the file has a commit that is among the snapshots that are there, and not on their line."""
-    return line.oldest_id is not None and line.oldest_id <= last.snapshot_id <= base_id
+def _is_off_line(last: LastCommit, chain: IdentifiersOfLine, base_id: int) -> bool:
+    """Whether the file has a commit that is among the snapshots that are there, and not on their snapshot chain."""
+    return chain.oldest_id is not None and chain.oldest_id <= last.snapshot_id <= base_id
 
 
 def rolled_back(
-    recorded: RecordedIdentifiers, line: IdentifiersOfLine, target_id: int
+    recorded: RecordedIdentifiers, chain: IdentifiersOfLine, target_id: int
 ) -> RecordedIdentifiers:
     """Return what the file holds without what a rollback to a snapshot takes back.
 
@@ -350,6 +350,6 @@ def rolled_back(
         snapshot_id=target_id,
         users=users,
         pending={},
-        forgotten=recorded.forgotten | lost if line.asks_file else recorded.forgotten,
-        is_recorded=line.identifiers.is_recorded,
+        forgotten=recorded.forgotten | lost if chain.asks_file else recorded.forgotten,
+        is_recorded=chain.identifiers.is_recorded,
     )

@@ -653,39 +653,47 @@ def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count
         return
     # Up to the newest, as a replay is looked up from there.
     newest = snapshots[-1]
-    line = session.commit_identifiers.up_to(newest)
-    change_file(session, lambda recorded: _up_to(session, line, recorded, newest))
+    snapshot_chain = session.commit_identifiers.up_to(newest)
+    change_file(session, lambda recorded: _up_to(session, snapshot_chain, recorded, newest))
 
 
 def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
     """Take back what a rollback takes back: a replay of it is a new commit."""
     if session.commit_identifiers.read() is None:
         return
-    line = session.commit_identifiers.up_to(target)
+    snapshot_chain = session.commit_identifiers.up_to(target)
 
     def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
         if recorded is None:
             return None
-        return _up_to(session, line, rolled_back(recorded, line, target.id), target)
+        return _up_to(
+            session, snapshot_chain, rolled_back(recorded, snapshot_chain, target.id), target
+        )
 
     change_file(session, content_after)
 
 
 def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifiers | None:
     """Return what the file of a branch holds that begins with a snapshot; None: it needs none."""
-    line, recorded = session.commit_identifiers.up_to(snapshot), session.commit_identifiers.read()
-    if recorded is None and not line.identifiers.has_file:
+    snapshot_chain, recorded = (
+        session.commit_identifiers.up_to(snapshot),
+        session.commit_identifiers.read(),
+    )
+    if recorded is None and not snapshot_chain.identifiers.has_file:
         return None
-    former = None if recorded is None else rolled_back(recorded, line, snapshot.id)
-    return _up_to(session, line, former, snapshot)
+    former = None if recorded is None else rolled_back(recorded, snapshot_chain, snapshot.id)
+    return _up_to(session, snapshot_chain, former, snapshot)
 
 
 def identifiers_up_to(branch: TableSession, newest: Snapshot) -> RecordedIdentifiers | None:
     """Return the commit identifiers of a branch up to a snapshot, for main; None: its snapshots have them all."""
-    line, recorded = branch.commit_identifiers.up_to(newest), branch.commit_identifiers.read()
-    if recorded is None and not line.identifiers.has_file:
+    snapshot_chain, recorded = (
+        branch.commit_identifiers.up_to(newest),
+        branch.commit_identifiers.read(),
+    )
+    if recorded is None and not snapshot_chain.identifiers.has_file:
         return None
-    return _up_to(branch, line, recorded, newest)
+    return _up_to(branch, snapshot_chain, recorded, newest)
 
 
 def take_identifiers_over(
@@ -724,10 +732,15 @@ def take_identifiers_over(
 
 def _up_to(
     session: TableSession,
-    line: IdentifiersOfLine,
+    snapshot_chain: IdentifiersOfLine,
     recorded: RecordedIdentifiers | None,
     newest: Snapshot,
 ) -> RecordedIdentifiers:
     return recorded_before(
-        "", line, recorded, newest.id, limits=limits_of(session), now_seconds=now_seconds(session)
+        "",
+        snapshot_chain,
+        recorded,
+        newest.id,
+        limits=limits_of(session),
+        now_seconds=now_seconds(session),
     )
