@@ -1,7 +1,7 @@
 """Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report.
 
 The one engine: every verb that makes a snapshot comes through `propose`. It knows replays, waits
-after a lost race, looks for the staged files, resolves what nobody answered, and deletes what is known
+after a lost race, looks for the staged files, resolves lost answers, and deletes what is known
 not to be visible (docs/decisions/0033)."""
 
 import logging
@@ -72,7 +72,7 @@ from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND
 
 # -- Rebase ----------------------------------------------------------------------------------------
 #
-# Renumber new rows when somebody else committed first, so that the later commit is the newer
+# Renumber new rows when another commit landed first, so that the later commit is the newer
 # one.
 #
 # Writers number rows from what their base snapshot holds. Two writers on one base give equal
@@ -173,11 +173,11 @@ def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-# -- Dynamic buckets when somebody else assigned first ---------------------------------------------
+# -- Dynamic buckets when another writer assigned first --------------------------------------------
 #
 # The later commit takes their answers over.
 #
-# Two writers on one base may give one key to two buckets. Whoever lands later therefore looks
+# Two writers on one base may give one key to two buckets. The one that lands later therefore looks
 # which partitions got new bucket indexes meanwhile, and writes its rows for those again, with
 # the indexes that are there now (decisions/0016). The rows are read from the staged files: a
 # stream that a user handed in has been read to its end by then.
@@ -244,7 +244,7 @@ def _moved_partitions(
         return frozenset()
     try:
         before = {} if fitted_to is None else _names(session, fitted_to)
-    except NotFoundError:  # expired meanwhile: nobody knows, so all is done again
+    except NotFoundError:  # expired meanwhile: unknown, so all is done again
         before = {}
     now = _names(session, base)
     touched = {entry.partition for entry in step.delta}
@@ -303,7 +303,7 @@ def _only_compacted(
     if before is None or base is None or base.id <= before.id:
         return False
     if not same_state(snapshots.find(before.id), before):
-        return False  # rolled back, or expired: who knows what came in between
+        return False  # rolled back, or expired: what came in between is unknown
     between = (snapshots.find(number) for number in range(before.id + 1, base.id + 1))
     return all(
         snapshot is not None and snapshot.commit_kind is CommitKind.COMPACT for snapshot in between
@@ -313,7 +313,7 @@ def _only_compacted(
 # -- Whether another client has put its snapshot in the place of ours after that had landed --------
 #
 # Clients without an exclusive create look whether the name is free, and then rename over it:
-# what landed in between is lost, and nobody notices (docs/commit-protocol.md). So after a
+# what landed in between is lost without notice (docs/commit-protocol.md). So after a
 # commit beside such a client the writer looks twice, at once and a moment later, and commits
 # again if its snapshot is not there.
 
@@ -384,7 +384,7 @@ ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
 def upkeep_of(identity: CommitIdentity) -> CommitIdentity:
-    """Return who does the upkeep that follows a commit: the same run, but nothing was read for it.
+    """Return the identity of the maintenance after a commit: the same run, but nothing was read for it.
 
     Of a numbered commit it has no number, which is that of the rows: the second compaction of one write, or of a
     branch on which its number was used again, must not be taken for a replay of the first. Nor has it
@@ -544,7 +544,7 @@ class _Attempts:
             raise
 
     def _next_base(self) -> Snapshot | None:
-        """Return the newest snapshot; who lost waits while a file above it does not count."""
+        """Return the newest snapshot; after a lost race wait while a file above it does not count."""
         snapshots = self.session.snapshots
         # The first attempt may trust what was the newest a moment ago: its create shows whether it
         # still is.
@@ -642,12 +642,12 @@ class _Attempts:
     def _publish(
         self, plan: CommitPlan, written: WrittenMetadata, snapshot: Snapshot
     ) -> Snapshot | None:
-        """Return the snapshot if it landed, None if somebody else took its id."""
+        """Return the snapshot if it landed, None if another commit took its id."""
         session = self.session
         if publish(session, snapshot, plan.base) is CommitOutcome.LOST:
             return None
         if is_replaced(session, snapshot):
-            # Somebody may have read it: its files stay, and are orphans once it is committed again.
+            # Another client may have read it: its files stay, and are orphans once it is committed again.
             self.vanished, self.written = (*self.vanished, *plan.delta), None
             return None
         files = CommittedFiles(

@@ -35,7 +35,7 @@ LOOKBACK_SNAPSHOTS = 100
 
 
 class History:
-    """The snapshots below the bases of a commit, read once each as long as nobody rolls back."""
+    """The snapshots below the bases of a commit, read once each as long as no rollback takes them."""
 
     def __init__(self, session: TableSession, planned_on: Snapshot | None) -> None:
         self._snapshots = session.snapshots
@@ -199,7 +199,7 @@ class Replays:
 
         def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
             if recorded is None or recorded.snapshot_id > landed.id:
-                return recorded  # who committed on this snapshot has written it
+                return recorded  # a later commit has written it already
             own = self._own(step, landed.id, landed.time_millis // 1000)
             last = CommitIdentifiers(users=recorded.users).with_commit(self._key, own)
             pending = {key: tried for key, tried in recorded.pending.items() if key != self._key}

@@ -207,7 +207,7 @@ class MetadataWriter:
                     session.file_io.prefetch(path)
                 requested = max(requested, number + ahead)
                 yield session.manifests.content(meta.file_name, meta.checksum)
-        finally:  # left, if somebody has stopped half way
+        finally:  # the consumer may stop half way
             if ahead:
                 session.file_io.forget_prefetched(paths)
 
@@ -225,7 +225,7 @@ class MetadataWriter:
 
     @contextlib.contextmanager
     def _own(self, name: str) -> Iterator[None]:
-        """Remember a file as ours, also half written; but not one that somebody else has written."""
+        """Remember a file as ours, also half written; but not one that another process has written."""
         path = self._session.paths.manifest(name)
         self.paths.append(path)
         try:

@@ -119,7 +119,7 @@ class Retries:
 #
 # A writer may have been stopped for any time before its create. Meanwhile expiry may have
 # passed the id, which is free again, or a rollback may have taken the snapshot under it. Both
-# leave traces before they free an id, so who looks after its create sees them
+# leave traces before they free an id, so a writer that looks after its create sees them
 # (docs/commit-protocol.md).
 
 log = logging.getLogger(__name__)
@@ -383,7 +383,7 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
 
 
 def _outcome(session: TableSession, snapshot: Snapshot) -> PublishOutcome:
-    """Look who has the snapshot's id; what cannot be looked up is unknown, not lost."""
+    """Look which snapshot has the id; what cannot be looked up is unknown, not lost."""
     snapshots = session.snapshots
     try:
         return resolve_publish(

@@ -271,7 +271,7 @@ def assign_postponed_buckets(
 ) -> Snapshot | None:
     """Move rows that wait to their buckets; None if none do, or the table has no such rows.
 
-    `covers` limits it to partitions. Raises CommitConflictError if somebody else does it, too.
+    `covers` limits it to partitions. Raises CommitConflictError if another writer does it, too.
     """
     base = session.snapshots.latest()
     if base is None or not session.schema.bucket_mode.policy.is_postponed:
@@ -546,7 +546,7 @@ class Compaction:
                 log.info("lost a compaction to another: %s", conflict)
             retries.lost += 1
             before, newest = newest, session.snapshots.latest_id()
-            # Who loses although nobody commits would lose for ever.
+            # A compaction that loses although no commit lands would lose for ever.
             stuck = stuck + 1 if newest == before else 0
             if rows_wait():
                 given_up = retries.is_late or stuck > most

@@ -175,7 +175,7 @@ _numbers = itertools.count()
 
 
 def _owner(file_io: FileIO, cache: LookupCache) -> str:
-    """Return whose the lookup files of a table are: everybody's who works on it in this process."""
+    """Return the owner of a table's lookup files, which all handles of this process share."""
     with _owners_lock:
         owner = _owners.get(file_io)
         if owner is None:

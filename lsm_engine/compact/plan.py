@@ -117,7 +117,7 @@ def older_key_columns(schema: TableSchema) -> tuple[str, ...]:
 
 @record
 class BucketWork:
-    """The compaction of one bucket, decided. A value that travels to whoever carries it out.
+    """The compaction of one bucket, decided. A value that travels to its executor.
 
     `older`: files below the steps that may hold their new keys, where that matters. `vector_files`:
     the bucket's index files of deletion vectors. `expiry`: rows to leave out because of their age.

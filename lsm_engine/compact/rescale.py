@@ -1,8 +1,8 @@
 """Rescale: every row of a partition to the bucket that another number of buckets gives it, in one commit.
 
 Files come out fully merged, in the last level. What is read is replaced file by file: rows that
-somebody else commits meanwhile are a conflict, after which it is all done again. The option `bucket`
-follows the rows: who is stopped before the commit has changed nothing (docs/decisions/0064).
+others commit meanwhile are a conflict, after which it is all done again. The option `bucket`
+follows the rows: a stop before the commit changes nothing (docs/decisions/0064).
 """
 
 import logging
@@ -157,7 +157,7 @@ def _published(
         newest = session.schemas.latest() or session.schema
         if not newest.bucket_mode.policy.is_fixed or newest.bucket_count == buckets:
             return newest
-        # Read after the schema, and before the next one is created: who rescales later publishes later.
+        # Read after the schema, and before the next one is created: a later rescale publishes later.
         base = session.snapshots.latest()
         _require_not_rolled_back(session, base, rescaled)
         if _chosen(session, base, buckets, covers):

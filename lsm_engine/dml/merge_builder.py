@@ -1,4 +1,4 @@
-"""A MERGE as people write it who know Delta or Iceberg: clause by clause, then `execute`."""
+"""A MERGE in the manner of Delta and Iceberg: clause by clause, then `execute`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

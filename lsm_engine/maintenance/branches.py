@@ -235,7 +235,7 @@ def _snapshots_retained(
             session.tags.create(tag)
             names.append(tag.name)
         for snapshot in plan.snapshots:
-            # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+            # The deletion of another tag of it is planned once more after the tag is deleted, and then sees this one.
             if is_expiring(branch, snapshot) and not _is_tagged(branch, snapshot):
                 raise NotFoundError(
                     f"snapshot {snapshot.id} of branch {plan.branch!r} has expired meanwhile, so that nothing "
@@ -277,13 +277,13 @@ def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
 # Stopped by one commit, copied, made under the new name, and deleted.
 #
 # The stop is an empty snapshot that names the new name. It lands or loses like any commit: what
-# landed before it is copied, and on it nobody commits. Until the branch is there by its new
+# landed before it is copied, and no commit is made on it. Until the branch is there by its new
 # name, all of it can be read by the old one.
 
 _RENAME = "lsm.rename"
 """Property of a stop: an id of the rename, so that no two write the same file."""
 _CARRIED = ("tag/", "consumer/", "schema/")
-"""What may change in a branch on which nobody commits, and is acknowledged."""
+"""What may change in a branch without commits, and is acknowledged."""
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
@@ -341,7 +341,7 @@ def _copied(
         if not (claim.empty() and claim.fill(paths)):
             raise _exists(new_name)
         schema = old.schemas.copied(0)
-        # Nobody commits on the stop, but tags, consumers and schemas can change beside the copy.
+        # No commit is made on the stop, but tags, consumers and schemas can change beside the copy.
         if _contents(store, old, stop) != files:
             raise CommitConflictError(
                 f"branch {name!r} changed while it was renamed; nothing was changed, try again",

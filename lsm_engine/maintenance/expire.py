@@ -448,7 +448,7 @@ class _Expiry:
     def _raise_fence(self, choice: ExpiryChoice) -> None:
         """Move EARLIEST to what is kept, then look whether a rollback is in the way.
 
-        Who tags one of the others from now on sees it and gives up, and who did before is a retained reference that
+        A maker of a tag of one of the others sees it from now on and gives up; an earlier tag is a retained reference that
         the plan sees (decisions/0004); a writer that lands on one of their ids sees it, too
         (decisions/0034).
         """

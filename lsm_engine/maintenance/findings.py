@@ -214,7 +214,7 @@ def readable(
 ) -> Iterator[tuple[K, T]]:
     """Yield what is there and can be read, by its name or id; what cannot is a finding of its own.
 
-    Who acts on what is left passes over what is damaged alone: storage that does not answer is raised.
+    A repair passes over damage alone: storage that does not answer is raised.
     """
     for name in names:
         with suppress(passes_over):

@@ -360,7 +360,7 @@ def _forget_in_branch(
         if latest is None or not holds:
             return
         _expire_below(branch, quiet, latest, scope)
-        # What others have tagged before EARLIEST moved; from now on nobody tags what is below it.
+        # What others have tagged before EARLIEST moved; from now on no tag is made below it.
         rewrite_tags()
     expire.take_all(quiet, reason="keys were forgotten")
 

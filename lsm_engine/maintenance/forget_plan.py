@@ -244,7 +244,7 @@ def change_state(
 ) -> StateChange:
     """Write what replaces the files of a retained reference that hold one of the keys.
 
-    The files are visible to nobody until a retained reference names them. Raises UnsupportedError for files that lie
+    The files are invisible until a retained reference names them. Raises UnsupportedError for files that lie
     outside of the table.
     """
     live = session.live_entries(snapshot)

@@ -64,7 +64,7 @@ def remove_orphans(
     """Remove files that no retained reference names and that are older than an age; fail closed.
 
     Raises what reading a retained reference raises, before anything is deleted. `force` allows ages below a day,
-    for tables that nobody is writing to.
+    for tables without writers.
     """
     session.options.require_writable()
     age = parse_age(older_than)

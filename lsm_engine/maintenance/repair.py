@@ -275,7 +275,7 @@ def compact_manifest(
 def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
     """Find the oldest snapshot from which on all are whole; the files of broken ones below it go.
 
-    EARLIEST names it then, also where it named a newer one: nobody may be expiring. Data is not touched, and of the
+    EARLIEST names it then, also where it named a newer one: no expiry may run. Data is not touched, and of the
     newest snapshot only manifests have to be whole: files of rows are taken out of it by `remove_damaged_files`.
     Raises CorruptFileError if they are not: go back to a snapshot that is whole.
     """
@@ -319,8 +319,8 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
     """Find the newest snapshot that can be read and stands on the one below; the files of those above it go.
 
-    Only where the newest is lost: until then nobody can read the table or commit to it, so that no commit is taken
-    from anybody; files of rows are left to the removal of orphans. A newer one that a tag holds comes back, with
+    Only where the newest is lost: until then the table takes no read and no commit, so that none
+    is lost; files of rows are left to the removal of orphans. A newer one that a tag holds comes back, with
     the changelogs below it. LATEST names what is the newest then: other clients go by that.
     Raises CorruptFileError if no snapshot and no tag can be read.
     """
@@ -476,7 +476,7 @@ def _let_go(session: TableSession) -> None:
     ids = session.snapshots.listed_ids()
     for number in session.changelogs.ids():
         session.changelogs.delete(number)
-    for number in ids:  # while LATEST names one of them, nobody takes the table for new
+    for number in ids:  # while LATEST names one of them, the table does not pass for a new one
         session.snapshots.delete(number)
     for hint in (EARLIEST, LATEST):
         session.file_io.delete(session.paths.snapshot_hint(hint))

@@ -3,8 +3,8 @@
 It is decided by one commit, the rollback marker: a snapshot on the newest one with the state of the target. From
 then on the table is at the target for every reader, and the rest is cleaning, which nothing turns back:
 snapshot files go oldest first, the marker last. A rollback that died over it is finished by doing it
-again. Data files are left to the removal of orphans: whoever still reads a snapshot that goes is not
-disturbed. Who commits before the marker is rolled back, too; who commits after it stays
+again. Data files are left to the removal of orphans: reads of a snapshot that goes are not
+disturbed. A commit before the marker is rolled back, too; a commit after it stays
 (docs/commit-protocol.md, decision 25)."""
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ from lsm_engine.table.tags import (
 )
 from lsm_engine.table.time_travel import snapshot_to_read, version_named
 
-# -- What a rollback takes back, and who else is in its way: other rollbacks, and expiries ---------
+# -- The plan of a rollback, and what is in its way: other rollbacks, and expiries -----------------
 
 ROLLING_BACK = "rolling-back-"
 """Prefix of the names of tags that mark a rollback under way."""
@@ -195,7 +195,7 @@ def _with_what_names(
 def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     """Return a plan with the tags that are there once its marker is: a tag made after that sees the marker.
 
-    Until the first snapshot goes nobody commits above the target, so that all of them are of what goes.
+    Until the first snapshot goes no commit is made above the target, so that all of them are of what goes.
     """
     return (
         plan if plan.has_begun else replace(plan, tags=_above(session.tags.stable_listing(), plan))
@@ -221,11 +221,11 @@ def signs_of(session: TableSession, target: Snapshot) -> list[Tag]:
 
 
 def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
-    """Raise CommitConflictError if somebody rolls the table back, or has done so behind `newest`.
+    """Raise CommitConflictError if a rollback runs, or has taken `newest`.
 
-    Called by an expiry after it moved EARLIEST. Who rolls back makes a tag first and looks
-    then: one of the two sees the other, or they would leave no snapshot between them. Who died over
-    it leaves the tag for an hour.
+    Called by an expiry after it moved EARLIEST. A rollback makes a tag first and looks
+    then: one of the two sees the other, or they would leave no snapshot between them. One that died
+    leaves the tag for an hour.
     """
     for sign in signs(session):
         raise CommitConflictError(
@@ -253,7 +253,7 @@ def refuse_unfinished(snapshots: Sequence[Snapshot]) -> None:
 
 
 def under_way(target_id: int | None) -> CommitConflictError:
-    """Return the error of who finds the marker of another's rollback."""
+    """Return the error of an operation that finds the marker of another rollback."""
     return CommitConflictError(
         f"the table is being rolled back to snapshot {target_id}; try again later. If that rollback "
         f"died, roll back to {target_id} again, which finishes it",
@@ -289,7 +289,7 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
     plan = plan_rollback(session, target)
     if not dry_run and plan.is_empty:
         # A rollback that died after its last deletion leaves its sign, and nothing else to do.
-        _take_down(session, signs_of(session, target))  # of one who died when all was done
+        _take_down(session, signs_of(session, target))  # of a rollback that died when all was done
     elif not dry_run:
         plan = _carry_out(session, plan)
     return RollbackReport(plan=plan, dry_run=dry_run)
@@ -315,7 +315,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     try:
         plan = _with_marker(session, plan)
         former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
-        _take_down(session, former_signs)  # of those who died, and stop one who did not
+        _take_down(session, former_signs)  # of dead rollbacks; one that is alive stops
         _restore(session, plan, sign)
         if plan.is_sealed:
             plan = with_tags_of_now(session, plan)
@@ -355,7 +355,7 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
 
 
 def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snapshot]) -> None:
-    """Take back what was put above the target, as another rollback has ended: nobody could commit there.
+    """Take back what was put above the target, as another rollback has ended: no commit could land there.
 
     One that goes on may rely on it, and deletes it: then there are greater ids, of the marker if no others.
     """
@@ -365,7 +365,7 @@ def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snaps
             if session.snapshots.listed_ids()[-1:] == [placeholder.id]:
                 session.snapshots.delete_unchanged(placeholder)
             elif retries.is_late:
-                break  # the other has died over its marker: who finishes it deletes this, too
+                break  # the other has died over its marker: finishing it deletes this, too
             else:
                 retries.sleep()
 
@@ -465,7 +465,7 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
 
 
 def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
-    """Let a consumer read a snapshot next unless somebody has forgotten it, or put it before that, meanwhile."""
+    """Let a consumer read a snapshot next, unless it was deleted or put before that meanwhile."""
     session.consumers.move(
         consumer.name,
         lambda position: (
@@ -510,7 +510,7 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         snapshots.hint_latest(marker.id, may_skip=False)
         _force(session)
         if not session.tags.exists(sign.name):
-            # Another has finished: without the marker nobody reads a table whose LATEST names it.
+            # Another has finished: without the marker a table whose LATEST names it cannot be read.
             snapshots.forget_latest()
     # Oldest first: an id is free only when its base is missing, so that no commit on one of these
     # counts.
@@ -611,10 +611,10 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
 
     A commit that lands first is undone by it like those before: the answer is the target's state.
     But a replay of a numbered restore undoes nothing: it returns the snapshot that it made.
-    Raises NotFoundError (expired) where an expiry, or who deletes its last tag, has got hold of the target.
+    Raises NotFoundError (expired) where an expiry, or the deletion of its last tag, has passed the target.
     """
     session.options.require_writable()
-    # Expiry, or who deletes the tag, would delete files that the new snapshot is going to name.
+    # An expiry, or the deletion of its tag, would delete files that the new snapshot is going to name.
     is_kept = was_rolled_back(session, target)
     with snapshot_retained(session, target, RESTORING):
         return _restored(session, target, identity, is_kept=is_kept)

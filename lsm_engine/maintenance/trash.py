@@ -51,7 +51,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     """Give back what one record holds (None: the newest): its snapshots, changelogs and tags.
 
     Nothing is changed unless all of it can come back. The record is claimed first, and deleted last if it is still so:
-    of several who undo or empty it one succeeds. A kill leaves some of it back and the record
+    of several undos and emptyings one succeeds. A kill leaves some of it back and the record
     there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
     the table has new snapshots so that those of the record no longer fit.
     """
@@ -88,7 +88,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     try:
         giving.all(order)
     except (AlreadyExistsError, CommitConflictError):
-        # Half of a record would be back otherwise, which nobody asked for.
+        # Half of a record would be back otherwise.
         giving.take_back()
         raise
     for tag in trash_record.tags:
@@ -134,7 +134,7 @@ class _GivingBack:
             self._stay()
         for tag in record.tags:
             self.tag(tag)
-        # Whoever empties the trash deletes the record first, and then looks what is named.
+        # An emptying deletes the record first, and then looks what is named.
         if not self._store.delete_as_read(record):
             raise _taken_over(record)
 
@@ -193,7 +193,7 @@ class _GivingBack:
         self._branch.changelogs.give_back(back, self.require)
 
     def tag(self, tag: Tag) -> None:
-        """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
+        """Make a tag again, or give it a new id, so that a deletion of the one that was read fails."""
         back = replace(tag, id=self._branch.ids.new_id(), content=None)
         former = self._branch.tags.find(tag.name)
         # After the tag was read: a record that was taken over meanwhile gives nothing back.
@@ -296,7 +296,7 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
         emptied += paths
         if dry_run:
             continue
-        # Who gives it back meanwhile has another record by now, or names its files before this looks again.
+        # An undo meanwhile has changed the record by now, or names its files before this looks again.
         if not store.delete_as_read(trash_record):
             continue
         # An undo that was faster has named the files again.

@@ -387,7 +387,7 @@ class DeepCheck:
 
     With a `store`, files that it records with the same size, checksum, time of change and manifest
     entry are passed over, and those that are found sound are recorded. Files of other writers, whose
-    checksum nobody knows, are read each time.
+    checksum is not recorded, are read each time.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class BranchStore:
         try:
             return self._file_io.read(self._first(name))
         except NotFoundError:
-            # Schema-0 decides who has the name: without it nobody has.
+            # Schema-0 decides who owns the name: without it the name is free.
             return None
 
     def _first(self, name: str) -> str:
@@ -202,7 +202,7 @@ class BranchClaim:
                 content = self._file_io.read(path)
                 if claim_in(content, file_name=path) is None:
                     return False
-                deleted(self._file_io, path, expected=content)  # of one who lost the name
+                deleted(self._file_io, path, expected=content)  # of a process that lost the name
         return False
 
     def empty(self, on_file: Callable[[str, bytes], None] = lambda _, __: None) -> bool:
@@ -261,7 +261,7 @@ class BranchClaim:
         return path, (content, mark)
 
     def _unmark(self, marks: Mapping[str, tuple[bytes | None, bytes]]) -> None:
-        """Give back what was claimed in the branch of another. Who does not get here leaves void claims."""
+        """Give back what was claimed in the branch of another. A kill before it leaves void claims."""
         for path, (content, mark) in marks.items():
             claim = claim_in(mark, file_name=path)
             if claim is not None and claim.claim_id == self._claim.claim_id and content is not None:
@@ -279,7 +279,7 @@ class BranchClaim:
             self._file_io.remove_empty_directory(directory)
 
     def give_up(self) -> None:
-        """Delete what was made so far, as after an error; what cannot be deleted is left for who deletes the branch."""
+        """Delete what was made so far, as after an error; what cannot be deleted is left to a deletion of the branch."""
         with suppress(LsmError):
             if self.empty():
                 self.release()

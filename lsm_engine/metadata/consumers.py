@@ -106,7 +106,7 @@ class ConsumerStore:
     def move(
         self, name: str, position: Callable[[int | None], int | None]
     ) -> tuple[Consumer | None, Consumer | None]:
-        """Let a consumer read another snapshot next, whoever else moves it meanwhile.
+        """Let a consumer read another snapshot next, also if others move it meanwhile.
 
         `position` returns it of where the consumer is, which is None where there is no such consumer; or None: it stays. It
         is asked again after each move of others. Returns the consumer as it was and, if it moved, as it is. Raises
@@ -210,7 +210,7 @@ class CommitIdentifierStore:
     ) -> LastCommit | None:
         """Return the last commit of a user up to a snapshot; LookupError where that is unknown.
 
-        The file is read after the snapshot: who left a user out of a snapshot had written it there before.
+        The file is read after the snapshot: a user that a snapshot leaves out was written there before.
         """
         recorded = self.read() if chain.asks_file else None
         return last_commit(key, chain, recorded, 0 if base is None else base.id)
@@ -251,7 +251,7 @@ class CommitIdentifierStore:
     def change(
         self, content_after: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
     ) -> None:
-        """Change what the file holds, whoever else does so meanwhile.
+        """Change what the file holds, also if others change it meanwhile.
 
         `content_after` is asked again after each change of others, with what there is then; where it returns that, or None,
         nothing is written. Raises StorageError.

@@ -120,7 +120,7 @@ def _between(ids: list[int], low: int, high: int) -> list[int]:
 def require_base(snapshot: Snapshot, below: Snapshot | None, path: str) -> None:
     """Raise CorruptFileError if a snapshot was made on another than the one below it.
 
-    Nobody may build on it then: the file below is lost, one of the two is another branch's, or LATEST, of a commit
+    No commit may build on it then: the file below is lost, one of the two is another branch's, or LATEST, of a commit
     that was rolled back, names for a moment one that never counted. `path` is that of the file below.
     """
     if named_base(snapshot) is not None and (below is None or not follows(snapshot, below)):
@@ -231,7 +231,7 @@ class SnapshotHints:
     def hint_latest(self, snapshot_id: int, *, may_skip: bool = True) -> None:
         """Write LATEST, unless the store throttles: without it, or with an old one, others look on.
 
-        Who then deletes the snapshot that the old one names may not skip it, and waits for the disk.
+        A process that then deletes the snapshot that the old one names may not skip it, and waits for the disk.
         """
         self._write_hint(LATEST, snapshot_id, may_skip=may_skip)
 
@@ -251,7 +251,7 @@ class SnapshotHints:
             self.hint_latest(snapshot.id)
 
     def hint_earliest(self, snapshot_id: int) -> None:
-        """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
+        """Write EARLIEST, also backwards: for a process that gives ids back under a sign of its own."""
         self._write_hint(EARLIEST, snapshot_id)
 
     def _write_hint(
@@ -669,7 +669,7 @@ class SnapshotStore(SnapshotHints):
         """Return the newest snapshot of a table whose top is this one: beside a rollback marker another one.
 
         That is the marker's target, or what has been made on it since. Until the target is there again,
-        which only a tag kept, the marker changes nothing. None where somebody must look again.
+        which only a tag kept, the marker changes nothing. None: look again.
         """
         target = rollback_target(newest)
         if target is None:
@@ -817,7 +817,7 @@ class SnapshotStore(SnapshotHints):
         self._newest.forget()
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Create a snapshot file; False if somebody else has its id, and nothing changed.
+        """Create a snapshot file; False if another one has its id, and nothing changed.
 
         It counts once `commit/publish.confirm` has looked; until then no hint names it. Raises
         CommitUnknownError if the storage did not answer: look with `find` before anything is deleted.
@@ -831,7 +831,7 @@ class SnapshotStore(SnapshotHints):
         return published(self._file_io, path, encode_snapshot(snapshot))
 
     def announce_behind(self, snapshot: Snapshot) -> None:
-        """Point LATEST at a snapshot that counts and is no table's first; from afar nobody waits for it."""
+        """Point LATEST at a snapshot that counts and is no table's first; on a remote store nothing waits for it."""
         self._newest.remember(snapshot)
         behind(self._file_io, lambda: self.announce(snapshot))
 
@@ -839,7 +839,7 @@ class SnapshotStore(SnapshotHints):
         """Point LATEST at a snapshot that counts, and EARLIEST if it is the table's first.
 
         Looks once more after writing: of two writers the slower one would else leave its smaller
-        id. Whoever writes last sees what landed before. EARLIEST is made, and never overwritten.
+        id. The last writer sees what landed before. EARLIEST is made, and never overwritten.
         """
         try:
             if is_first:
@@ -849,7 +849,7 @@ class SnapshotStore(SnapshotHints):
                 if not self._is_there(snapshot):
                     self.forget_latest()  # it may name an orphan snapshot
                 elif self._file_io.facts.is_far or not self.exists(snapshot.id + 1):
-                    return  # from afar who reads an older one climbs, which costs less
+                    return  # a remote reader of an older one climbs, which costs less
                 newest = self.latest()
                 if newest is None or same_state(newest, snapshot):
                     return
@@ -886,7 +886,7 @@ class SnapshotStore(SnapshotHints):
             self.hint_earliest(max(min(later.ids(), default=snapshot_id), snapshot_id))
 
     def mend_earliest(self) -> None:
-        """Set EARLIEST to the oldest snapshot where it is beyond the newest: who moved it gave up."""
+        """Set EARLIEST to the oldest snapshot where it is beyond the newest: the expiry that moved it gave up."""
         now = self.earliest_hint()
         ids = self.ids()  # after it, as both only grow
         if ids and now is not None and now > ids[-1]:

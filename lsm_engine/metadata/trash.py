@@ -149,7 +149,7 @@ class TrashStore:
         ]
 
     def claim(self, record: TrashRecord, undo_id: str) -> TrashRecord | None:
-        """Write down in a record who gives it back; None, and no change, if it has changed since it was read."""
+        """Write the id of an undo into a record; None, and no change, if it has changed since it was read."""
         claimed = replace(record, undo_id=undo_id)
         data = encode_trash(claimed)
         path = self._paths.trash_file(record.name)

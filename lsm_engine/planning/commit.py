@@ -28,7 +28,7 @@ from lsm_engine.planning.snapshot_chain import is_far_ahead, with_base
 #
 # Their names, and a copy of its two lists.
 #
-# The names are advice: whoever knows them fetches the manifests at once, and saves a round. Few
+# The names are advice: a reader that knows them fetches the manifests at once, and saves a round. Few
 # and small ones are named, so that a filter which needs only some of them fetches little in
 # vain. The copy of a list is taken where it has the checksum that the snapshot keeps of the
 # list, and saves a request each.

@@ -184,7 +184,7 @@ def plan_tag_removal(
     """Plan what goes with tags: what they name (`state`: their live entries) and no other retained reference does.
 
     `retained` must hold every other tag and every snapshot; of the snapshots the first one's whole state
-    and the deltas of the rest. The tag files go first, so that nobody finds a tag without files.
+    and the deltas of the rest. The tag files go first, so that no tag is ever without files.
     """
     unreferenced = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), retained)
     return ExpirePlan(

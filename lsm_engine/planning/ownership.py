@@ -64,9 +64,9 @@ class PublishOutcome(Enum):
     LANDED = "landed"
     """The snapshot is ours and visible."""
     LOST = "lost"
-    """Somebody else has the id: nothing of ours is visible, plan again."""
+    """Another snapshot has the id: nothing of ours is visible, plan again."""
     ABSENT = "absent"
-    """Nobody has the id yet: publish the same bytes under the same id again."""
+    """The id is free: publish the same bytes under the same id again."""
     UNKNOWN = "unknown"
     """The id has come and gone: whose it was is unknown, so nothing may be deleted."""
 
@@ -234,7 +234,7 @@ def last_commit(
         return identifiers.users[key]
     if chain.asks_file:
         if recorded is None:
-            raise LookupError(key)  # somebody has deleted the file
+            raise LookupError(key)  # the file was deleted
         last = recorded.users.get(key)
         newest_id = base_id if chain.oldest_id is None else chain.oldest_id - 1
         if last is not None and last.snapshot_id <= newest_id:

@@ -673,9 +673,7 @@ class Scan:
             return
         plan = self._planned
         executor = LocalExecutor()
-        if (
-            self._request.limit is not None
-        ):  # how far it gets nobody knows: nothing is fetched ahead
+        if self._request.limit is not None:  # how far it gets is unknown: nothing is fetched ahead
             for split in plan.splits:
                 for part in scan_parts(plan.source, [split], replaced=self._replaced, to_end=False):
                     yield from part()

@@ -190,7 +190,7 @@ class OneByOne:
 
 
 def _delete_quietly(file_io: FileIO, path: str) -> None:
-    with suppress(LsmError):  # the file is temporary: who removes orphans finds it
+    with suppress(LsmError):  # the file is temporary: the removal of orphans finds it
         file_io.delete_many([path])
 
 

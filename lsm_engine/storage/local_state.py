@@ -276,7 +276,7 @@ def _locked(path: str) -> Any:
 
 
 def sweep_dead(root: str, prefix: str) -> None:
-    """Remove the user's directories of this prefix whose lock nobody holds, in any container."""
+    """Remove the user's directories of this prefix whose lock is free, in any container."""
     for path in map(str, Path(root).glob(f"{prefix}*")):
         with contextlib.suppress(FileNotFoundError):  # another sweep was quicker
             status = os.lstat(path)
@@ -306,7 +306,7 @@ def unlink(path: str) -> None:
 
 
 def write_private(path: str, build: Callable[[BinaryIO], None]) -> None:
-    """Write a file that its owner alone may read and nobody may change."""
+    """Write a file that its owner alone may read, and that never changes."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         with os.fdopen(descriptor, "wb", 1 << 20) as sink:

@@ -168,7 +168,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
 
 
 def _newest_schema_id(session: TableSession, snapshot: Snapshot) -> int:
-    """Return the newest schema of a snapshot and its files: who made it may have known an older one."""
+    """Return the newest schema of a snapshot and its files: its writer may have known an older one."""
     live = session.live_rows(snapshot)
     written: list[int] = [] if live is None else pc.unique(live.column(SCHEMA_ID)).to_pylist()
     return max(snapshot.schema_id, *written, 0)

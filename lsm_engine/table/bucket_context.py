@@ -210,7 +210,7 @@ class Staging:
     With `deletes` the rows name keys to take away. With `replaces` they replace all of their
     partitions, so that what those hold by now does not matter. `buckets` is what is known
     about buckets beyond the schema (table/staging). `snapshot_id` is what the rows' snapshot will
-    have, if nobody else commits first, where that orders them (`sequence.snapshot-ordering`).
+    have, if no other commit lands first, where that orders them (`sequence.snapshot-ordering`).
     """
 
     context: BucketContext

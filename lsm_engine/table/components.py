@@ -185,7 +185,7 @@ def _is_light(item: object) -> bool:
 TreeKey: TypeAlias = tuple[str, bytes, int]
 """Branch, partition and bucket."""
 _WITHOUT = 10
-"""So many attempts after waiting in vain take no turns: who holds the lock may be stopped for hours."""
+"""So many attempts after waiting in vain take no turns: the holder of the lock may be stopped for hours."""
 _MOST_WITHOUT = 1_000
 """As many as they may become, twice as many each time."""
 _PATIENCE_MILLIS = 2_000
@@ -318,7 +318,7 @@ class SkippedPicks:
 class CommitTurns:
     """The turns that attempts of a table's commits take with other processes of this machine. Threads may share it.
 
-    Nothing rests on turns: who waits in vain, as behind a process that was stopped, goes on without,
+    Nothing rests on turns: a writer that waits in vain, as behind a stopped process, goes on without,
     and writers on other machines or of other clients take none (decision 33).
     """
 

@@ -432,7 +432,7 @@ def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
 
 
 def _rows_of(rows: list[Any]) -> str:
-    """Return how a list of something else becomes rows, behind ": "; empty if nobody knows."""
+    """Return how a list of something else becomes rows, behind ": "; empty if unknown."""
     first = next((row for row in rows if not isinstance(row, Mapping)), None)
     if isinstance(first, pa.RecordBatch):
         return ": write pyarrow.Table.from_batches(rows)"

@@ -30,7 +30,7 @@ def names_of(value: object, argument: str) -> tuple[str, ...]:
 
 
 def is_whole(value: object) -> bool:
-    """Whether somebody gave a whole number, NumPy's included; truth is none."""
+    """Whether a value is a whole number, of NumPy too; a bool is none."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

@@ -209,7 +209,7 @@ class Roots:
         try:
             return self._session.manifest_list(snapshot, snapshot.delta_manifest_list)
         except NotFoundError:
-            # It is only advice what to fetch; whoever reads the list gets the error.
+            # It is only advice what to fetch; a reader of the list gets the error.
             return ()
 
     def delta_entries(
@@ -247,7 +247,7 @@ class Roots:
                         yield self._session.manifests.read(meta, keeps=keeps)
 
     def fed_by_deltas(self, changelog: Snapshot) -> bool:
-        """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
+        """Whether a changelog's rows are the snapshot's own new files, as no others were written."""
         if changelog.changelog_manifest_list or changelog.commit_kind is not CommitKind.APPEND:
             return False
         with suppress(NotFoundError):  # of a branch that is deleted: what there is stays
@@ -335,7 +335,7 @@ class Roots:
         for tag in self._session.tags.stable_listing():
             if tag.name in removed:
                 continue
-            # Whoever makes one of what has expired looks then, and gives up, or was killed before that.
+            # A maker of one looks for an expiry after it, and gives up, or was killed before that.
             with suppress(NotFoundError) if is_lock(tag.name) else nullcontext():
                 root = self._tag_root(tag, buckets)
                 yield root
@@ -428,8 +428,8 @@ def carry_out(
     """Delete what a plan names, in its order. Files that are deleted already are no error.
 
     A plan has one tag at most. False, and nothing is deleted, if that has changed since it was read, or is
-    deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a retained reference then, or has
-    seen that it was deleted.
+    deleted. `again` plans anew once it is deleted: another tag of it that was made meanwhile is a retained reference then, or its
+    maker has seen that it was deleted.
     """
     # Changelogs and the record come first: a stop after them leaves too much, never too little.
     _keep_changelogs(session, plan)
@@ -585,7 +585,7 @@ def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:
         return directories
     session.file_io.delete_many(data_paths())
     lists_at = len(metadata) - len(plan.metadata.manifest_lists)
-    # Lists name the others: whoever tries again finds by them what an error left.
+    # Lists name the others: the next attempt finds by them what an error left.
     for paths in (metadata[:lists_at], metadata[lists_at:]):
         session.file_io.delete_many(paths)
     return directories
@@ -600,7 +600,7 @@ def _metadata_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
 
 
 def _paths_of(session: TableSession, file: DeadFile) -> Iterator[str]:
-    """A file outside of the table (`external_path`) is nobody's to delete but its owner's."""
+    """Yield the paths of a file; one outside of the table (`external_path`) belongs to its owner."""
     if file.external_path is None:
         context = session.context()
         for name in (file.file_name, *file.extra_files):

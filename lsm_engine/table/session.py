@@ -145,7 +145,7 @@ class TableSession:
     def storage_time(self, *, deletes: bool = False) -> int:
         """Return the time by the storage's clock, in milliseconds; raises StorageError.
 
-        Most storage stamps a file for that. Where that is refused to who only reads, it is this machine's time,
+        Most storage stamps a file for that. Where a reader may not write, it is this machine's time,
         unless something is deleted by it (`deletes`).
         """
         try:
@@ -379,7 +379,7 @@ class TableSession:
         try:
             before = self.snapshots.find(snapshot.id - 1)
         except LsmError:
-            return  # whoever needs that one gets the error
+            return  # a reader of that one gets the error
         if before is None or before.index_manifest is None:
             return
         if follows(snapshot, before) and adds_up(snapshot, before):

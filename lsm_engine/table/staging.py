@@ -57,7 +57,7 @@ class _Base:
     def staging(self, *, deletes: bool, replaces: bool) -> Staging:
         """Return what writing new rows needs."""
         session = self._session
-        # Who replaces a partition needs nothing of it but a number of buckets that is its own.
+        # A writer that replaces a partition needs only its number of buckets.
         needed = not replaces or self._mode.policy.is_postponed
         buckets = self._buckets() if needed else BucketFacts()
         unindexed = [entry for entries in buckets.unindexed.values() for entry in entries]

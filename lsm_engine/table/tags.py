@@ -70,7 +70,7 @@ def create(
         snapshot, holder = first_at(session, from_millis)
         return tag_snapshot(session, name, snapshot, lifetime, holder=holder)
     if snapshot_id is None and session.file_io.facts.is_far:
-        # Whoever is stopped for long and then killed may leave a tag of a snapshot that has expired; a lock would cost
+        # A maker that is stopped for long and then killed may leave a tag of an expired snapshot; a lock would cost
         # two requests more.
         newest = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
         tag = _of_newest(session, name, newest, lifetime)
@@ -88,7 +88,7 @@ def tag_snapshot(
     numeric: bool = False,
     holder: Tag | None = None,
 ) -> Tag:
-    """Name one snapshot, which a lock tag keeps until it is named: a tag is there only of what nobody deletes.
+    """Name one snapshot, which a lock tag keeps until it is named: a tag exists only of what no process deletes.
 
     `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
     have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
@@ -155,7 +155,7 @@ def tag_for_operation(
 
 
 def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> bool:
-    """Whether nobody deletes the files of a snapshot: its tag is there as it was read, or it has not expired."""
+    """Whether no process deletes the files of a snapshot: its tag is as it was read, or it has not expired."""
     # Every deletion spares the files of a tag, so that an unchanged tag is proof without EARLIEST.
     now = None if holder is None else session.tags.find(holder.name)
     if now is not None and holder is not None and now.content == holder.content:
@@ -188,7 +188,7 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
 
     None, and no change, where the tag is not `old` any more. Meanwhile a tag of its own keeps the new snapshot:
     were the old name to come back because that is expiring, an expiry might have looked just then, and have
-    taken the old one's files. Who is killed leaves that tag for its hour.
+    taken the old one's files. A kill leaves that tag for its hour.
     """
     same = same_tag(old, snapshot)
     with nullcontext() if same else _both_kept(session, old, snapshot):
@@ -253,7 +253,7 @@ def snapshot_retained(session: TableSession, snapshot: Snapshot, prefix: str) ->
     hold of it.
     """
     with locked(session, snapshot, prefix) as tag:
-        # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+        # The deletion of another tag of it is planned once more after the tag is deleted, and then sees this one.
         if is_expiring(session, snapshot) and not _has_other_tag(session, tag):
             raise _expired(snapshot)
         yield
@@ -320,7 +320,7 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
 def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: str) -> Tag | None:
     """Rename a tag; None where others have changed, renamed or deleted it: then nothing is changed.
 
-    The old name gets an id of this renaming first, and the new name the same: so who else renames that tag
+    The old name gets an id of this renaming first, and the new name the same: so another rename of that tag
     can neither delete the old name nor the new one of this renaming without being seen. Meanwhile a tag of its own
     keeps the files: a kill leaves no new name of what another has deleted.
     """
@@ -332,7 +332,7 @@ def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: st
     with locked(session, own.snapshot, "renaming-"):
         stored_old = session.tags.find(own.name)
         if stored_old is None or stored_old.content != own.content:
-            return None  # whoever deleted it may not have seen the lock
+            return None  # its deletion may not have seen the lock tag
         stored = _given_new_name(session, old, own, existing, new_name)
         if stored is None:
             return None
@@ -357,7 +357,7 @@ def _given_new_name(
     else:
         stored = session.tags.create(tag)
     if not session.tags.delete(own):
-        # Whoever deleted the old name may have deleted the files, too, before the new one was made.
+        # The deletion of the old name may have taken the files, before the new name was made.
         session.tags.delete(stored)
         return None
     return stored
@@ -503,7 +503,7 @@ def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a rollback takes a snapshot, or has taken it: asked once a tag of it is there.
 
     A rollback lists the tags that go once its marker is there, from which on the table is at the target. So it
-    sees the tag, or who made the tag sees a newest snapshot that is older; or, where others have committed
+    sees the tag, or the maker of the tag sees a newest snapshot that is older; or, where others have committed
     since, another snapshot under that id, or none: the newest is read first.
     """
     newest = session.snapshots.latest()
@@ -585,7 +585,7 @@ def _expired(snapshot: Snapshot) -> LsmError:
 
 
 def rolled_back(snapshot: Snapshot) -> LsmError:
-    """Return the error of who finds that a rollback has taken a snapshot."""
+    """Return the error for a snapshot that a rollback has taken."""
     return NotFoundError(
         f"snapshot {snapshot.id} was just rolled back, or is being so; choose an older one, or the newest",
         kind=ErrorKind.NO_SUCH_SNAPSHOT,
@@ -597,8 +597,8 @@ def rolled_back(snapshot: Snapshot) -> LsmError:
 #
 # Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
 #
-# `scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
-# who does not know when that is, or dies, leaves it for the time that the option sets.
+# `scan.plan-auto-tag-for-read.time-retained` asks for them. A reader that reads to the end deletes the tag;
+# one that does not know its end, or dies, leaves it for the time that the option sets.
 
 BranchSnapshot = tuple[TableSession, Snapshot]
 """A branch of the table, and its snapshot that is read."""
@@ -801,7 +801,7 @@ class AutoTags:
         log.info("tag %s does not stand at snapshot %d: others keep changing it", name, newest.id)
 
     def _create(self, name: str, snapshot: Snapshot) -> Tag | None:
-        """Create one tag; None if somebody else has, or the snapshot is deleted."""
+        """Create one tag; None if it exists, or the snapshot is deleted."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         try:
             return tag_snapshot(self._session, name, snapshot, lifetime, numeric=True)
@@ -814,7 +814,7 @@ class AutoTags:
             return None
 
     def _remove(self, surplus_tags: Iterable[Tag | None]) -> list[str]:
-        """Delete tags as they were read; return the names of those that nobody has changed or deleted since."""
+        """Delete tags as they were read; return the names of those that were unchanged."""
         return [
             tag.name
             for tag in surplus_tags
