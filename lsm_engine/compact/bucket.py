@@ -157,6 +157,7 @@ def stretches(
     is asked with a number of rows and their bytes in memory.
     """
     groups = None
+    # Bounds are read from every file of the section: that pays only where something can be copied.
     if any(_may_copy(file, context, is_large) for run in section for file in run):
         groups = _groups(context, partition, bucket, section, is_large)
     if groups is None:
@@ -199,6 +200,7 @@ def _groups(
         for file in run:
             with context.open_file(partition, bucket, file, (key,)) as reader:
                 bounds = reader.bounds(key)
+                # Without bounds of every row group an overlap cannot be ruled out.
                 if bounds is None or not all(bounds.is_known):
                     return None
                 counts = reader.row_group_rows
@@ -402,6 +404,7 @@ class _Compaction:
 
     def abort(self) -> None:
         """Delete what was written; nothing names it."""
+        # Files that only changed their level belong to the base.
         names_before = {file.file_name for file in self.before}
         directory = self._context.bucket_directory(self._work.partition, self._work.bucket)
         for file in (*self.after, *self.changelog):

@@ -281,6 +281,7 @@ def assign_postponed_buckets(
         chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
         if not chosen:
             return None
+        # Rows are written anew: by an older schema they would lose added columns.
         session = session.rewriting(
             file.schema_id
             for waiting_of_partition in chosen.values()
@@ -465,6 +466,7 @@ def carry_out(
     if not work:
         return None
     schema_ids = frozenset[int]().union(*(item.schema_ids for item in work))
+    # Rows are written anew: by an older schema they would lose added columns.
     session = session.rewriting(schema_ids)
     context = session.context(schema_ids)
     rewrite = compact_bucket if session.schema.has_primary_key else compact_append_bucket
@@ -473,6 +475,7 @@ def carry_out(
             session,
             context,
             partial(rewrite, context.writing_behind()),
+            # The largest first, so that no long task begins when the others have ended.
             sorted(work, key=lambda item: -item.size_bytes),
             verb="compact",
         )
@@ -570,6 +573,8 @@ class Compaction:
                 work, marks = plan_append_compaction(session, base, holds, full=full), False
             else:
                 work = plan_compaction(session, base, holds, full=full)
+                # A key that moved is emitted from both of its partitions in one commit, or twice
+                # never.
                 if not full and emits_moves(session.schema) and _emits_some(session, work):
                     full, work = True, plan_compaction(session, base, full=True)
                 marks = full and holds is None
@@ -589,6 +594,7 @@ class Compaction:
         commits = 0
         oldest = FIRST_SNAPSHOT_ID
         for snapshot in self._session.snapshots.newest_first():
+            # Counted by snapshots, so that all writers of the table agree.
             if FULL_COMPACTION in (snapshot.properties or {}):
                 return False
             commits += snapshot.commit_kind is not CommitKind.COMPACT

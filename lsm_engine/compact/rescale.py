@@ -160,6 +160,7 @@ def _published(
         # Read after the schema, and before the next one is created: a later rescale publishes later.
         base = session.snapshots.latest()
         _require_not_rolled_back(session, base, rescaled)
+        # Partitions have another number since: a later rescale publishes its own.
         if _chosen(session, base, buckets, covers):
             return newest
         schema = replace(

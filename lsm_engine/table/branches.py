@@ -66,6 +66,7 @@ def on_branch(session: TableSession, name: str) -> TableSession:
     schema = SchemaStore(session.file_io, paths).latest()
     if schema is None:
         raise missing(name)
+    # A branch has options of its own, which this version may not know.
     schema.options.require_readable()
     shown = name or MAIN_BRANCH
     listeners = tuple(listener.on_branch(shown) for listener in session.components.listeners)
@@ -91,13 +92,18 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
             )
 
     claim = claim_on(session, name, "making")
+    # The claim comes first: of several makers of one name one goes on.
     claim.take(require_free)
     try:
         files = _first_files(session, name, source)
+        # What a dead maker or deleter left under the name goes before the own files are made.
         if not (claim.empty() and claim.fill(files)):
             raise _made_by_another(name)
+        # The files are retained references by now. A deletion of the tag that was planned before
+        # did not see them.
         if source is not None:
             _require_kept(session, store.paths(name), files, source)
+        # Schema-0 comes last: with it the branch exists, whole.
         if not claim.give(session.schemas.copied(0)):
             raise _made_by_another(name)
     except LsmError:
@@ -125,6 +131,7 @@ def _require_kept(
 
     The deletion of the tag may not have seen the branch, and may be taking the files (decisions/0004).
     """
+    # Another content may name another snapshot, or be a copy of a tag whose files are deleted.
     if session.tags.find(source.name) != source:
         raise NotFoundError(
             f"tag {source.name!r} went while a branch was made from it",
@@ -185,7 +192,9 @@ def delete(session: TableSession, name: str) -> None:
             raise missing(name)
 
     claim = claim_on(session, name, "deleting")
+    # With the claim in the place of schema-0 the branch exists no more, whatever is left of it.
     claim.take(require_there)
+    # Another process may have taken the name over; then it deletes the rest.
     if claim.empty():
         claim.release()
     notify_gone(session, name)

@@ -251,6 +251,7 @@ def delete_quietly(file_io: FileIO, paths: Iterable[str]) -> None:
     try:
         file_io.delete_many(paths)
     except LsmError as error:
+        # The error that led here matters more; orphans are removed later.
         log.warning("left files behind that nothing names: %s", error)
 
 
@@ -258,6 +259,7 @@ def staged_files(context: BucketContext, message: CommitMessage) -> Iterator[str
     """Yield the files that a message brought. A file that only changed its level is kept."""
     directory = context.bucket_directory(message.partition, message.bucket)
     data, compact = message.data, message.compact
+    # A file that only changed its level belongs to the base, which may be live.
     moved = {file.file_name for file in compact.before}
     for file in (
         *data.new_files,

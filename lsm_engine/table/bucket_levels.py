@@ -68,6 +68,7 @@ def level_facts(entries: pa.Table) -> ManifestLevels:
         return levels_of_rows(entries)
     pairs, of_row = bucket_pairs(entries)
     levels = entries.column(LEVEL).to_numpy().astype(np.int64)
+    # Bucket and level share one number, as one sort of integers is much faster than one of pairs.
     places, first, of_row = np.unique(
         (of_row << 32) + levels, return_index=True, return_inverse=True
     )
@@ -181,6 +182,7 @@ class BucketLevels:
         if not sum(level.file_count for level in levels):
             return None
         totals = {total for level in levels for total in (level.least_total, level.most_total)}
+        # Manifests count deleted files too: only where they differ the live files decide.
         if len(totals) > 1:
             live = live_entries(
                 self._manifests,
@@ -200,6 +202,7 @@ class BucketLevels:
             or all(self._manifests.are_known(metas, level_facts))
         ):
             return self._facts_of_all()
+        # Few partitions are looked up alone; beyond that all manifests are read, and kept.
         self._alone += 1
         candidates = manifests_in(metas, _only(partition), self._fields)
         return self._manifests.facts(candidates, level_facts, _COLUMNS)

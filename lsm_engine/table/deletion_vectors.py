@@ -123,6 +123,7 @@ class BucketDeletions:
     def forget(self, file_names: Iterable[str]) -> None:
         """Drop the vectors of data files that leave the bucket. Upgraded files keep theirs."""
         for name in file_names:
+            # None marks a vector that goes; a file without one leaves nothing to change.
             if name in self._places or name in self._changed:
                 self._changed[name] = None
 
@@ -142,6 +143,7 @@ class BucketDeletions:
         has_one_file = self._context.schema.has_primary_key
         touched = [file for file in self._files if has_one_file or self._touches(file)]
         stay = {file.file_name for file in self._files} - {file.file_name for file in touched}
+        # Vectors that share a replaced index file move into the new one.
         untouched = {
             name: self.vector(name)
             for name, place in self._places.items()

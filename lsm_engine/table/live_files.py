@@ -99,6 +99,7 @@ def live_rows(
     for table in joined(
         manifests.read(meta, columns) for meta in manifests.ahead(metas, columns=columns)
     ):
+        # Filtered before the join, so that only entries of the wanted buckets are held.
         selected = table if keep is None else table.filter(pa.array(keep(table)))
         if selected.num_rows:
             tables.append(narrowed(selected) if narrow else selected)
@@ -191,6 +192,7 @@ def _folded(entries: pa.Table) -> pa.Table:
         return entries
     deletes = entries.filter(pa.array(deleted))
     identities = set(_identities(deletes))
+    # File names come first, as arrays: comparing whole identities is slow, and few are deleted.
     is_named = pc.is_in(
         entries.column(FILE_NAME), value_set=pc.unique(deletes.column(FILE_NAME))
     ).to_numpy(zero_copy_only=False)
@@ -327,6 +329,7 @@ class ManySplits(Sequence[Split]):
             else:
                 rows = self._rows.take(pa.array(places))
             yield entries_of(rows)
+            # The longer the reader goes on, the more entries pay at once.
             first, room = last, min(2 * room, _ROWS_TOGETHER)
 
 

@@ -250,6 +250,7 @@ class TableSession:
         options = self.options
         if not options[core_options.DELETION_VECTORS_ENABLED]:
             return self
+        # Merging while reading shows level 0 too, without another code path.
         merging = {core_options.DELETION_VECTORS_MERGE_ON_READ.key: "true"}
         return self.with_options(options.with_texts(merging))
 
@@ -276,6 +277,7 @@ class TableSession:
             below="" if self._has_few_directories() else None,
         )
         session = self.with_components(replace(self.components, file_io=file_io))
+        # Manifests never change, so that the cached ones are good for the new session.
         session.manifests = self.manifests
         return session
 
@@ -314,6 +316,7 @@ class TableSession:
         NotFoundError: the table was dropped and made again. CorruptFileError: the file is damaged.
         """
         if self._is_of_schema(snapshot) is False:
+            # Raises first for a table that was made anew: its schema is whole, and another one.
             self.identity.require(snapshot)
             raise CorruptFileError(
                 "the schema is not the one that the snapshot was made with: its checksum differs, and the "

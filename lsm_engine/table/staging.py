@@ -105,6 +105,7 @@ class _Base:
         pairs_in_manifests: set[Bucket] = set()
         for pairs in manifests.facts(self._metas, _buckets_of, (PARTITION, BUCKET)):
             pairs_in_manifests.update(pairs)
+        # Only buckets without an index are read: mostly there are none, as every writer keeps one.
         missing = {pair for pair in pairs_in_manifests - indexed if pair[1] >= 0}
         if not missing:
             return {}

@@ -75,6 +75,7 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
     low, high = session.snapshots.earliest_id() or 1, session.snapshots.latest_id() or 0
     while low <= high:
         middle = (low + high) // 2
+        # A missing one has expired or was rolled back: the search goes on above it.
         snapshot = session.snapshots.find_live(middle)
         if snapshot is None or snapshot.time_millis <= millis:
             latest = snapshot or latest
@@ -93,6 +94,7 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
 def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
     if has_expired(snapshots, snapshot):
+        # A dropped table has no files either, and deserves its own error.
         snapshots.require_table(None)
         raise ExpiredError(
             f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
@@ -104,6 +106,7 @@ def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFou
 
 def has_expired(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
     """Whether an expiry or a rollback has taken a snapshot, or is about to."""
+    # A snapshot below EARLIEST may still have its file while its data files are deleted.
     earliest = snapshots.earliest_hint()
     is_marked = earliest is not None and snapshot.id < earliest
     return is_marked or not same_state(snapshots.find(snapshot.id), snapshot)
@@ -123,6 +126,7 @@ def built_on(session: TableSession, base: Snapshot | None) -> Iterator[None]:
     try:
         yield
     except NotFoundError as cause:
+        # Without a newer snapshot the file is lost: no new attempt would find it.
         if base is None or not is_overtaken(session.snapshots, base):
             raise
         raise CommitConflictError(
