@@ -389,11 +389,14 @@ def _run(call: Call, work: Any) -> int:
     try:
         result = work()
     except click.exceptions.Exit as done:
+        # Some verbs end with a code of their own, such as findings of verify.
         return done.exit_code
     except click.ClickException as wrong:
+        # A wrong command line: click shows it with its usage.
         wrong.show()
         return wrong.exit_code
     except click.Abort as stopped:
+        # A confirmation that was refused or interrupted.
         interrupted = isinstance(stopped.__cause__, KeyboardInterrupt)
         click.echo("lsm: stopped; nothing was changed", err=True)
         return INTERRUPTED if interrupted else REFUSED

@@ -79,6 +79,7 @@ class ConsumerStore:
             content = self._content(path)
             modified = self._file_io.status(path).modified_millis
         except NotFoundError:
+            # Also where the file went between the two calls.
             return None
         return None if content is None else self._decoded(name, content, modified)
 
@@ -119,6 +120,7 @@ class ConsumerStore:
             if next_snapshot_id is None:
                 return before, None
             data = encode_consumer(next_snapshot_id, name=name, consumer_id=self._ids.new_id())
+            # Each call fails if another process was faster; then its position is read.
             if before is None or before.content is None:
                 is_moved = published(self._file_io, path, data)
             else:
@@ -197,6 +199,8 @@ class CommitIdentifierStore:
     def up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
         """Return the last commits up to a snapshot that counts; None: the table has none yet."""
         chain = list(self._line_down(base))
+        # Without a base only EARLIEST distinguishes a snapshot of the chain from an orphan
+        # snapshot.
         if any(named_base(snapshot) is None for snapshot in chain[:-1]):
             chain = list(counted_line(chain, self._snapshots.earliest_hint()))
         recorded = None
@@ -223,6 +227,7 @@ class CommitIdentifierStore:
         for size in count(1):
             if newer is None or has_property(newer) or ends_line(newer):
                 return
+            # Mostly one snapshot is enough; after another client's commits the batches grow.
             batch_size = min(1 << size >> 1, _READ_MAX)
             ids = range(newer.id - 1, max(newer.id - 1 - batch_size, 0), -1)
             for older in self._snapshots.find_many(ids):

@@ -68,6 +68,7 @@ def found_snapshot(
     try:
         data = unclaimed(file_io, paths, path, file_io.read(path, length=READ_MAX))
     except NotFoundError:
+        # Expired or not made yet: the caller decides by other files.
         return None
     if data is None:
         return None
@@ -93,6 +94,7 @@ def hinted(file_io: FileIO, path: str) -> tuple[int | None, str]:
         data = file_io.read(path, length=HINT_BYTES)
         return decode_hint(data), data.note if isinstance(data, Noted) else ""
     except LsmError:
+        # A hint is advice: without it a listing finds the newest.
         return None, ""
 
 
@@ -184,6 +186,7 @@ class SnapshotHints:
         """
         if hint is None or hint <= newest_id:
             return
+        # Asked again, as a rollback moves LATEST before the file goes.
         lost = self.stray_latest(newest_id)
         if lost is not None:
             raise CorruptFileError(
@@ -210,12 +213,14 @@ class SnapshotHints:
         )
         if not ids:
             hints = (self._hint(LATEST), self._hint(EARLIEST))
+            # A hint that names an existing file shows that the listing lies.
             if any(hint is not None and self.exists(hint) for hint in hints):
                 raise StorageError(
                     "the storage lists no snapshots, and there are some; nothing was deleted",
                     directory=self._paths.snapshot_directory,
                 )
             return []
+        # A stale listing lacks the newest and oldest ones first.
         while self.exists(ids[-1] + 1):
             ids.append(ids[-1] + 1)
         while self.exists(ids[0] - 1):
@@ -245,6 +250,7 @@ class SnapshotHints:
         try:
             self._write_hint(LATEST, snapshot.id, may_skip=True, note=note)
         except LsmError as error:
+            # Some stores take no metadata: the hint alone is enough.
             if not note or not _refuses_notes(error):
                 raise
             self._takes_notes = False
@@ -272,6 +278,7 @@ class SnapshotHints:
         are fetched meanwhile.
         """
         path = self._paths.snapshot_hint(hint)
+        # A hint that was fetched before the question may be older than an acknowledged commit.
         if not expected:
             self._file_io.forget_prefetched([path])
         snapshot_id, note = hinted(self._file_io, path)

@@ -76,6 +76,7 @@ class TagStore:
         try:
             content = self._file_io.read(path)
         except NotFoundError:
+            # Deleted since: nothing is left to do.
             return False
         return deleted(self._file_io, path, expected=content)
 
@@ -106,6 +107,7 @@ class TagStore:
                 if status.name.startswith(TAG_PREFIX) and not status.is_directory
             )
             files = self._files(names)
+            # A tag that vanished may have been renamed, and its new name was not in the listing.
             if None not in files.values():
                 return [*self._tags_in(files)]
         raise StorageError(
@@ -166,6 +168,7 @@ class TagStore:
         files: dict[str, bytes | None] = {}
         for path, data in self._file_io.read_many(path_names, READ_MAX):
             document = data and unclaimed(self._file_io, self._paths, path, data)
+            # A claim without former content is a tag that a branch is still being made with.
             if data is None or document is not None:
                 files[path_names[path]] = document
         return files

@@ -132,6 +132,7 @@ class TrashStore:
         try:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
+            # Emptied or given back since.
             return None
         return decode_trash(data, name=name, file_name=path)
 

@@ -77,6 +77,7 @@ def copied_lists(snapshot: Snapshot) -> Mapping[str, bytes]:
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(text), _LISTS_MAX)
     except (ValueError, zlib.error):
+        # The copy only saves requests: the lists themselves are read then.
         return {}
     if len(data) != size:
         return {}
@@ -271,6 +272,7 @@ def plan_full_merge(
             and _may_meet(levels, meta.min_level, meta.max_level)
         )
         small = _is_small(meta, target_size_bytes)
+        # Rows without a bucket are ordered by their entries alone.
         waits = meta.min_bucket is not None and meta.min_bucket < 0
         changes = meta.deleted_file_count > 0 or touched or small or waits
         into = rewritten if changes else unchanged
@@ -383,6 +385,7 @@ def plan_commit(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in delta
     )
+    # Other clients may not count: a total that is unknown stays so.
     before = 0 if base is None else base.total_record_count
     if change.base_record_count is not None and before is not None:
         delta_rows += change.base_record_count - before
@@ -417,6 +420,7 @@ def snapshot_of(
     state is restored, its own index manifest and watermark.
     """
     base, step = plan.base, plan.step
+    # One clock in the far future would keep expiry from all later snapshots.
     is_ahead = base is not None and is_far_ahead(base.time_millis, now_millis)
     assert bool(step.changelog) == (files.changelog_manifest_list is not None), step
     state = plan.change.state or base
@@ -493,6 +497,7 @@ def index_entries_after(
         for change in plan.step.index_changes
         if change.kind is EntryKind.DELETE
     }
+    # An old index of an overwritten partition would keep keys in buckets that another one has now.
     assigned = frozenset(
         change.partition
         for change in plan.step.index_changes

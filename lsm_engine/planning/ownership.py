@@ -82,6 +82,7 @@ def resolve_publish(
     if stored is not None:
         assert stored.id == attempted.id, (stored.id, attempted.id)
         return PublishOutcome.LANDED if same_state(stored, attempted) else PublishOutcome.LOST
+    # A newer snapshot stands on this id, which was used and freed: whose it was cannot be seen.
     if latest_id is not None and latest_id >= attempted.id:
         return PublishOutcome.UNKNOWN
     return PublishOutcome.ABSENT
@@ -173,6 +174,7 @@ def identifiers_of(
     else:
         oldest_id = oldest.id
         identifiers = _expired(recorded, oldest_id)
+    # Another client's expiry leaves no trace of a number, so that the file has to.
     if any(map(is_of_another_client, chain)):
         identifiers = replace(identifiers, is_recorded=True)
     for snapshot in reversed(chain):
@@ -206,6 +208,8 @@ def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers
     }
     for key, (identifier, base_id) in recorded.pending.items():
         last = users.get(key)
+        # An intent whose snapshot would have expired may have landed; a newer one would be on the
+        # chain.
         may_have_landed = base_id + 1 < oldest_id
         if may_have_landed and (last is None or last.identifier < identifier):
             seconds = 0 if last is None else last.seconds
@@ -233,6 +237,7 @@ def last_commit(
     if key in identifiers.users:
         return identifiers.users[key]
     if chain.asks_file:
+        # A snapshot that asks for the file was committed after the file was written.
         if recorded is None:
             raise LookupError(key)  # the file was deleted
         last = recorded.users.get(key)
@@ -241,6 +246,7 @@ def last_commit(
             return last
         if last is None and key[:FORGOTTEN_LENGTH] in recorded.forgotten:
             raise LookupError(key)
+    # The user may have committed in the part that another client expired.
     if identifiers.is_incomplete:
         raise LookupError(key)
     return None
@@ -259,6 +265,7 @@ def is_replay(step: CommitStep, last: LastCommit | None) -> bool:
     is_same = last.identifier == step.commit_identifier
     if is_same and initial_of(step.kind) in last.kinds:
         return True
+    # The number may have been committed. Guessing would double rows, or lose them.
     if AT_LEAST in last.kinds or (is_same and UNCERTAIN in last.kinds):
         raise LookupError(step.commit_user)
     return False
@@ -313,6 +320,7 @@ def recorded_before(
     other_users = [(user, last) for user, last in recent if user != key]
     oldest = now_seconds - limits.seconds
     recorded_users = dict(other_users[max(len(other_users) - limits.users + 1, 0) :])
+    # By number, then by age, as the options limit both; the committing user stays.
     users = {user: last for user, last in users.items() if user == key or user in recorded_users}
     users = {user: last for user, last in users.items() if user == key or last.seconds >= oldest}
     lost = {user[:FORGOTTEN_LENGTH] for user, _ in other_users if user not in users}
@@ -344,6 +352,7 @@ def rolled_back(
     What a user had before its last commit, if that is taken back, is on the snapshot chain of the target, or it is not known.
     """
     users = {key: last for key, last in recorded.users.items() if last.snapshot_id <= target_id}
+    # A user whose last commit was taken back may have an older one that the file does not have.
     lost = {key[:FORGOTTEN_LENGTH] for key in recorded.users if key not in users}
     return replace(
         recorded,

@@ -43,6 +43,7 @@ def seal_of(
         ROLLBACK_TARGET: str(target.id),
         FIRST: "" if first is None else first.delta_manifest_list,
     }
+    # The numbers go back with the rows: a replay of a commit that was taken back is a new commit.
     identifiers = carried(target)
     if identifiers is not None:
         marks[COMMIT_IDENTIFIERS] = identifiers
@@ -92,6 +93,7 @@ def unsealed(snapshots: Sequence[Snapshot]) -> Sealed:
     if newest is None or to is None:
         return Sealed(line=tuple(snapshots))
     index = len(snapshots) - 1
+    # A rollback takes what follows without a gap; an orphan snapshot below is not its own.
     while (
         index > 0
         and snapshots[index - 1].id > to

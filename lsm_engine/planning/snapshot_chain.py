@@ -38,6 +38,7 @@ def with_base(
     if base is None:
         return properties or None
     own_properties = {**(properties or {}), BASE: base.delta_manifest_list}
+    # Handed on for some commits: another client that renames over files may still be active.
     foreign_id = base.id if is_of_another_client(base) else _other_client(base)
     if foreign_id is not None and base.id - foreign_id < _NEAR:
         own_properties[OTHER_CLIENT] = str(foreign_id)
@@ -88,12 +89,14 @@ def is_built_on(newer: Snapshot | None, older: Snapshot) -> bool:
 
 def rollback_target(snapshot: Snapshot) -> int | None:
     """Return the id that a rollback marker leads to; None for every other snapshot."""
+    # Damaged text makes no marker: the snapshot would take others away.
     text = (snapshot.properties or {}).get(ROLLBACK_TARGET)
     return int(text) if text is not None and text.isdecimal() else None
 
 
 def believed(earliest: int | None, newest: int) -> int:
     """Return the id from which on snapshots count, 0 if EARLIEST is unknown or beyond the newest."""
+    # EARLIEST beyond the newest id is garbage, and must not hide the table.
     return earliest if earliest is not None and earliest <= newest else 0
 
 
@@ -102,6 +105,7 @@ def lost_below(earliest: int | None, oldest: Snapshot) -> range:
 
     Empty where another client is about: Java's moves EARLIEST after it has deleted.
     """
+    # An expiry of Java moves EARLIEST after its deletions: missing files are no loss.
     may_lag = is_of_another_client(oldest) or is_beside_others(oldest)
     return range(0) if may_lag or not earliest or earliest < 0 else range(earliest, oldest.id)
 
