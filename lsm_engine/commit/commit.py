@@ -383,7 +383,7 @@ WRITER_VERSION = f"lsm-engine-{VERSION}"
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
-def upkeep_of(identity: CommitIdentity) -> CommitIdentity:
+def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:
     """Return the identity of the maintenance after a commit: the same run, but nothing was read for it.
 
     Of a numbered commit it has no number, which is that of the rows: the second compaction of one write, or of a

@@ -74,7 +74,9 @@ class MetadataWriter:
         self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
-        self.lists: dict[str, bytes] = {}  # what lists hold that are to be written from afar
+        self.lists: dict[
+            str, bytes
+        ] = {}  # what lists hold that are to be written to a remote store
         if session.schema_checksum is not None:
             self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema_checksum
 
@@ -88,7 +90,7 @@ class MetadataWriter:
         return [meta for piece in pieces for meta in self._manifests_of(piece)]
 
     def write_waiting(self) -> None:
-        """Write at once what a far store has been spared until now."""
+        """Write at once what a remote store has been spared until now."""
         if self._waiting:
             waiting = dict(self._waiting)
             self._waiting.clear()
@@ -196,7 +198,7 @@ class MetadataWriter:
         yield from copier.remainder()
 
     def _contents(self, metas: Sequence[ManifestFileMeta]) -> Iterator[bytes]:
-        """Yield the content of manifests, in order; of a far store the next ones are fetched meanwhile."""
+        """Yield the content of manifests, in order; of a remote store the next ones are fetched meanwhile."""
         session = self._session
         paths = [session.paths.manifest(meta.file_name) for meta in metas]
         ahead = _AHEAD if session.file_io.facts.is_far else 0

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import FIRST_SNAPSHOT_ID
-from lsm_engine.commit.commit import commit, committed_before, upkeep_of
+from lsm_engine.commit.commit import commit, committed_before, maintenance_identity
 from lsm_engine.commit.publish import Retries
 from lsm_engine.compact.bucket import compact_bucket, run_tasks
 from lsm_engine.compact.plan import BucketWork, bucket_pressures, plan_compaction
@@ -520,7 +520,9 @@ class Compaction:
         covers = None if partitions is None else PartitionTest(session.schema, partitions)
         holds = _chosen(covers, buckets)
         if session.schema.bucket_mode.policy.is_postponed and buckets is None:
-            assigned = assign_postponed_buckets(session, upkeep_of(self._identity), covers)
+            assigned = assign_postponed_buckets(
+                session, maintenance_identity(self._identity), covers
+            )
             base = assigned or base
         return self._compacted(base, holds, full=full) or assigned
 

@@ -19,7 +19,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.commit.commit import commit, committed_before, upkeep_of
+from lsm_engine.commit.commit import commit, committed_before, maintenance_identity
 from lsm_engine.compact.bucket import run_tasks
 from lsm_engine.compact.compact import carry_out
 from lsm_engine.compact.plan import plan_compaction
@@ -229,7 +229,7 @@ def _compacted_base(
             lambda *bucket, waiting_buckets=waiting: bucket in waiting_buckets,
             full=True,
         )
-        carry_out(session, upkeep_of(identity), base, work)
+        carry_out(session, maintenance_identity(identity), base, work)
     raise CommitConflictError(
         "others commit rows faster than they can be compacted before a rescale; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,

@@ -19,7 +19,12 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
-from lsm_engine.commit.commit import ChooseOverwritten, commit, committed_before, upkeep_of
+from lsm_engine.commit.commit import (
+    ChooseOverwritten,
+    commit,
+    committed_before,
+    maintenance_identity,
+)
 from lsm_engine.compact.compact import PostponedRows, compact_due
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.data_file import DataFileMeta
@@ -306,7 +311,7 @@ class Write:
     def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
         self._session = session
         self._identity = identity
-        self._upkeep = upkeep_of(identity)
+        self._maintenance_identity = maintenance_identity(identity)
 
     def committed(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
         """Stage and commit rows of any kind, again if other writers changed the rows that were read."""
@@ -350,7 +355,7 @@ class Write:
 
     def base(self) -> Snapshot | None:
         """Return the newest snapshot, after older rows that wait for a bucket were assigned one."""
-        PostponedRows(self._session.in_force, self._upkeep).before_write()
+        PostponedRows(self._session.in_force, self._maintenance_identity).before_write()
         return self._session.newest_of_writer()
 
     def land(
@@ -396,7 +401,7 @@ class Write:
         )
         if committed is None:
             return None
-        assigned = PostponedRows(session, self._upkeep).after_write(messages)
+        assigned = PostponedRows(session, self._maintenance_identity).after_write(messages)
         if assigned is not None and assigned.id == committed.id + 1:
             committed = assigned
         return self._followed_up(committed, buckets_of(messages) | again.buckets, compact)
@@ -439,7 +444,9 @@ class Write:
         compacted: Snapshot | None = None
         if rows.buckets and not session.options[core_options.WRITE_ONLY]:
             compact_buckets = compact or compact_due
-            compacted = compact_buckets(session, self._upkeep, rows.buckets, rows_wait=rows.wait)
+            compacted = compact_buckets(
+                session, self._maintenance_identity, rows.buckets, rows_wait=rows.wait
+            )
         return rows.result(compacted)
 
 

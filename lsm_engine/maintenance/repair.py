@@ -520,7 +520,7 @@ class RestoredFile:
 
 @record
 class RestoreReport:
-    """What was given back, or with `dry_run` would be: each damaged or missing data file.
+    """What was restored, or with `dry_run` would be: each damaged or missing data file.
 
     `left`: changelog files and such, which nothing else holds.
     """

@@ -136,8 +136,8 @@ def require_base(snapshot: Snapshot, below: Snapshot | None, path: str) -> None:
 
 # -- Snapshot hints --------------------------------------------------------------------------------
 #
-# EARLIEST and LATEST of the snapshots of one table or branch, read unchecked and written by who
-# knows, and ids.
+# EARLIEST and LATEST of the snapshots of one table or branch, read unchecked; callers that know
+# the ids write them.
 
 GAPS_LOOKED_UP = 10_000
 """Missing ids that are asked for one by one."""
@@ -292,7 +292,7 @@ def _refuses_notes(error: LsmError) -> bool:
     return isinstance(error, UnsupportedError) or error.facts.get("status") in _NO_NOTES
 
 
-# -- The newest snapshot on a far store ------------------------------------------------------------
+# -- The newest snapshot on a remote store ---------------------------------------------------------
 #
 # Of what this process knows, one round or two find out whether it is that still.
 #
@@ -595,7 +595,7 @@ class SnapshotStore(SnapshotHints):
     def latest(self, *, reads_state: bool = False) -> Snapshot | None:
         """Return the newest snapshot, or None before the first commit; `reads_state`: its files are read next.
 
-        LATEST and three files, or a listing where it is not exact; from afar one round (metadata/snapshots).
+        LATEST and three files, or a listing where it is not exact; on a remote store one round (metadata/snapshots).
         CorruptFileError: LATEST names a newer one, whose file is missing. NotFoundError: see `of_table`.
         """
         newest = self._latest(reads_state=reads_state)
@@ -638,7 +638,7 @@ class SnapshotStore(SnapshotHints):
         raise self._vanishing()
 
     def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
-        """Return the newest, or from afar what was it a moment ago, if `is_own`: publishing finds out."""
+        """Return the newest, or on a remote store what was it a moment ago, if `is_own`: publishing finds out."""
         remembered = self._newest.of_writer() if self._file_io.facts.is_far else None
         if remembered is not None and is_own(remembered):
             return remembered

@@ -24,7 +24,7 @@ from lsm_engine.planning.proposal import NO_CHANGE, CommitStep, LiveChange
 from lsm_engine.planning.row_ids import with_row_ids
 from lsm_engine.planning.snapshot_chain import is_far_ahead, with_base
 
-# -- What a snapshot holds of its manifests for readers from afar ----------------------------------
+# -- What a snapshot holds of its manifests for readers of a remote store --------------------------
 #
 # Their names, and a copy of its two lists.
 #
@@ -348,7 +348,7 @@ class SnapshotFiles:
     checksums: Mapping[str, int] = field(default_factory=dict)  # of these and the schema, by name
     named_manifests: tuple[
         ManifestFileMeta, ...
-    ] = ()  # manifests that the snapshot names, for readers from afar
+    ] = ()  # manifests that the snapshot names, for readers of a remote store
     lists: Mapping[str, bytes] = field(default_factory=dict)  # what lists hold, for them too
 
 

@@ -190,7 +190,7 @@ class FileIO(Protocol):
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a seekable binary file that PyArrow's readers accept; the caller closes it.
 
-        `size`: of the file, in bytes, where it is known: saves a far store a request.
+        `size`: of the file, in bytes, where it is known: saves a remote store a request.
         """
         ...
 

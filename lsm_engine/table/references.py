@@ -184,7 +184,7 @@ class Roots:
         )
 
     def prefetched(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
-        """Yield snapshots; from afar their lists and new manifests are fetched some at a time."""
+        """Yield snapshots; on a remote store their lists and new manifests are fetched some at a time."""
         if not self._session.file_io.facts.is_far:
             yield from snapshots
             return
@@ -198,7 +198,7 @@ class Roots:
             yield from batch
 
     def expect(self, snapshots: Iterable[Snapshot]) -> None:
-        """Have the lists of the first snapshots fetched from afar, and what else their names show."""
+        """Have the lists of the first snapshots fetched from a remote store, and what else their names show."""
         if self._session.file_io.facts.is_far:
             batch = list(islice(snapshots, _TOGETHER))
             lists = map(lists_to_fetch, batch)
@@ -470,7 +470,7 @@ def carry_out(
 
 
 def _delete_changelog(session: TableSession, changelog: Snapshot) -> None:
-    """Delete a changelog's file as it was read. Raises CommitConflictError where it was given back since."""
+    """Delete a changelog's file as it was read. Raises CommitConflictError where it was restored since."""
     if session.changelogs.delete_unchanged(changelog):
         return
     if session.changelogs.exists(changelog.id):
@@ -485,7 +485,7 @@ def _delete_changelog(session: TableSession, changelog: Snapshot) -> None:
 def _delete_recorded(session: TableSession, plan: ExpirePlan) -> None:
     """Delete the snapshot files that a record of the trash holds, each only as it was read.
 
-    What is given back meanwhile has another content. Raises CommitConflictError then.
+    What is restored meanwhile has another content. Raises CommitConflictError then.
     """
     for snapshot in plan.expired:
         if session.snapshots.delete_unchanged(snapshot):

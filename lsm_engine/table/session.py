@@ -195,7 +195,7 @@ class TableSession:
         """
         if self.is_planned:
             return self  # a commit refuses it where others altered the table first
-        # Ids have no gaps, so that the next one is enough: a listing may be old, and costs more from afar.
+        # Ids have no gaps, so that the next one is enough: a listing may be old, and costs more on a remote store.
         if not self.file_io.exists(self.paths.schema_file(self.schema.id + 1)):
             return self
         newest = self.schemas.latest()
@@ -255,7 +255,7 @@ class TableSession:
         return self.with_options(options.with_texts(merging))
 
     def gathered(self, paths: Iterable[str] = ()) -> "TableSession":
-        """Return the table as it is now: from afar all that maintenance asks for comes at once.
+        """Return the table as it is now: on a remote store all that maintenance asks for comes at once.
 
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
         among them that are known, for one round less; by default those that this process, or LATEST, knows.
@@ -299,7 +299,7 @@ class TableSession:
         return self.with_schema(schema)
 
     def newest_of_writer(self) -> Snapshot | None:
-        """Return what a writer builds on: the newest snapshot, or from afar what was it a moment ago."""
+        """Return what a writer builds on: the newest snapshot, or on a remote store what was it a moment ago."""
         return self.snapshots.latest_of_writer(
             lambda snapshot: self._is_of_schema(snapshot) is True
         )
