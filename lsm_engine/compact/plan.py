@@ -83,6 +83,7 @@ def older_key_runs(
 ) -> list[Run]:
     """Return the older files that may hold a key of a section, as sorted runs."""
     files = [file for run in section for file in run]
+    # Only files whose key range meets the section can change its rows.
     overlapping = [file_below for file_below in older if overlaps(file_below, files, key_order)]
     return [
         run.files for merged_section in sections(overlapping, key_order) for run in merged_section
@@ -216,6 +217,7 @@ class _Planner:
     ) -> list[BucketWork]:
         """Return what to do in each bucket of a snapshot."""
         session = self._session
+        # Manifests record levels, so that buckets that are not due are never decoded.
         if (fewest := self.fewest_runs) > 1:
             is_listed = isinstance(holds, BucketScope) and not holds.partitions
             chosen = holds.buckets if isinstance(holds, BucketScope) and is_listed else None
@@ -262,6 +264,8 @@ class _Planner:
         if unit is None:
             return None
         steps: tuple[Step, ...] = ()
+        # A first load would be merged again and again on its way down; it moves to the last level
+        # as it is.
         if self._may_move:
             levels, unit, steps = _without_bulk_load(levels, unit, pick, self._target_file_size)
         compacted_from = self._compacted_from(unit, levels)
@@ -269,6 +273,7 @@ class _Planner:
         if compacted_from is not None:
             new = [file for file in unit.files if file.level < compacted_from]
             below = older_than(unit.files, levels)
+            # Statistics are not needed by tasks, and are most of the bytes that travel.
             older = tuple(
                 file.without_stats() for file in below if overlaps(file, new, self._key_order)
             )
@@ -322,6 +327,7 @@ class _Planner:
             unit = self._strategy.pick(runs, max_level=last, is_due=is_due)
         else:
             unit = self._strategy.pick(runs, max_level=last)
+        # Some functions cannot merge a part of a key's history: all older rows are taken along.
         if unit is not None and self._losing is not None:
             removes = self._losing.adds_may_remove
             return with_all_older(
@@ -353,6 +359,7 @@ class _Planner:
             return True
         if compacted_from is None or file.level >= compacted_from:
             return False
+        # A first row that no older file can hold is new: the file moves as it is.
         if self._is_first_row and self._producer.policy.reads_delta:
             return may_hold_older_keys(file, older, self._key_order)
         return True

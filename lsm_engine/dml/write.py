@@ -294,6 +294,7 @@ def stage(
     with an option that writers would have to support and we do not.
     """
     staging = staging_on(session, base, deletes=deletes, replaces=replaces)
+    # A stream cannot be staged twice: what is known of its base is read before the base may expire.
     if not _are_read_again(rows):
         staging = staging.settled()
     messages = session.components.executor.stage(staging, rows)
@@ -322,6 +323,8 @@ class Write:
             base = self.base()
             with built_on(session, base):
                 messages = stage(session, rows, base, deletes=deletes)
+            # Keys were looked up in other partitions: rows that changed there since may be the same
+            # keys.
             requires = RowsUnchanged(on=base) if looks else None
             return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
 
@@ -382,6 +385,7 @@ class Write:
             merged = {**(identity.properties or {}), **properties}
             identity = replace(identity, properties=merged)
         again = _WrittenAgain()
+        # Rows may be skipped only where a conflict leads to another look, or nothing was looked at.
         may_skip = overwritten is None and (requires is None or tries_again)
         if may_skip and skips_unchanged(session.schema):
             base = session.newest_of_writer() if requires is None else planned_on
@@ -402,6 +406,7 @@ class Write:
         if committed is None:
             return None
         assigned = PostponedRows(session, self._maintenance_identity).after_write(messages)
+        # The next snapshot is the own one: the result covers both.
         if assigned is not None and assigned.id == committed.id + 1:
             committed = assigned
         return self._followed_up(committed, buckets_of(messages) | again.buckets, compact)
@@ -414,6 +419,8 @@ class Write:
         committed = committed_before(self._session, self._identity, kind)
         if committed is None:
             return None
+        # The buckets of the replay come from its snapshot: the messages of the first attempt are
+        # lost.
         live = Roots(self._session).delta_entries([committed])
         return self._followed_up(
             committed, frozenset((entry.partition, entry.bucket) for entry in live)
@@ -427,6 +434,7 @@ class Write:
         Not `partly`: all, or none if nothing changes. A replay is left to the commit.
         """
         session, append = self._session, CommitKind.APPEND
+        # A replay must not look: its rows are in the table, and would all be unchanged.
         if not messages or committed_before(session, self._identity, append) is not None:
             return messages
         changed_only = changed_messages(session, base, messages)
@@ -540,7 +548,7 @@ class _CommittedRows:
         return frozenset({pair for pair in buckets if pair[0] not in new} | assigned)
 
     def _wait_in(self, snapshot: Snapshot, reach: Reach) -> bool:
-        """Whether rows of the write are in files of `at` that a read of this reach leaves out."""
+        """Whether rows of the write are in files of a snapshot that a read of this reach leaves out."""
         live = self._session.live_entries(
             snapshot,
             BucketScope(
@@ -548,6 +556,7 @@ class _CommittedRows:
             ),
         )
         _, unseen = read_files(live, self._mode, reach)
+        # Later writers have greater numbers: only files up to the own ones matter.
         newest = self._newest() if unseen else {}
         return any(
             entry.file.min_sequence_number
@@ -590,6 +599,7 @@ def write_looked_up(
     was opened. Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
     """
     write = Write(session, identity)
+    # Before the look: after a replay the rows that it depends on have changed.
     before = write.replayed()
     if before is not None:
         return before

@@ -597,6 +597,7 @@ class Scan:
             fallback.snapshot,
             None if condition is None else tree_of(condition, branch_session.schema.compared),
             replace(self._request, columns=tuple(self.schema.names)),
+            # A partition that the table has itself hides that of the branch.
             hidden=held_partitions(self._session, self.snapshot),
         )
         added = [replace(split, branch=fallback.branch) for split in branch_plan.splits]
@@ -641,6 +642,7 @@ class Scan:
         if self._replaced is None or not isinstance(plan.splits, tuple):
             return False
         rows = sum(split.row_count for split in plan.splits)
+        # A remote store answers so slowly that threads always pay.
         brief = rows * len(self.schema) <= _BRIEF_VALUES
         return brief and not plan.source.context.file_io.facts.is_far
 
@@ -660,6 +662,7 @@ class Scan:
             return None
         names = tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(predicate)))))
         rows = self._keys.rows(self.snapshot, keys, names)
+        # The cost of such scans is added up: lookup files pay only after some of them.
         if rows is None:
             self._keys.scanned(self._planned)
             return None
