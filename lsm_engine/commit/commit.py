@@ -175,7 +175,7 @@ def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
 
 # -- Dynamic buckets when another writer assigned first --------------------------------------------
 #
-# The later commit takes their answers over.
+# The later commit takes their buckets over.
 #
 # Two writers on one base may give one key to two buckets. The one that lands later therefore looks
 # which partitions got new bucket indexes meanwhile, and writes its rows for those again, with
@@ -310,7 +310,7 @@ def _only_compacted(
     )
 
 
-# -- Whether another client has put its snapshot in the place of ours after that had landed --------
+# -- Whether another client has replaced our snapshot after it had landed --------------------------
 #
 # Clients without an exclusive create look whether the name is free, and then rename over it:
 # what landed in between is lost without notice (docs/commit-protocol.md). So after a

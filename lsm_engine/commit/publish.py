@@ -1,4 +1,4 @@
-"""Publish a snapshot, find out what became of it, and report it: once for commits and fast-forwards.
+"""Publish a snapshot, confirm it, and report it: for commits and fast-forwards.
 
 Landed and lost are answers. An unknown outcome is a CommitUnknownError, after which no file may be
 deleted that the snapshot would name (format section 14)."""
@@ -35,7 +35,7 @@ from lsm_engine.types.table_schema import TableSchema
 
 # -- How long a commit goes on trying --------------------------------------------------------------
 #
-# Up to `commit.timeout`, with short waits that get shorter.
+# For `commit.timeout`, with short waits that get shorter.
 
 
 class Retries:
@@ -113,9 +113,9 @@ class Retries:
         )
 
 
-# -- The fence -------------------------------------------------------------------------------------
+# -- Confirmation ----------------------------------------------------------------------------------
 #
-# Whether a snapshot that has just landed counts, looked up before anybody is notified.
+# Whether a snapshot that has just landed counts. It is looked up before any listener is notified.
 #
 # A writer may have been stopped for any time before its create. Meanwhile expiry may have
 # passed the id, which is free again, or a rollback may have taken the snapshot under it. Both
@@ -235,7 +235,7 @@ def _unknown(landed: Snapshot, why: str) -> CommitUnknownError:
     )
 
 
-# -- Publish a snapshot, find out what became of it, and report it ---------------------------------
+# -- Publish a snapshot, confirm it, and report it -------------------------------------------------
 
 
 def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitOutcome:

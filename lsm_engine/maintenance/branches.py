@@ -272,7 +272,7 @@ def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
     )
 
 
-# -- A branch is given another name ----------------------------------------------------------------
+# -- Rename a branch -------------------------------------------------------------------------------
 #
 # Stopped by one commit, copied, made under the new name, and deleted.
 #
@@ -287,7 +287,7 @@ _CARRIED = ("tag/", "consumer/", "schema/")
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
-    """Give a branch another name. A kill may leave both, the old one without commits; renaming again finishes.
+    """Rename a branch. A kill may leave both names, the old one without commits; renaming again finishes.
 
     Raises CommitConflictError, with nothing changed, where the branch was tagged or expired while it was copied. A
     commit beside it is there under the new name, or fails with an error that names it.

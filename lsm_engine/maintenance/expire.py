@@ -1,7 +1,7 @@
-"""Expire: move the hint → read every retained reference → plan → delete data, then metadata, snapshots last.
+"""Expire: move EARLIEST → read every retained reference → plan → delete data, then metadata, snapshots last.
 
 The snapshot file goes last because it is the to-do list: after a crash the same plan is found again.
-Consumers and tags whose time is over go first, so that they hold nothing back; changelogs that have
+Consumers and tags whose time is over are deleted first, so that they keep nothing; changelogs that have
 outlived their snapshots go last, by a retention of their own."""
 
 import fnmatch
@@ -66,7 +66,7 @@ from lsm_engine.table.session import TableSession
 
 
 def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Consumer | None:
-    """Put a consumer at a snapshot, made if it is new; None: forget it. Returns it as it is now.
+    """Set a consumer's next snapshot, and create it if it is new; None: delete it. Returns it as it is now.
 
     Raises ExpiredError, with nothing changed, for a snapshot that no longer can be read from.
     """
@@ -194,7 +194,7 @@ def expire_changelogs(
     consumers: Sequence[Consumer],
     dry_run: bool,
 ) -> ExpirePlan | None:
-    """Take the changelogs that retention does not keep; None where there are none.
+    """Delete the changelogs that retention does not keep; None if there are none.
 
     `snapshots`: those kept, oldest first; `consumers` the named readers. Nothing
     goes if any retained reference is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
@@ -220,7 +220,7 @@ def expire_changelogs(
 
 
 def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
-    """Take every changelog that has outlived its snapshot; None where there are none."""
+    """Delete every changelog that has outlived its snapshot; None if there are none."""
     changelogs = session.changelogs.all()
     if not changelogs:
         return None
@@ -309,7 +309,7 @@ class ExpiryReport:
 
 
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
-    """Take away the snapshots that retention does not keep; nothing if any retained reference is unreadable."""
+    """Delete the snapshots that retention does not keep; nothing if any retained reference is unreadable."""
     session.options.require_writable()
     return _Expiry(session, retention, dry_run=dry_run).run()
 
@@ -324,7 +324,7 @@ class _Expiry:
         self._dry_run = dry_run
 
     def run(self) -> ExpiryReport:
-        """Take away what goes: consumers, tags, snapshots, changelogs, old trash."""
+        """Delete in this order: consumers, tags, snapshots, changelogs, old trash."""
         session, retention, dry_run = self._session, self._retention, self._dry_run
         live_consumers, over = self._consumers()
         tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
@@ -424,7 +424,7 @@ class _Expiry:
         return replace(only, expired=(), reason=f"{reason}; see lsm verify")
 
     def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
-        """Let other writers know of an expiry; the plan is then made of the table as it is once they do.
+        """Announce an expiry to other writers by EARLIEST; the plan is made of the table as it is after that.
 
         EARLIEST moves before the retained references are read that count. They are read once before that, too: one
         that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST

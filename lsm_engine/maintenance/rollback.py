@@ -1,4 +1,4 @@
-"""Rollback: take back every snapshot and tag after one; their ids will be used again.
+"""Rollback: delete every snapshot and tag after one; their ids will be used again.
 
 It is decided by one commit, the rollback marker: a snapshot on the newest one with the state of the target. From
 then on the table is at the target for every reader, and the rest is cleaning, which nothing turns back:
@@ -113,7 +113,7 @@ def snapshot_to_return_to(
 
 
 def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
-    """Find what goes.
+    """Plan which snapshots, tags, changelogs and consumers a rollback to `target` changes.
 
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
@@ -211,12 +211,12 @@ def _above(listed_tags: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
 
 
 def signs(session: TableSession) -> list[Tag]:
-    """Return the tags of rollbacks under way."""
+    """Return the signs: the tags of rollbacks under way."""
     return [tag for tag in session.tags.stable_listing() if tag.name.startswith(ROLLING_BACK)]
 
 
 def signs_of(session: TableSession, target: Snapshot) -> list[Tag]:
-    """Return those that return to a target."""
+    """Return the signs of rollbacks to a target."""
     return [sign for sign in signs(session) if same_state(sign.snapshot, target)]
 
 
@@ -261,7 +261,7 @@ def under_way(target_id: int | None) -> CommitConflictError:
     )
 
 
-# -- Rollback: take back every snapshot and tag after one; their ids will be used again ------------
+# -- Rollback: delete every snapshot and tag after one; their ids will be used again ---------------
 
 
 @record
@@ -296,7 +296,7 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
 
 
 def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Roll back what the plan names, under a tag that every expiry sees; return the plan as it came out."""
+    """Carry out a rollback under a sign, which every expiry sees; return the plan as it was carried out."""
     # A rollback that died after its marker has decided: the target comes back before anything else.
     if plan.is_sealed:
         _restore(session, plan)
@@ -355,7 +355,7 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
 
 
 def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snapshot]) -> None:
-    """Take back what was put above the target, as another rollback has ended: no commit could land there.
+    """Delete the own placeholders, as another rollback has ended: no commit could land there.
 
     One that goes on may rely on it, and deletes it: then there are greater ids, of the marker if no others.
     """
@@ -426,7 +426,7 @@ def _with_placeholder(
 
 
 def _require_not_passed(session: TableSession, marker: Snapshot, target: Snapshot) -> None:
-    """Take the marker back if the sign's hour passed before it landed, and with it the target."""
+    """Delete the marker if the sign's hour ended before it landed, and an expiry passed the target."""
     marked = session.snapshots.earliest_hint()
     if marked is None or marked <= target.id or signs_of(session, target):
         return
@@ -444,7 +444,7 @@ def _take_down(session: TableSession, signs: Sequence[Tag]) -> None:
 
 
 def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None) -> None:
-    """Bring a target back that only a tag kept, and EARLIEST where an expiry that gave up moved it."""
+    """Create a target that only a tag kept, and move EARLIEST back where an expiry that gave up moved it."""
     if sign is not None:
         _require_sign(session, sign)
     target, snapshots = plan.target, session.snapshots
@@ -475,7 +475,7 @@ def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int)
 
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
-    """Delete what the marker takes: first what names ids above the target, which writers then use again."""
+    """Delete what was rolled back: first what names ids above the target, which writers then use again."""
     # First of all: a replay of a commit that was taken back has to be a new commit.
     roll_identifiers_back(session, plan.target)
     expire_plan = _expire_plan(plan)
@@ -598,9 +598,9 @@ def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
     return [*paths, *metadata_paths(session.paths, names)]
 
 
-# -- Make a former state the newest one, in a commit of its own ------------------------------------
+# -- Restore: make a former state the newest one, in a commit of its own ---------------------------
 #
-# History stays, writers may go on.
+# History stays, and writers go on.
 
 RESTORING = "restoring-"
 """Prefix of the names of tags that keep the state that is restored, until that is committed."""

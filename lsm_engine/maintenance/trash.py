@@ -48,7 +48,7 @@ def trash_of(session: TableSession) -> TrashStore:
 
 
 def undo(session: TableSession, name: str | None) -> TrashRecord:
-    """Give back what one record holds (None: the newest): its snapshots, changelogs and tags.
+    """Restore what one record holds (None: the newest): its snapshots, changelogs and tags.
 
     Nothing is changed unless all of it can come back. The record is claimed first, and deleted last if it is still so:
     of several undos and emptyings one succeeds. A kill leaves some of it back and the record

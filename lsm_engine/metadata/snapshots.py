@@ -230,7 +230,7 @@ class SnapshotHints:
         return ids
 
     def forget_latest(self) -> None:
-        """Take LATEST away: everybody lists then."""
+        """Delete LATEST: readers and writers list then."""
         self._file_io.delete(self._paths.snapshot_hint(LATEST))
 
     def hint_latest(self, snapshot_id: int, *, may_skip: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""TrashRecord: what one act of maintenance took, kept so that it can be given back."""
+"""Trash records: what one maintenance operation deleted, kept so that it can be restored."""
 
 from collections.abc import Sequence
 from dataclasses import field as attribute

@@ -75,7 +75,7 @@ def on_branch(session: TableSession, name: str) -> TableSession:
 
 
 def create(session: TableSession, name: str, *, tag: str | None = None) -> Branch:
-    """Make a branch: from a tag, with its snapshot as the first; or empty, with the newest schema.
+    """Create a branch: from a tag, with its snapshot as the first; or empty, with the newest schema.
 
     Of any number of makers of one name one succeeds. What a maker that died has left goes first. Raises
     AlreadyExistsError where the name is another's, NotFoundError where the tag goes meanwhile.

@@ -410,7 +410,7 @@ class Roots:
 
 # -- Carry out what maintenance has planned --------------------------------------------------------
 #
-# Delete files in an order that a kill may cut anywhere.
+# Files are deleted in an order that a kill may cut anywhere.
 #
 # With `maintenance.trash-retained` the files are kept, and a record protects them from others.
 
@@ -425,7 +425,7 @@ def carry_out(
     kind: str = "expire-snapshots",
     again: Callable[[], ExpirePlan] | None = None,
 ) -> bool:
-    """Delete what a plan names, in its order. Files that are deleted already are no error.
+    """Delete what a plan names, in its order. A file that is already deleted is no error.
 
     A plan has one tag at most. False, and nothing is deleted, if that has changed since it was read, or is
     deleted. `again` plans anew once it is deleted: another tag of it that was made meanwhile is a retained reference then, or its

@@ -1,4 +1,4 @@
-"""Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
+"""Tags: create, replace, rename and delete them, and delete the files that only a deleted tag named."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,7 +88,7 @@ def tag_snapshot(
     numeric: bool = False,
     holder: Tag | None = None,
 ) -> Tag:
-    """Name one snapshot, which a lock tag keeps until it is named: a tag exists only of what no process deletes.
+    """Create a tag of a snapshot. A lock tag keeps the snapshot until then, so that no tag names deleted files.
 
     `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
     have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
@@ -112,7 +112,7 @@ def tag_snapshot(
 def _of_newest(
     session: TableSession, name: str, newest: Snapshot, lifetime: int | None
 ) -> Tag | None:
-    """Name what was the newest lately; None, and no tag, where it is not the newest any more.
+    """Create a tag of the snapshot that was the newest lately; None, and no tag, if it is not the newest any more.
 
     It is looked at after the tag is made, the successor first: what is there after that has never had one, so
     that no expiry has passed it.
@@ -134,7 +134,7 @@ def tag_for_operation(
     *,
     holder: Tag | None = None,
 ) -> Tag:
-    """Name one snapshot for as long as an operation runs: nothing rests on such a tag of another.
+    """Create a tag of a snapshot for as long as an operation runs. Other operations do not rely on it.
 
     `holder`: a tag that keeps the snapshot, which may have expired otherwise.
     """
@@ -166,7 +166,7 @@ def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> b
 def replace(
     session: TableSession, name: str, *, snapshot_id: int | None = None, retained: str | None = None
 ) -> Tag:
-    """Move a tag to another snapshot (None: the newest) or lifetime; what only it named then goes.
+    """Move a tag to another snapshot (None: the newest) or lifetime; delete the files that only it named.
 
     Its own snapshot may have expired: then only the lifetime changes.
     Raises NotFoundError if there is no such tag, CommitConflictError if others keep changing it. A kill leaves
@@ -184,7 +184,7 @@ def replace(
 
 
 def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | None) -> Tag | None:
-    """Let a tag name another snapshot, in one atomic step, and free what only the old one named.
+    """Replace a tag's snapshot in one atomic step, and delete the files that only the old one named.
 
     None, and no change, where the tag is not `old` any more. Meanwhile a tag of its own keeps the new snapshot:
     were the old name to come back because that is expiring, an expiry might have looked just then, and have
@@ -212,7 +212,7 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
 
 @contextmanager
 def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[None]:
-    """Keep what a tag is to name, and what it names, which it is given back where a rollback takes the other.
+    """Keep the snapshot that a tag gets, and its old one, which it gets back if a rollback takes the new one.
 
     Raises NotFoundError while a rollback takes the tag.
     """
@@ -226,7 +226,7 @@ def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[
 
 
 def _moved_back(session: TableSession, old: Tag, tag: Tag) -> Tag | None:
-    """Give a tag back what it named, as a rollback has taken its new snapshot; return None then.
+    """Give a tag its old snapshot back, as a rollback has taken the new one; return None then.
 
     A rollback that has taken both takes the tag. The tag is returned where others have changed it since.
     """
@@ -247,7 +247,7 @@ def _changing(session: TableSession, name: str) -> CommitConflictError:
 
 @contextmanager
 def snapshot_retained(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
-    """Keep a snapshot, by a tag of a name that begins with `prefix`, until its files are named anew.
+    """Keep a snapshot by a lock tag, whose name begins with `prefix`, until another reference names its files.
 
     It may have expired and only another tag keep it. Raises NotFoundError (expired) where an expiry has got
     hold of it.
@@ -261,7 +261,7 @@ def snapshot_retained(session: TableSession, snapshot: Snapshot, prefix: str) ->
 
 @contextmanager
 def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[Tag]:
-    """Make a lock tag of a state, with a name that begins with `prefix`, and delete it at the end.
+    """Create a lock tag of a snapshot, with a name that begins with `prefix`, and delete it at the end.
 
     The caller looks, once it is made, whether the files of the state are there. The tag stays for its hour
     where what is done meanwhile may take effect later, or by a kill.
@@ -364,7 +364,7 @@ def _given_new_name(
 
 
 def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
-    """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
+    """Delete a tag, and if its snapshot has expired, the files that only the tag named.
 
     Of a tag that cannot be read, or beside which some document cannot, or goes meanwhile, the tag's own
     file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag,
@@ -626,7 +626,7 @@ def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> I
 
 
 def _take_back(session: TableSession, tag: Tag) -> None:
-    """Delete a tag, with files that it was the last to name; a failure leaves it to expire."""
+    """Delete a tag, and the files that only it named; after a failure it expires."""
     try:
         if not delete_as_read(session, tag):
             log.info("tag %s of a read has expired or changed before its end", tag.name)
@@ -635,7 +635,7 @@ def _take_back(session: TableSession, tag: Tag) -> None:
         log.warning("tag %s of a read stays until it expires: %s", tag.name, error)
 
 
-# -- Tags whose lifetime is over go, with the files that nothing else names ------------------------
+# -- Expiry of tags whose lifetime is over, with the files that only they name ---------------------
 
 
 @record
@@ -660,7 +660,7 @@ def expire_tags(
     automatic: bool = False,
     listed: Sequence[Tag] | None = None,
 ) -> TagExpiryReport:
-    """Take tags whose lifetime is over. `older_than`: those with a birthday before that age as well.
+    """Delete tags whose lifetime is over. `older_than`: also those created before that age.
 
     `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`. `listed`: the tags, where they
     are known.
@@ -690,7 +690,7 @@ def expire_tags(
 
 # -- Auto tags -------------------------------------------------------------------------------------
 #
-# Tags that make themselves, after a commit or when they are asked for
+# Tags that are created automatically, after a commit or on request
 # (`tag.automatic-creation`).
 
 
@@ -789,7 +789,7 @@ class AutoTags:
         )
 
     def _move_on(self, name: str, newest: Snapshot) -> None:
-        """Let a tag stand at a snapshot, unless it stands at a newer one; others may move it, too."""
+        """Move a tag forward to a snapshot; a tag of a newer one stays. Others may move it, too."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         for _ in range(_RACES):
             old = self._session.tags.find(name)
