@@ -214,7 +214,7 @@ def reassigned(
     rows = _staged_rows(session, logged or files)
     messages = write_again(staging_on(session, base), rows)
     committable = Committable(commit_user=step.commit_user, messages=tuple(messages))
-    (again,) = steps_of(committable, uuids=[step.uuid, step.uuid], force=True)
+    (step_again,) = steps_of(committable, uuids=[step.uuid, step.uuid], force=True)
     session.delete_quietly(
         [
             *(session.data_path(entry) for entry in (*files, *logged)),
@@ -227,11 +227,11 @@ def reassigned(
     )
     return replace(
         step,
-        delta=(*(e for e in step.delta if e.partition not in moved), *again.delta),
-        changelog=(*(e for e in step.changelog if e.partition not in moved), *again.changelog),
+        delta=(*(e for e in step.delta if e.partition not in moved), *step_again.delta),
+        changelog=(*(e for e in step.changelog if e.partition not in moved), *step_again.changelog),
         index_changes=(
             *(change for change in step.index_changes if change.partition not in moved),
-            *again.index_changes,
+            *step_again.index_changes,
         ),
     )
 

@@ -456,9 +456,11 @@ def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[Manifes
         for entry in plan.delta
         if entry.kind is EntryKind.DELETE
     }
-    again = {identity for identity in added if (identity[0], identity[1], identity[3]) in deleted}
-    return bool(again) and any(
-        entry.kind is EntryKind.DELETE and entry.identity in again
+    added_again = {
+        identity for identity in added if (identity[0], identity[1], identity[3]) in deleted
+    }
+    return bool(added_again) and any(
+        entry.kind is EntryKind.DELETE and entry.identity in added_again
         for meta in metas
         if meta.deleted_file_count
         for entry in session.manifests.read_entries(meta)

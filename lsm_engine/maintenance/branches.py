@@ -128,18 +128,18 @@ def _plan(
         # A rollback that died is finished, too: its marker has the id of a snapshot that is to come.
         dropped = rolled_back if lost or rolled_back.seals else None
     on_branch(session, name)  # a listing of one that is being deleted is not whole
-    after = 0 if common is None else common.id
-    mine = {tag.name for tag in session.tags.stable_listing()}
-    began = theirs[0].id if theirs else 0
+    common_id = 0 if common is None else common.id
+    own_tag_names = {tag.name for tag in session.tags.stable_listing()}
+    first_id = theirs[0].id if theirs else 0
     return FastForwardPlan(
         branch=name,
-        common_id=after,
+        common_id=common_id,
         schemas=_new_schemas(session, branch, name),
-        snapshots=tuple(snapshot for snapshot in theirs if snapshot.id > after),
+        snapshots=tuple(snapshot for snapshot in theirs if snapshot.id > common_id),
         tags=tuple(
             tag
             for tag in branch.tags.stable_listing()
-            if tag.snapshot.id > began and tag.name not in mine
+            if tag.snapshot.id > first_id and tag.name not in own_tag_names
         ),
         dropped=dropped,
     )

@@ -326,12 +326,14 @@ class _Expiry:
     def run(self) -> ExpiryReport:
         """Delete in this order: consumers, tags, snapshots, changelogs, old trash."""
         session, retention, dry_run = self._session, self._retention, self._dry_run
-        live_consumers, over = self._consumers()
+        live_consumers, expired_names = self._consumers()
         tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
         choice = self._choose([consumer.next_snapshot_id for consumer in live_consumers])
         if choice.expired and not dry_run:
-            needing = not (self._reads_changelogs_only or changelogs_outlive(session.options))
-            last_id = choice.expired[-1].id if needing else 0
+            consumers_need_snapshots = not (
+                self._reads_changelogs_only or changelogs_outlive(session.options)
+            )
+            last_id = choice.expired[-1].id if consumers_need_snapshots else 0
             self._announce(
                 choice,
                 lambda: refuse_put_back(self._seen, live_consumers, last_id, is_passed=False),
@@ -358,7 +360,7 @@ class _Expiry:
         if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
             trash.empty(session, everything=False, dry_run=False)
         return ExpiryReport(
-            plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
+            plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=expired_names
         )
 
     def _consumers(self) -> tuple[list[Consumer], tuple[str, ...]]:
@@ -366,21 +368,23 @@ class _Expiry:
 
         One that has moved since it was read is not over any more.
         """
-        over = consumers_over(self._seen, dry_run=self._dry_run)
+        expired_consumers = consumers_over(self._seen, dry_run=self._dry_run)
         deleted = {
             consumer.name
-            for consumer in over
+            for consumer in expired_consumers
             if self._dry_run or self._seen.consumers.delete_as_read(consumer)
         }
-        live = [listed for listed in self._seen.consumers.list() if listed not in over]
-        for consumer in over:
+        live = [listed for listed in self._seen.consumers.list() if listed not in expired_consumers]
+        for consumer in expired_consumers:
             # A consumer that moved between two reads counts at its new position.
             moved = (
                 None if consumer.name in deleted else self._seen.consumers.find_now(consumer.name)
             )
             if moved is not None and moved not in live:
                 live.append(moved)
-        return live, tuple(consumer.name for consumer in over if consumer.name in deleted)
+        return live, tuple(
+            consumer.name for consumer in expired_consumers if consumer.name in deleted
+        )
 
     @property
     def _reads_changelogs_only(self) -> bool:
@@ -412,16 +416,16 @@ class _Expiry:
         )
         if retained is None:
             return finished
-        only = replace(choice, expired=passed, retained=tuple(snapshots[len(passed) :]))
+        choice_of_passed = replace(choice, expired=passed, retained=tuple(snapshots[len(passed) :]))
         # Files go in this order.
-        first = islice(planned_paths(self._seen, self._plan(only)), _LOOKED_FOR)
-        if not all(map(self._seen.file_io.exists, first)):
+        first_paths = islice(planned_paths(self._seen, self._plan(choice_of_passed)), _LOOKED_FOR)
+        if not all(map(self._seen.file_io.exists, first_paths)):
             return finished
         reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
         log.warning(
             "table=%s %s: an expiry died, or EARLIEST is damaged", self._session.name, reason
         )
-        return replace(only, expired=(), reason=f"{reason}; see lsm verify")
+        return replace(choice_of_passed, expired=(), reason=f"{reason}; see lsm verify")
 
     def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
         """Announce an expiry to other writers by EARLIEST; the plan is made of the table as it is after that.
@@ -475,10 +479,10 @@ class _Expiry:
     def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
         session, roots = self._seen, Roots(self._seen)
         roots.expect(chain(choice.expired, choice.retained))
-        again = (
+        may_read_again = (
             session.file_io.facts.is_far
         )  # a request for each costs more than what they drive out
-        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=again)
+        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=may_read_again)
         candidates = dead_candidates(replayed)
         outlived = choice.expired if changelogs_outlive(session.options) else ()
         feeds = [*session.changelogs.all(), *outlived]

@@ -75,22 +75,22 @@ def rewrite_head(
     """
     for tries_left in reversed(range(_RACES)):
         # Files of a lost attempt are orphans: they were written for another base.
-        own = files.afresh()
+        own_files = files.afresh()
         base = session.snapshots.latest()
         if base is None:
-            return None, own
-        change = change_state(session, base, keys, own)
+            return None, own_files
+        change = change_state(session, base, keys, own_files)
         try:
             if not change.is_empty:
                 _replace_files(session, base, change)
-            anew = LiveChange(rewrites_manifests=True, drops_statistics=True)
-            committed = propose(session, _proposal(session, anew, base=None))
+            rewrite = LiveChange(rewrites_manifests=True, drops_statistics=True)
+            committed = propose(session, _proposal(session, rewrite, base=None))
         except CommitConflictError:
             # Rows were committed meanwhile that may hold a key.
             if not tries_left:
                 raise
             continue
-        return committed, own
+        return committed, own_files
     raise AssertionError("the last race returns or raises")
 
 

@@ -182,13 +182,15 @@ def _with_what_names(
     session: TableSession, plan: RollbackPlan, listed_tags: Sequence[Tag]
 ) -> RollbackPlan:
     """Return a plan with the tags, changelogs and consumers above the target, too."""
-    upto = plan.target.id
-    beyond = (listed for listed in session.consumers.list() if listed.next_snapshot_id > upto + 1)
+    target_id = plan.target.id
+    consumers_beyond = (
+        listed for listed in session.consumers.list() if listed.next_snapshot_id > target_id + 1
+    )
     return replace(
         plan,
         tags=_above(listed_tags, plan),
-        changelogs=tuple(listed for listed in session.changelogs.all() if listed.id > upto),
-        consumers=tuple(beyond),
+        changelogs=tuple(listed for listed in session.changelogs.all() if listed.id > target_id),
+        consumers=tuple(consumers_beyond),
     )
 
 
@@ -234,9 +236,9 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
             f"delete its tag {sign.name!r}, which expires in an hour",
             tag=sign.name,
         )
-    to = session.snapshots.rollback_under_way()
-    if to is not None:
-        raise under_way(to)
+    target_id = session.snapshots.rollback_under_way()
+    if target_id is not None:
+        raise under_way(target_id)
     # A rollback that has ended left neither sign nor marker; the missing snapshot shows it.
     if not is_there(session, newest):
         raise CommitConflictError(
@@ -334,14 +336,14 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         while plan.snapshots and not plan.is_sealed:
             # A listing across another rollback mixes two chains. A marker names its snapshots, so
             # that they have to be one.
-            again = plan if _is_linked(plan) else plan_rollback(session, target)
-            if again.snapshots == plan.snapshots:
+            newer_plan = plan if _is_linked(plan) else plan_rollback(session, target)
+            if newer_plan.snapshots == plan.snapshots:
                 markers = _publish_marker(session, plan, own_placeholders)
                 if markers:
                     return changed(plan, seals=markers, is_sealed=True)
                 retries.wait()
-                again = plan_rollback(session, target)
-            plan = again
+                newer_plan = plan_rollback(session, target)
+            plan = newer_plan
             # Another rollback to the same target was faster, and may be alive: it cleans up by
             # itself.
             if plan.is_sealed:
@@ -449,8 +451,8 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
         _require_sign(session, sign)
     target, snapshots = plan.target, session.snapshots
     # Another rollback to the same target may create it first, with the same state.
-    back = without_changelog(session, target)
-    if plan.restores and not (snapshots.publish_only(back) or is_there(session, target)):
+    restored = without_changelog(session, target)
+    if plan.restores and not (snapshots.publish_only(restored) or is_there(session, target)):
         raise CommitConflictError(
             f"a file that never counted has the name of snapshot {target.id}; remove orphan files, "
             "and roll back again",
@@ -633,11 +635,11 @@ def _restored(
             raise rolled_back(target)
         base_entries = {entry.identity: entry for entry in session.live_entries(base)}
         removed = tuple(entry for key, entry in base_entries.items() if key not in target_entries)
-        back = tuple(entry for key, entry in target_entries.items() if key not in base_entries)
+        restored = tuple(entry for key, entry in target_entries.items() if key not in base_entries)
         same_index = base.index_manifest == target.index_manifest
-        if not removed and not back and same_index:
+        if not removed and not restored and same_index:
             return None
-        return LiveChange(deleted=removed, back=back, state=target, rewrites_manifests=True)
+        return LiveChange(deleted=removed, back=restored, state=target, rewrites_manifests=True)
 
     properties = {**(identity.properties or {}), RESTORED: str(target.id)}
     identity = replace(identity, properties=properties)

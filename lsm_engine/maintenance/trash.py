@@ -253,16 +253,16 @@ def _fitting(branch: TableSession, trash_record: TrashRecord) -> Sequence[Snapsh
     """
     by_id = {snapshot.id: snapshot for snapshot in branch.snapshots.stable_listing()}
     absent = [snapshot for snapshot in trash_record.snapshots if snapshot.id not in by_id]
-    wrong = [
+    foreign_ids = [
         snapshot.id
         for snapshot in trash_record.snapshots
         if snapshot.id in by_id and not same_state(by_id[snapshot.id], snapshot)
     ]
-    if not absent and not wrong:
+    if not absent and not foreign_ids:
         return ()
     below = bool(by_id) and bool(absent) and absent[-1].id + 1 == min(by_id)
     above = bool(absent) and absent[0].id == max(by_id, default=0) + 1
-    if wrong or not (below or above):
+    if foreign_ids or not (below or above):
         raise InvalidInputError(
             "the table has new snapshots, and these no longer join the ones that are there; "
             "tag what you need with rollback_to_as_latest instead",
@@ -279,13 +279,13 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
     store = trash_of(session)
     retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]
     now = session.clock.now_millis()
-    over = [
+    expired_records = [
         trash_record
         for trash_record in store.list()
         if everything or retained is None or now - trash_record.created_millis > retained
     ]
     emptied: list[str] = []
-    for trash_record in over:
+    for trash_record in expired_records:
         reachable = reachable_paths(session, besides=trash_record.name)
         recorded_paths = root_paths(session, Roots(session).record_roots(trash_record))
         paths = [
@@ -307,7 +307,7 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
         session.file_io.delete_many(paths)
         _notify_emptied(session, trash_record, paths)
     return TrashReport(
-        records=tuple(trash_record.name for trash_record in over),
+        records=tuple(trash_record.name for trash_record in expired_records),
         paths=tuple(emptied),
         dry_run=dry_run,
     )

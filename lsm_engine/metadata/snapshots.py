@@ -692,8 +692,8 @@ class SnapshotStore(SnapshotHints):
 
     def rollback_under_way(self) -> int | None:
         """Return the id that a rollback returns to which is not done, or died; None without one."""
-        top = self.find(max(self.listed_ids(), default=0))
-        return None if top is None else rollback_target(top)
+        newest = self.find(max(self.listed_ids(), default=0))
+        return None if newest is None else rollback_target(newest)
 
     def _vanishing(self) -> NotFoundError:
         return NotFoundError(

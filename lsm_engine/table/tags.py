@@ -545,12 +545,12 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a snapshot is deleted, or EARLIEST has passed it (decisions/0004)."""
-    is_passed, has_gone = results_of(
+    is_passed, is_deleted = results_of(
         session.file_io,
         lambda: snapshot.id < (session.snapshots.earliest_hint() or 0),
         lambda: not is_there(session, snapshot),
     )
-    return is_passed or has_gone
+    return is_passed or is_deleted
 
 
 def lifetime_of(session: TableSession, retained: str | None, name: str) -> int | None:
@@ -670,22 +670,22 @@ def expire_tags(
     candidates = session.tags.stable_listing() if listed is None else listed
     year, month, day, hour, minute, second, nanos = session.clock.local_time()
     now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
-    over = list(expired_tags(candidates, local_now=now))
+    expired = list(expired_tags(candidates, local_now=now))
     if older_than is not None:
         age = parse_age(older_than)
         born = [(tag, created_at(tag)) for tag in candidates]
-        over += [
+        expired += [
             tag
             for tag, birthday in born
-            if tag not in over
+            if tag not in expired
             and birthday is not None
             and (now - birthday).total_seconds() * 1000 > age
         ]
-    over.sort(key=lambda tag: tag.name)
+    expired.sort(key=lambda tag: tag.name)
     if not dry_run:
         # One that others have given a longer life meanwhile, made anew or deleted is none of these any more.
-        over = [tag for tag in over if delete_as_read(session, tag, kind="expire-tags")]
-    return TagExpiryReport(names=tuple(tag.name for tag in over), dry_run=dry_run)
+        expired = [tag for tag in expired if delete_as_read(session, tag, kind="expire-tags")]
+    return TagExpiryReport(names=tuple(tag.name for tag in expired), dry_run=dry_run)
 
 
 # -- Auto tags -------------------------------------------------------------------------------------
