@@ -46,6 +46,7 @@ class History:
     def goes_on_to(self, base: Snapshot | None) -> None:
         """Take another base; what is known of the former snapshot chain is dropped if that was rolled back."""
         last, self._last = self._last, base
+        # A rollback has taken the former base, and may have taken those below it.
         if last is not None and not same_state(self._snapshots.find(last.id), last):
             self._known.clear()
         if base is not None:
@@ -56,6 +57,7 @@ class History:
         if base is None:
             return ()
         count = max(0, base.id - (0 if self._planned_on is None else self._planned_on.id))
+        # Beyond some snapshots checking every bucket is cheaper than reading them all.
         if count > LOOKBACK_SNAPSHOTS + len(self._known):
             return None
         newest = list(islice(self._down_from(base), count))
@@ -97,6 +99,7 @@ class Replays:
         if not identity.is_numbered:
             return None
         chain = self._up_to(base)
+        # A commit that states its number is new by definition.
         if identity.restates:
             return None
         try:
@@ -122,6 +125,7 @@ class Replays:
             # Of what an expiry has passed the files may be deleted before the snapshot is.
             is_there = last.snapshot_id >= oldest_id
             newest = (snapshots.find(last.snapshot_id) if is_there else None) or base
+        # Only the user's own snapshots can hold the step; another's shows that it has expired.
         if newest.commit_user == step.commit_user:
             chain = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
             committed = already_committed(
@@ -141,6 +145,7 @@ class Replays:
         chain = self._up_to(base)
         before, now = chain.identifiers, now_seconds(self._session)
         own = self._own(step, id_after(base), now)
+        # The last commit may have been read from the file, as the base does not carry every user.
         former = {} if self._last is None else {self._key: self._last}
         after = CommitIdentifiers(users=former).with_commit(self._key, own)
         carried_over = carried_users(before, self._key, limits_of(self._session), now)
@@ -165,6 +170,8 @@ class Replays:
         session, chain = self._session, self._up_to(base)
         limits, now = limits_of(session), now_seconds(session)
         identifiers, base_id = chain.identifiers, 0 if base is None else base.id
+        # A user that the snapshot leaves out has to be in the file before, or its replay would be
+        # new.
         evicts = carried_users(identifiers, self._key, limits, now).has_evicted
         is_there = identifiers.has_file and chain.oldest_id is None
         if is_there and not (evicts or identifiers.is_recorded or self._identity.restates):

@@ -71,6 +71,7 @@ class MetadataWriter:
         self._lists = 0
         self._codec = session.options[core_options.MANIFEST_COMPRESSION]
         self._waiting: dict[str, bytes] = {}
+        # A remote store gets the small files together, in one round; a disk gains nothing by that.
         self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
@@ -97,6 +98,7 @@ class MetadataWriter:
             self._session.file_io.write_many(waiting)
 
     def _write_if_large(self) -> None:
+        # What waits is held in memory.
         if sum(map(len, self._waiting.values())) > _WAITING_BYTES:
             self.write_waiting()
 
@@ -132,7 +134,7 @@ class MetadataWriter:
         try:
             return [self._manifest(entries)]
         except InvalidInputError:
-            # The manifest would be larger than readers take: two halves are not.
+            # The manifest would be larger than readers take; its halves are smaller.
             if len(entries) == 1:
                 raise
             half = len(entries) // 2
@@ -153,12 +155,14 @@ class MetadataWriter:
         What would become larger than readers take goes on as it is.
         """
         count = sum(meta.added_file_count + meta.deleted_file_count for meta in group.metas)
+        # Few entries are cached as objects; of many, decoding and encoding would be most of the
+        # commit.
         if count <= (_FEW_AFAR if self._put is not None else _FEW_ENTRIES):
             return self.manifests(_as_objects(self._session, group))
         try:
             return list(self._copied(group))
         except InvalidInputError:
-            # Merging is an economy, except where it has to be complete: the manifests stay as they
+            # A merge only saves reads, unless it has to be complete: the manifests stay as they
             # are.
             if group.is_complete:
                 raise
@@ -354,6 +358,7 @@ def write_metadata(
     """
     warn_of_clocks(session, plan.base)
     if lost is not None:
+        # What the commit adds is mostly the same on the next base: only what names the base is new.
         fits = lost.fits(plan)
         _delete(session, lost.base_paths if fits else lost.paths)
         lost = lost if fits else None
@@ -432,6 +437,7 @@ def _base(
     if plan.base is None:
         return []
     metas = session.manifest_metas(plan.base)
+    # An addition of a file that was deleted before needs manifests without that deletion.
     if plan.change.rewrites_manifests or _adds_again(session, plan, metas):
         return writer.manifests(session.live_entries(plan.base))
     merge = _planned_merge(session, metas)

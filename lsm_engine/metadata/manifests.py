@@ -103,6 +103,7 @@ class KeptManifests:
     def keep(self, name: str, value: T) -> T:
         """Cache a value, unless it is larger than the cache, and return it."""
         cache = self._entries if isinstance(value, pa.Table) else self._others
+        # The cache raises for a value that is larger than all of it.
         with self._lock, suppress(ValueError):
             cache[self._key(name)] = value
         return value
@@ -261,6 +262,7 @@ class ManifestStore:
         refuse, name, checksum = self.refuse_entries, manifest.file_name, manifest.checksum
         if columns is None or needed is None:
             return self._kept_or(name, decode, refuse, checksum, keeps=keeps)
+        # Decoding a large manifest takes longer than mapping what another process decoded.
         mapped = self._mapped_of(manifest)
         entries = None if mapped is None else mapped.find(manifest, needed)
         if entries is None:
@@ -273,6 +275,7 @@ class ManifestStore:
 
     def _mapped_of(self, manifest: ManifestFileMeta) -> MappedManifests | None:
         """Return the store of decoded columns for a large manifest that is not cached in memory."""
+        # A manifest in memory needs no copy on disk.
         is_large = _count(manifest) >= ENTRIES_FROM and not self._kept.holds(manifest.file_name)
         return self._mapped if is_large else None
 
@@ -336,6 +339,7 @@ class ManifestStore:
         ]
         if len(small) < 2:
             return metas
+        # Decoding ahead saves time only: the errors come from the read itself.
         with suppress(LsmError):
             files = {
                 self._paths.manifest(meta.file_name): self.content(meta.file_name, meta.checksum)
@@ -350,6 +354,7 @@ class ManifestStore:
     def expect(self, names: Iterable[str]) -> None:
         """Prefetch manifests and lists of a remote store that will be read."""
         for name in names:
+            # Prefetching a cached one would be a request for nothing.
             if self._file_io.facts.is_far and not self._kept.holds(name):
                 self._file_io.prefetch(self._paths.manifest(name))
 
@@ -371,6 +376,7 @@ class ManifestStore:
         value: T | None = self._kept.find(name)
         if value is not None:
             return value
+        # A small manifest is decoded whole and cached, as other facts of it will be asked for.
         needed = columns if _count(manifest) > _KEPT_ENTRIES else None
         return self._kept.keep(name, function(self.read(manifest, needed)))
 
@@ -406,6 +412,7 @@ class ManifestStore:
         """
 
         def content(name: str, checksum: int | None) -> bytes:
+            # A copy in the snapshot saves a request, and is trusted only by its checksum.
             copy = copies().get(name)
             is_whole = copy is not None and checksum_of(copy) == checksum
             return copy if copy is not None and is_whole else self.content(name, checksum)
