@@ -420,6 +420,7 @@ def _expire_below(
     branch: TableSession, quiet: TableSession, head: Snapshot, scope: ForgetScope
 ) -> None:
     """Take every snapshot below one, once no consumer needs its changes."""
+    # A rollback may have brought a state back that holds the keys.
     if not is_there(branch, head):
         raise _rolled_back(branch, head)
     behind = [] if scope.move_consumers else consumers_behind(branch, until=head.id)
@@ -433,6 +434,7 @@ def _expire_below(
         )
     for consumer in branch.consumers.list():
         _move_on(branch, consumer, head.id)
+    # Snapshots that others committed since stay too: they were made on the rewritten state.
     count = (branch.snapshots.latest_id() or 0) - head.id + 1
     if count < 1:
         raise _rolled_back(branch, head)

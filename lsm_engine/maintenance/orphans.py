@@ -80,6 +80,7 @@ def remove_orphans(
         flat = [
             status for status in flat if status.modified_millis < now or not _is_temporary(status)
         ]
+    # Files are listed before references are read: what is written in between is no candidate.
     plan = plan_orphans(
         list(_listed(session, orphan_snapshots, flat)),
         reachable_paths(session.gathered()),
@@ -104,6 +105,7 @@ def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | N
     try:
         return session.file_io.unfinished_uploads(session.paths.at("").rstrip("/")), None
     except LsmError as error:
+        # Some stores list no uploads: their bytes cost money, but hurt no table.
         return (), error.message
 
 
@@ -122,10 +124,10 @@ def _carry_out(
 ) -> None:
     """Delete files. Orphan snapshots go by what they hold, at once: the id of one may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
-    for branch, ghost in (
+    for branch, orphan_snapshot in (
         orphan_snapshots[path] for path, _ in plan.orphans if path in orphan_snapshots
     ):
-        branch.snapshots.delete_state(ghost)
+        branch.snapshots.delete_state(orphan_snapshot)
     # The snapshot files were deleted above, each after a look at its content.
     orphans = [path for path, _ in plan.orphans if path not in orphan_snapshots]
     if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
@@ -167,7 +169,7 @@ def _listed(
         return
     for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         yield from (status for status in file_io.list(directory) if not status.is_directory)
-    of_people = [
+    metadata_directories = [
         directory
         for branch in branches(session)
         for directory in (
@@ -178,7 +180,8 @@ def _listed(
             branch.paths.consumer_directory,
         )
     ]
-    for directory in (*of_people, paths.trash_directory, paths.at("")):
+    # Only temporary files of those are candidates: every other file there is metadata of its own.
+    for directory in (*metadata_directories, paths.trash_directory, paths.at("")):
         yield from (
             status
             for status in file_io.list(directory)
@@ -230,6 +233,7 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     for branch in branches(session):
         reachable |= history_paths(branch)
         reachable |= root_paths(branch, Roots(branch).kept_tags())
+    # The trash keeps its files until a record is emptied.
     for trash_record in TrashStore(session.file_io, session.paths).list():
         if trash_record.name != besides:
             reachable |= root_paths(session, Roots(session).record_roots(trash_record))
@@ -255,9 +259,9 @@ def history_paths(branch: TableSession) -> set[str]:
 def root_paths(session: TableSession, references: Iterable[KeptRoot]) -> set[str]:
     """Return every path that some retained references name."""
     paths: set[str] = set()
-    for root in references:
-        paths.update(metadata_paths(session.paths, root.names))
-        for entry in chain(root.entries, root.changelog):
+    for reference in references:
+        paths.update(metadata_paths(session.paths, reference.names))
+        for entry in chain(reference.entries, reference.changelog):
             if entry.kind is EntryKind.ADD:
                 paths.update(entry_paths(session, entry))
     return paths

@@ -63,6 +63,7 @@ class Router:
         """Return the batch cut by bucket; one bucket's rows keep their order."""
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
         totals = [self.total_buckets(partition) for partition in partitions]
+        # Mostly no partition was rescaled: then one number serves all rows.
         if all(total == self._bucket_count for total in totals):
             buckets = self.buckets(incoming.rows)
         else:
@@ -93,6 +94,7 @@ def cut(
             partition=partitions[0], bucket=0, rows=incoming.rows, kinds=incoming.kinds
         )
         return [routed]
+    # One sort by a combined number keeps the order of rows within each bucket.
     ids = partition_ids.astype(np.int64) * count
     if buckets is not None:
         ids += buckets

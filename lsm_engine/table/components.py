@@ -129,6 +129,7 @@ class LocalExecutor:
         try:
             yield from self.ordered(finish, items, is_light=_never if is_far else _is_light)
         except BaseException:
+            # The finished work is not going to be committed, so that its files would be orphans.
             discard(finished)
             raise
 
@@ -155,6 +156,7 @@ class LocalExecutor:
         """
         following = iter(items)  # of very many splits each is made when it is come to
         first = list(islice(following, self.threads))
+        # One item gains nothing by a thread.
         if len(first) <= 1:
             yield from map(work, chain(first, following))
             return
@@ -329,6 +331,7 @@ class CommitTurns:
     @contextmanager
     def turn(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
         """Wait for a turn and hold it for one attempt, unless it was waited for in vain lately."""
+        # A stopped holder would cost every attempt its whole patience otherwise.
         if self._without > 0:
             self._without -= 1
             yield

@@ -125,6 +125,7 @@ def fitted(column: str, values: pa.Array, column_type: pa.DataType) -> pa.Array:
     try:
         return in_type(column, values, column_type, _scalars)
     except pa.ArrowException as cause:
+        # The column is named, which Arrow does not do.
         raise InvalidInputError(
             f"column {column!r} has values that do not fit {column_type}: {cause}",
             column=column,
@@ -135,6 +136,7 @@ def fitted(column: str, values: pa.Array, column_type: pa.DataType) -> pa.Array:
 
 def _scalars(values: pa.Array, column_type: pa.DataType) -> pa.Array:
     if pa.types.is_integer(values.type) and pa.types.is_decimal(column_type):
+        # Arrow casts whole numbers only to a decimal with room for all of them.
         digits = max(column_type.precision, _WHOLE_DIGITS + column_type.scale)
         wide = pa.decimal128 if digits <= _DIGITS["decimal128"] else pa.decimal256
         values = values.cast(wide(digits, column_type.scale))
@@ -161,9 +163,11 @@ def values_array(
             text=unwritable_text(cause).facts["text"],
         ) from cause
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as cause:
+        # The column is named, which Arrow does not do.
         raise InvalidInputError(
             f"the values of column {column!r} have no type in common: {cause}", column=column
         ) from cause
+    # Arrow would silently take a time without a zone for one with, or the reverse.
     if _has_times(array.type):
         _check_zones(column, values)
     return array

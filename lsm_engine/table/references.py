@@ -241,6 +241,7 @@ class Roots:
 
     def _tables(self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool) -> Iterator[pa.Table]:
         for snapshot, name in lists:
+            # A killed expiry deletes lists and manifests of snapshots whose files still exist.
             with suppress(NotFoundError):
                 for meta in self._session.manifest_list(snapshot, name):
                     with suppress(NotFoundError):
@@ -248,6 +249,7 @@ class Roots:
 
     def fed_by_deltas(self, changelog: Snapshot) -> bool:
         """Whether a changelog's rows are the snapshot's own new files, as no others were written."""
+        # Compactions and overwrites emit nothing without a changelog of their own.
         if changelog.changelog_manifest_list or changelog.commit_kind is not CommitKind.APPEND:
             return False
         with suppress(NotFoundError):  # of a branch that is deleted: what there is stays
@@ -283,6 +285,7 @@ class Roots:
         yield from self.kept_tags(buckets)
         yield from self.kept_snapshots(snapshots, buckets)
         yield from self.kept_changelogs(self._session.changelogs.all())
+        # Changelog files of snapshots are named by no state: without this they would be free.
         yield KeptRoot(
             name=self._shown("changelogs of snapshots"),
             entries=(),
@@ -303,12 +306,15 @@ class Roots:
         before: Snapshot | None = None
         for snapshot in self.prefetched(snapshots):
             name = self._shown(f"snapshot {snapshot.id}")
+            # Half deleted: its lists may be missing, and what is left of them is kept for the next
+            # expiry.
             if snapshot.id < marked:
                 lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
                 entries = list(self._entries((snapshot, manifest_list) for manifest_list in lists))
                 yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
                 continue
             names = self.metadata_names(snapshot)
+            # With the one before it kept, a delta names every file that a snapshot adds to it.
             goes_on = before is not None and follows(snapshot, before)
             before = snapshot
             entries = (
