@@ -27,7 +27,7 @@ def table(request):
 
 def elsewhere(table, monkeypatch, act):
     """Do something as another process does it: nothing of it is known here."""
-    monkeypatch.setattr(snapshots, "_known", {})
+    monkeypatch.setattr(snapshots, "_newest_known", {})
     act(lsm.open_table(table.location))
     monkeypatch.undo()
 
