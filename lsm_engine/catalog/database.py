@@ -99,7 +99,7 @@ def _require_unread(connection: Connection, shown_url: str) -> None:
         )
 
 
-# --- what still has to be written anew ----------------------------------------------------------------
+# --- what still has to be written anew ------------------------------------------------------------
 
 _MARK = "holds bytes of deleted rows until it is written anew"
 _MARKED = text(

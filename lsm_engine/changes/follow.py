@@ -141,6 +141,7 @@ class Follower:
         Raises ExpiredError when retention overtook the reader, and NotFoundError when a rollback
         took snapshots that it has read, whatever was committed under their ids since.
         """
+        # Asking for more shows that the last item was processed.
         if self._seen is not None:
             self.acknowledge()
         if self._full is not None:
@@ -150,6 +151,8 @@ class Follower:
                 raise StopIteration
             snapshots = self._session.snapshots
             latest = snapshots.latest_id() or 0
+            # Both show a rollback: fewer snapshots than were read, or another one under the last
+            # id.
             if latest < self.position - 1 or (latest >= self.position and self._is_replaced()):
                 raise NotFoundError(
                     "the table was rolled back to before what was read already; start anew",
@@ -164,6 +167,8 @@ class Follower:
                 self._seen = self.position
                 if item is not None:
                     return item
+                # A snapshot without changes is passed at once, so that a consumer does not hold
+                # expiry back.
                 self.acknowledge()
                 continue
             if self._request.poll_millis is None:
@@ -188,6 +193,7 @@ class Follower:
 
     def _item(self, snapshot_id: int) -> Followed | None:
         """Return the changes of a snapshot, None if it has none."""
+        # Compactions and the like bring no changes: they are passed over.
         changes = self._changes(snapshot_id - 1, snapshot_id)
         return Followed(snapshot_id, changes) if next(changes.splits(), None) else None
 
@@ -195,6 +201,7 @@ class Follower:
         assert self._full is not None
         full, request = self._full, self._request
         number, self._full = full.id, None
+        # The state counts as read up to its snapshot once the next item is asked for.
         self._seen = self.position
         changes = self._changes(number, number)
         table = self._session.schema.names

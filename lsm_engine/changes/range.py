@@ -92,6 +92,7 @@ def _before_oldest(session: TableSession) -> int:
         first = None if oldest is None else session.snapshots.find(oldest)
         if first is None:
             return max((oldest or 1) - 1, 0)
+        # A gap above EARLIEST is no expiry of this engine: skipping it would lose changes silently.
         lost = lost_below(session.snapshots.earliest_hint(), first)
         if not lost:
             _require_nothing_hidden(session, first)
@@ -243,6 +244,7 @@ def _tagged(session: TableSession, name: str) -> Snapshot:
 def _require_there(session: TableSession, snapshot: Snapshot) -> None:
     """Raise NotFoundError if a rollback deleted a snapshot and its id is used again."""
     stored = session.snapshots.find(snapshot.id)
+    # An expired snapshot is no error here: its changelog may have outlived it.
     if stored is not None and not same_state(stored, snapshot):
         raise NotFoundError(
             f"snapshot {snapshot.id} was rolled back, and the one there now is another commit; read "

@@ -101,6 +101,7 @@ def read_changes(
         for rows in _changes(context, selection.rows, split):
             yield from finish(_as_changes(rows, split.snapshot_id))
     except NotFoundError as cause:
+        # Most likely an expiry was faster than the reader; its error names the snapshot.
         raise_if_deleted(context.snapshots, split.named_by, cause)
         raise
 
@@ -516,6 +517,7 @@ def _compared_splits(
             states_of=states_of,
         )
     except NotFoundError as cause:
+        # An expiry may have deleted one of the compared states.
         raise_if_deleted(session.snapshots, states_of, cause)
         raise
 
@@ -595,5 +597,6 @@ def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[Manif
         metas = session.manifest_list(snapshot, name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except NotFoundError as cause:
+        # An expiry may have deleted the manifests of the snapshot.
         raise_if_deleted(session.snapshots, [snapshot.id], cause)
         raise

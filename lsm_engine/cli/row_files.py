@@ -87,6 +87,7 @@ def _read_next(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
     try:
         return reader.read_next_batch()
     except StopIteration:
+        # The end of a stream is a value here.
         return None
 
 

@@ -266,10 +266,10 @@ class Verb(click.Command):
 
 
 def verb(
-    *examples: str, name: str | None = None, of: click.Group | None = None, **settings: Any
+    *examples: str, name: str | None = None, group: click.Group | None = None, **settings: Any
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a verb, by itself or of a group, of a function of a `Call` and of what click decorates it with."""
-    command = click.command if of is None else of.command
+    command = click.command if group is None else group.command
     return lambda act: command(name, cls=Verb, examples=examples, **settings)(pass_call(act))
 
 
@@ -389,11 +389,14 @@ def _run(call: Call, work: Any) -> int:
     try:
         result = work()
     except click.exceptions.Exit as done:
+        # Some verbs end with a code of their own, such as findings of verify.
         return done.exit_code
     except click.ClickException as wrong:
+        # A wrong command line: click shows it with its usage.
         wrong.show()
         return wrong.exit_code
     except click.Abort as stopped:
+        # A confirmation that was refused or interrupted.
         interrupted = isinstance(stopped.__cause__, KeyboardInterrupt)
         click.echo("lsm: stopped; nothing was changed", err=True)
         return INTERRUPTED if interrupted else REFUSED

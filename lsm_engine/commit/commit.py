@@ -1,7 +1,7 @@
 """Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report.
 
 The one engine: every verb that makes a snapshot comes through `propose`. It knows replays, waits
-after a lost race, looks for the staged files, resolves what nobody answered, and deletes what is known
+after a lost race, looks for the staged files, resolves lost answers, and deletes what is known
 not to be visible (docs/decisions/0033)."""
 
 import logging
@@ -72,7 +72,7 @@ from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND
 
 # -- Rebase ----------------------------------------------------------------------------------------
 #
-# Renumber new rows when somebody else committed first, so that the later commit is the newer
+# Renumber new rows when another commit landed first, so that the later commit is the newer
 # one.
 #
 # Writers number rows from what their base snapshot holds. Two writers on one base give equal
@@ -124,7 +124,9 @@ def rebase_step(
     if not moved:
         return step
     if not keeps_files:
-        session.delete_quietly(session.data_path(one) for one in new if one.identity in moved)
+        session.delete_quietly(
+            session.data_path(new_entry) for new_entry in new if new_entry.identity in moved
+        )
     delta = tuple(moved.get(entry.identity, entry) for entry in step.delta)
     return replace(step, delta=delta)
 
@@ -158,23 +160,24 @@ def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> Man
             writer.write(_shifted(batch, offset))
         (file,) = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     return replace(entry, file=file)
 
 
 def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    at = batch.schema.get_field_index(SEQUENCE_NUMBER)
+    index = batch.schema.get_field_index(SEQUENCE_NUMBER)
     columns = batch.columns
-    columns[at] = pc.add(columns[at], offset)
+    columns[index] = pc.add(columns[index], offset)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-# -- Dynamic buckets when somebody else assigned first ---------------------------------------------
+# -- Dynamic buckets when another writer assigned first --------------------------------------------
 #
-# The later commit takes their answers over.
+# The later commit takes their buckets over.
 #
-# Two writers on one base may give one key to two buckets. Whoever lands later therefore looks
+# Two writers on one base may give one key to two buckets. The one that lands later therefore looks
 # which partitions got new bucket indexes meanwhile, and writes its rows for those again, with
 # the indexes that are there now (decisions/0016). The rows are read from the staged files: a
 # stream that a user handed in has been read to its end by then.
@@ -211,7 +214,7 @@ def reassigned(
     rows = _staged_rows(session, logged or files)
     messages = write_again(staging_on(session, base), rows)
     committable = Committable(commit_user=step.commit_user, messages=tuple(messages))
-    (again,) = steps_of(committable, uuids=[step.uuid, step.uuid], force=True)
+    (step_again,) = steps_of(committable, uuids=[step.uuid, step.uuid], force=True)
     session.delete_quietly(
         [
             *(session.data_path(entry) for entry in (*files, *logged)),
@@ -224,11 +227,11 @@ def reassigned(
     )
     return replace(
         step,
-        delta=(*(e for e in step.delta if e.partition not in moved), *again.delta),
-        changelog=(*(e for e in step.changelog if e.partition not in moved), *again.changelog),
+        delta=(*(e for e in step.delta if e.partition not in moved), *step_again.delta),
+        changelog=(*(e for e in step.changelog if e.partition not in moved), *step_again.changelog),
         index_changes=(
             *(change for change in step.index_changes if change.partition not in moved),
-            *again.index_changes,
+            *step_again.index_changes,
         ),
     )
 
@@ -241,7 +244,7 @@ def _moved_partitions(
         return frozenset()
     try:
         before = {} if fitted_to is None else _names(session, fitted_to)
-    except NotFoundError:  # expired meanwhile: nobody knows, so all is done again
+    except NotFoundError:  # expired meanwhile: unknown, so all is done again
         before = {}
     now = _names(session, base)
     touched = {entry.partition for entry in step.delta}
@@ -267,8 +270,8 @@ def _staged_rows(session: TableSession, entries: Iterable[ManifestEntry]) -> Ite
         context = session.context([entry.file.schema_id])
         reader = BucketReader(context, entry.partition, entry.bucket)
         for batch in reader.file(entry.file, (*names, VALUE_KIND)):
-            at = batch.schema.get_field_index(VALUE_KIND)
-            yield IncomingRows(rows=batch.remove_column(at), kinds=batch.column(at))
+            index = batch.schema.get_field_index(VALUE_KIND)
+            yield IncomingRows(rows=batch.remove_column(index), kinds=batch.column(index))
 
 
 # -- Whether the base of a commit is what its proposal requires, besides conflicts of files --------
@@ -278,15 +281,15 @@ def require(precondition: Precondition, base: Snapshot | None, snapshots: Snapsh
     """Raise CommitConflictError, kind ROWS_CHANGED, where a precondition does not hold on `base`."""
     match precondition:
         case SameState(on=before):
-            holds, changed = same_state(base, before), "others have committed"
+            holds, reason = same_state(base, before), "others have committed"
         case RowsUnchanged(on=before):
             holds = same_state(base, before) or _only_compacted(before, base, snapshots)
-            changed = "rows changed"
+            reason = "rows changed"
         case _:
             assert_never(precondition)
     if not holds:
         raise CommitConflictError(
-            f"{changed} after the rows that this commit depends on were looked at; nothing of it is "
+            f"{reason} after the rows that this commit depends on were looked at; nothing of it is "
             "visible, try again",
             kind=ErrorKind.ROWS_CHANGED,
             looked_at=None if before is None else before.id,
@@ -300,15 +303,17 @@ def _only_compacted(
     if before is None or base is None or base.id <= before.id:
         return False
     if not same_state(snapshots.find(before.id), before):
-        return False  # rolled back, or expired: who knows what came in between
+        return False  # rolled back, or expired: what came in between is unknown
     between = (snapshots.find(number) for number in range(before.id + 1, base.id + 1))
-    return all(one is not None and one.commit_kind is CommitKind.COMPACT for one in between)
+    return all(
+        snapshot is not None and snapshot.commit_kind is CommitKind.COMPACT for snapshot in between
+    )
 
 
-# -- Whether another client has put its snapshot in the place of ours after that had landed --------
+# -- Whether another client has replaced our snapshot after it had landed --------------------------
 #
 # Clients without an exclusive create look whether the name is free, and then rename over it:
-# what landed in between is lost, and nobody notices (docs/commit-protocol.md). So after a
+# what landed in between is lost without notice (docs/commit-protocol.md). So after a
 # commit beside such a client the writer looks twice, at once and a moment later, and commits
 # again if its snapshot is not there.
 
@@ -330,19 +335,22 @@ def is_replaced(session: TableSession, landed: Snapshot) -> bool:
         session.clock.sleep_millis(wait)
         try:
             newer = session.snapshots.find(landed.id + 1)
-            found = session.snapshots.find(landed.id)
-            if found is None or same_state(found, landed) or not is_of_another_client(found):
+            stored = session.snapshots.find(landed.id)
+            if stored is None or same_state(stored, landed) or not is_of_another_client(stored):
                 continue
+            # A writer of this engine has built on ours: it is on the chain, and the other client's
+            # commit is lost.
             if is_built_on(newer, landed):
                 path = session.paths.snapshot_file(landed.id)
                 session.file_io.replace(path, encode_snapshot(landed))
                 return False
         except LsmError:
+            # The commit has been confirmed; a look that fails takes nothing back.
             return False
         log.warning(
             "snapshot %d was replaced by user %r of another client; committing again",
             landed.id,
-            found.commit_user,
+            stored.commit_user,
         )
         return True
     return False
@@ -355,12 +363,12 @@ def require_not_built_on(
 
     Another client had read it before, and has built on it: committed again, the rows would count twice.
     """
-    names = {(one.partition, one.bucket, one.file.file_name) for one in vanished}
+    names = {(entry.partition, entry.bucket, entry.file.file_name) for entry in vanished}
     if not names or base is None:
         return
     places = {name[:2] for name in names}
     live = session.live_entries(base, BucketScope(buckets=frozenset(places)))
-    if any((one.partition, one.bucket, one.file.file_name) in names for one in live):
+    if any((entry.partition, entry.bucket, entry.file.file_name) in names for entry in live):
         raise CommitUnknownError(
             "another client replaced the snapshot of this commit, and one built on it before: its "
             "rows are there; look for them before trying again",
@@ -375,8 +383,8 @@ WRITER_VERSION = f"lsm-engine-{VERSION}"
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
-def upkeep_of(identity: CommitIdentity) -> CommitIdentity:
-    """Return who does the upkeep that follows a commit: the same run, but nothing was read for it.
+def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:
+    """Return the identity of the maintenance after a commit: the same run, but nothing was read for it.
 
     Of a numbered commit it has no number, which is that of the rows: the second compaction of one write, or of a
     branch on which its number was used again, must not be taken for a replay of the first. Nor has it
@@ -439,9 +447,9 @@ def propose(
     planned_on = proposal.planned_on
     forced = proposal.identity.restates or _wants_empty_snapshots(session.options)
     for step in proposal.steps(uuids, force=forced):
-        made = _Attempts(session, proposal, step, planned_on, write_again).run()
-        published = made or published
-        planned_on = made or planned_on
+        snapshot = _Attempts(session, proposal, step, planned_on, write_again).run()
+        published = snapshot or published
+        planned_on = snapshot or planned_on
     if published is not None:
         AutoTags(session).after_commit(published)
     return published
@@ -501,6 +509,8 @@ class _Attempts:
                 with self.retries.turn():
                     base = self._next_base()
                     self.history.goes_on_to(base)
+                    # Before anything is planned: the files of a replay may be those of the commit
+                    # itself.
                     before = self.replays.proof(self.step, base)
                     if before is not None:
                         self._discard_replay(before)
@@ -509,18 +519,21 @@ class _Attempts:
                         plan = self._plan(base)
                         prepared = None if plan is None else self._prepared(plan)
                     except NotFoundError:
+                        # The writer was paused until its base had expired, if a newer snapshot
+                        # exists.
                         if not is_overtaken(self.session.snapshots, base):
                             raise
-                        made = None  # as if another had taken the id
+                        landed = None  # as if another had taken the id
                     else:
                         if plan is None or prepared is None:
                             discard_metadata(self.session, self.written)
                             return None
-                        made = self._publish(plan, *prepared)
-                if made is not None:
-                    return made
+                        landed = self._publish(plan, *prepared)
+                if landed is not None:
+                    return landed
                 self.retries.wait()
         except CommitUnknownError:
+            # The snapshot may be visible, so that every file that it names stays.
             raise
         except (LsmError, OSError) as error:
             # Staged files of a commit that may be in the table already may be those that it named.
@@ -531,9 +544,12 @@ class _Attempts:
             raise
 
     def _next_base(self) -> Snapshot | None:
-        """Return the newest snapshot; who lost waits while a file above it does not count."""
+        """Return the newest snapshot; after a lost race wait while a file above it does not count."""
         snapshots = self.session.snapshots
+        # The first attempt may trust what was the newest a moment ago: its create shows whether it
+        # still is.
         base = snapshots.latest() if self.retries.lost else self.session.newest_of_writer()
+        # The id was taken and the base is the same: an orphan snapshot or a placeholder has the id.
         while self.retries.lost and same_state(base, self.fitted_to):
             if not snapshots.exists(id_after(base)):
                 break
@@ -562,6 +578,7 @@ class _Attempts:
             self.fitted_to = base
         if session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
             self.step = stamped(self.step, id_after(base))
+        # Of each base anew, as the last attempt's properties may be wrong on this one.
         if self.properties_on is not None:
             added = self.properties_on(base, self.step.delta)
             if added:
@@ -587,12 +604,12 @@ class _Attempts:
     def _conflict(self, plan: CommitPlan, base: Snapshot) -> Conflict | None:
         session = self.session
         live = session.live_entries(base, plan.scope)
-        found = find_conflict(plan.delta, live, key_order=session.key_order)
-        if found is None and session.schema.evolves_data:
+        conflict = find_conflict(plan.delta, live, key_order=session.key_order)
+        if conflict is None and session.schema.evolves_data:
             planned_id = 0 if self.planned_on is None else self.planned_on.id
-            found = find_row_id_conflict(plan, live, planned_on_id=planned_id)
-        if found is not None or (base.index_manifest is None and not self.step.index_changes):
-            return found
+            conflict = find_row_id_conflict(plan, live, planned_on_id=planned_id)
+        if conflict is not None or (base.index_manifest is None and not self.step.index_changes):
+            return conflict
         planned: Sequence[IndexManifestEntry] | None = ()
         if self.planned_on is not None:
             try:
@@ -616,19 +633,21 @@ class _Attempts:
             writer_version=WRITER_VERSION,
             commit_identifiers=self.replays.property_on(plan.step, plan.base),
         )
+        # Before the create: a visible snapshot may not name a missing file.
         self._require_files(written)
+        # The file of commit identifiers changes before the snapshot that rests on it.
         self.replays.record_before(plan.step, plan.base)
         return written, snapshot
 
     def _publish(
         self, plan: CommitPlan, written: WrittenMetadata, snapshot: Snapshot
     ) -> Snapshot | None:
-        """Return the snapshot if it landed, None if somebody else took its id."""
+        """Return the snapshot if it landed, None if another commit took its id."""
         session = self.session
         if publish(session, snapshot, plan.base) is CommitOutcome.LOST:
             return None
         if is_replaced(session, snapshot):
-            # Somebody may have read it: its files stay, and are orphans once it is committed again.
+            # Another client may have read it: its files stay, and are orphans once it is committed again.
             self.vanished, self.written = (*self.vanished, *plan.delta), None
             return None
         files = CommittedFiles(
@@ -655,9 +674,12 @@ class _Attempts:
                 session.file_io.sync(new)
                 self.synced = self.synced.union(new)
             except NotFoundError as cause:
+                # The look below names every file that is missing, not the first one alone.
                 missing = cause
-        there = self.synced - looked_for
-        lost = [path for path in paths if path not in there and not session.file_io.exists(path)]
+        just_synced = self.synced - looked_for
+        lost = [
+            path for path in paths if path not in just_synced and not session.file_io.exists(path)
+        ]
         if missing is not None and not lost:
             raise missing
         if lost:
@@ -697,5 +719,6 @@ class _Attempts:
     def _discard(self) -> None:
         """Delete the files of work that is known not to be visible."""
         discard_metadata(self.session, self.written)
+        # Another client may have read the replaced snapshot, whose files are these.
         if not self.vanished:
             self.session.delete_staged(self.step)

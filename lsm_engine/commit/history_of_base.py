@@ -35,7 +35,7 @@ LOOKBACK_SNAPSHOTS = 100
 
 
 class History:
-    """The snapshots below the bases of a commit, read once each as long as nobody rolls back."""
+    """The snapshots below the bases of a commit, read once each as long as no rollback takes them."""
 
     def __init__(self, session: TableSession, planned_on: Snapshot | None) -> None:
         self._snapshots = session.snapshots
@@ -44,8 +44,9 @@ class History:
         self._known: dict[int, Snapshot | None] = {}
 
     def goes_on_to(self, base: Snapshot | None) -> None:
-        """Take another base; what is known of the former line is dropped if that was rolled back."""
+        """Take another base; what is known of the former snapshot chain is dropped if that was rolled back."""
         last, self._last = self._last, base
+        # A rollback has taken the former base, and may have taken those below it.
         if last is not None and not same_state(self._snapshots.find(last.id), last):
             self._known.clear()
         if base is not None:
@@ -56,6 +57,7 @@ class History:
         if base is None:
             return ()
         count = max(0, base.id - (0 if self._planned_on is None else self._planned_on.id))
+        # Beyond some snapshots checking every bucket is cheaper than reading them all.
         if count > LOOKBACK_SNAPSHOTS + len(self._known):
             return None
         newest = list(islice(self._down_from(base), count))
@@ -84,7 +86,7 @@ class Replays:
         self._identity = identity
         self._key = key_of(identity.commit_user)
         self._base: Snapshot | None = None
-        self._line: IdentifiersOfLine | None = None
+        self._chain: IdentifiersOfLine | None = None
         self._last: LastCommit | None = None
 
     def proof(self, step: CommitStep, base: Snapshot | None) -> Snapshot | None:
@@ -96,22 +98,24 @@ class Replays:
         identity = self._identity
         if not identity.is_numbered:
             return None
-        line = self._up_to(base)
+        chain = self._up_to(base)
+        # A commit that states its number is new by definition.
         if identity.restates:
             return None
         try:
-            self._last = self._session.commit_identifiers.last_commit(self._key, line, base)
+            self._last = self._session.commit_identifiers.last_commit(self._key, chain, base)
             if self._last is None or not is_replay(step, self._last):
                 return None
         except LookupError as cause:
+            # The user's last number is forgotten: guessing could commit twice.
             raise unknown_identifier(identity.commit_user, identity.commit_identifier) from cause
         assert base is not None, step
         return self._made_by(step, self._last, base)
 
     def _up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
-        if self._line is None or not same_state(self._base, base):
-            self._base, self._line = base, self._session.commit_identifiers.up_to(base)
-        return self._line
+        if self._chain is None or not same_state(self._base, base):
+            self._base, self._chain = base, self._session.commit_identifiers.up_to(base)
+        return self._chain
 
     def _made_by(self, step: CommitStep, last: LastCommit, base: Snapshot) -> Snapshot:
         snapshots = self._session.snapshots
@@ -121,13 +125,14 @@ class Replays:
             # Of what an expiry has passed the files may be deleted before the snapshot is.
             is_there = last.snapshot_id >= oldest_id
             newest = (snapshots.find(last.snapshot_id) if is_there else None) or base
+        # Only the user's own snapshots can hold the step; another's shows that it has expired.
         if newest.commit_user == step.commit_user:
-            line = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
-            made = already_committed(
-                step, takewhile(lambda snapshot: snapshot.id >= oldest_id, line)
+            chain = snapshots.down_from(newest, LOOKBACK_SNAPSHOTS)
+            committed = already_committed(
+                step, takewhile(lambda snapshot: snapshot.id >= oldest_id, chain)
             )
-            if made is not None:
-                return made
+            if committed is not None:
+                return committed
         return snapshots.find(oldest_id) or base
 
     def property_on(self, step: CommitStep, base: Snapshot | None) -> str | None:
@@ -137,17 +142,18 @@ class Replays:
         """
         if not self._identity.is_numbered:
             return carried(base)
-        line = self._up_to(base)
-        before, now = line.identifiers, now_seconds(self._session)
+        chain = self._up_to(base)
+        before, now = chain.identifiers, now_seconds(self._session)
         own = self._own(step, id_after(base), now)
+        # The last commit may have been read from the file, as the base does not carry every user.
         former = {} if self._last is None else {self._key: self._last}
         after = CommitIdentifiers(users=former).with_commit(self._key, own)
-        others = carried_users(before, self._key, limits_of(self._session), now)
+        carried_over = carried_users(before, self._key, limits_of(self._session), now)
         return encode_identifiers(
             replace(
                 before,
-                users={**others.users, **after.users},
-                has_more=line.asks_file or others.has_evicted,
+                users={**carried_over.users, **after.users},
+                has_more=chain.asks_file or carried_over.has_evicted,
                 has_file=True,
                 is_incomplete=before.is_incomplete and not self._identity.others_are_new,
             )
@@ -161,24 +167,26 @@ class Replays:
         """
         if not self._identity.is_numbered:
             return
-        session, line = self._session, self._up_to(base)
+        session, chain = self._session, self._up_to(base)
         limits, now = limits_of(session), now_seconds(session)
-        identifiers, base_id = line.identifiers, 0 if base is None else base.id
+        identifiers, base_id = chain.identifiers, 0 if base is None else base.id
+        # A user that the snapshot leaves out has to be in the file before, or its replay would be
+        # new.
         evicts = carried_users(identifiers, self._key, limits, now).has_evicted
-        is_there = identifiers.has_file and line.oldest_id is None
+        is_there = identifiers.has_file and chain.oldest_id is None
         if is_there and not (evicts or identifiers.is_recorded or self._identity.restates):
             return
 
-        def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+        def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
             content = recorded_before(
-                self._key, line, recorded, base_id, limits=limits, now_seconds=now
+                self._key, chain, recorded, base_id, limits=limits, now_seconds=now
             )
             if not identifiers.is_recorded:
                 return content
             tried = (step.commit_identifier, base_id)
             return replace(content, pending={**content.pending, self._key: tried})
 
-        change_file(session, changed)
+        change_file(session, content_after)
 
     def _own(self, step: CommitStep, snapshot_id: int, seconds: int) -> LastCommit:
         return LastCommit(
@@ -196,17 +204,19 @@ class Replays:
         if not self._identity.is_numbered or not self._up_to(base).identifiers.is_recorded:
             return
 
-        def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+        def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
             if recorded is None or recorded.snapshot_id > landed.id:
-                return recorded  # who committed on this snapshot has written it
+                return recorded  # a later commit has written it already
             own = self._own(step, landed.id, landed.time_millis // 1000)
             last = CommitIdentifiers(users=recorded.users).with_commit(self._key, own)
             pending = {key: tried for key, tried in recorded.pending.items() if key != self._key}
             return replace(recorded, snapshot_id=landed.id, users=last.users, pending=pending)
 
         try:
-            change_file(self._session, changed)
+            change_file(self._session, content_after)
         except LsmError as error:
+            # The commit counts. Its intent is recorded, so that a replay is refused and not
+            # doubled.
             log.warning(
                 "table=%s snapshot=%d its commit identifier is not recorded: %s",
                 self._session.name,
@@ -218,10 +228,11 @@ class Replays:
 def last_identifier(session: TableSession, commit_user: str) -> int | None:
     """Return the last commit identifier of a user, None for a new one; InvalidInputError where it is unknown."""
     newest = session.snapshots.latest()
-    line = session.commit_identifiers.up_to(newest)
+    chain = session.commit_identifiers.up_to(newest)
     try:
-        last = session.commit_identifiers.last_commit(key_of(commit_user), line, newest)
+        last = session.commit_identifiers.last_commit(key_of(commit_user), chain, newest)
     except LookupError as cause:
+        # A forgotten user is refused, as it may have committed any number.
         raise unknown_identifier(commit_user) from cause
     if last is not None and (UNCERTAIN in last.kinds or AT_LEAST in last.kinds):
         raise unknown_identifier(commit_user)

@@ -71,10 +71,13 @@ class MetadataWriter:
         self._lists = 0
         self._codec = session.options[core_options.MANIFEST_COMPRESSION]
         self._waiting: dict[str, bytes] = {}
+        # A remote store gets the small files together, in one round; a disk gains nothing by that.
         self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
-        self.lists: dict[str, bytes] = {}  # what lists hold that are to be written from afar
+        self.lists: dict[
+            str, bytes
+        ] = {}  # what lists hold that are to be written to a remote store
         if session.schema_checksum is not None:
             self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema_checksum
 
@@ -88,13 +91,14 @@ class MetadataWriter:
         return [meta for piece in pieces for meta in self._manifests_of(piece)]
 
     def write_waiting(self) -> None:
-        """Write at once what a far store has been spared until now."""
+        """Write at once what a remote store has been spared until now."""
         if self._waiting:
             waiting = dict(self._waiting)
             self._waiting.clear()
             self._session.file_io.write_many(waiting)
 
     def _write_if_large(self) -> None:
+        # What waits is held in memory.
         if sum(map(len, self._waiting.values())) > _WAITING_BYTES:
             self.write_waiting()
 
@@ -104,7 +108,7 @@ class MetadataWriter:
         self._lists += 1
         with self._own(name):
             written = self._session.manifests.write_list(
-                name, manifests, codec=self._codec, put=self._put
+                name, manifests, codec=self._codec, write_file=self._put
             )
         self.checksums[name] = written.checksum
         if self._put is not None:
@@ -120,7 +124,7 @@ class MetadataWriter:
         entries = index_entries_after(existing, plan)
         with self._own(name):
             written = self._session.manifests.write_index(
-                name, entries, codec=self._codec, put=self._put
+                name, entries, codec=self._codec, write_file=self._put
             )
         self.checksums[name] = written.checksum
         return name
@@ -130,6 +134,7 @@ class MetadataWriter:
         try:
             return [self._manifest(entries)]
         except InvalidInputError:
+            # The manifest would be larger than readers take; its halves are smaller.
             if len(entries) == 1:
                 raise
             half = len(entries) // 2
@@ -138,7 +143,9 @@ class MetadataWriter:
     def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         name = self._next_name()
         with self._own(name):
-            written = self._session.manifests.write(name, entries, codec=self._codec, put=self._put)
+            written = self._session.manifests.write(
+                name, entries, codec=self._codec, write_file=self._put
+            )
             self._write_if_large()
         return manifest_meta(self._session.schema, name, written, _rows_of(entries))
 
@@ -148,11 +155,15 @@ class MetadataWriter:
         What would become larger than readers take goes on as it is.
         """
         count = sum(meta.added_file_count + meta.deleted_file_count for meta in group.metas)
+        # Few entries are cached as objects; of many, decoding and encoding would be most of the
+        # commit.
         if count <= (_FEW_AFAR if self._put is not None else _FEW_ENTRIES):
             return self.manifests(_as_objects(self._session, group))
         try:
             return list(self._copied(group))
         except InvalidInputError:
+            # A merge only saves reads, unless it has to be complete: the manifests stay as they
+            # are.
             if group.is_complete:
                 raise
             return group.metas
@@ -167,7 +178,7 @@ class MetadataWriter:
         stands = standing(entries)
         if group.is_complete:
             _require_added(entries, stands)
-        left = entries.filter(pa.array(stands))
+        live = entries.filter(pa.array(stands))
         copier = ManifestCopier(
             codec=codec_named(self._codec),
             target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
@@ -176,33 +187,33 @@ class MetadataWriter:
         ends = np.cumsum([part.num_rows for part in parts])
         done = 0
         for data, number in self._pieces(group, copier, np.split(stands, ends[:-1])):
-            yield self._placed(data, left.slice(done, number))
+            yield self._placed(data, live.slice(done, number))
             done += number
 
     def _pieces(
         self, group: MergeGroup, copier: ManifestCopier, stands: Sequence[Mask]
     ) -> Iterator[tuple[bytes, int]]:
-        left = [one for one in zip(group.metas, stands, strict=True) if one[1].any()]
-        for (meta, some), content in zip(
-            left, self._contents([meta for meta, _ in left]), strict=True
+        live = [pair for pair in zip(group.metas, stands, strict=True) if pair[1].any()]
+        for (meta, mask), content in zip(
+            live, self._contents([meta for meta, _ in live]), strict=True
         ):
             path = self._session.paths.manifest(meta.file_name)
-            yield from copier.add(content, some, file_name=path)
+            yield from copier.add(content, mask, file_name=path)
         yield from copier.remainder()
 
     def _contents(self, metas: Sequence[ManifestFileMeta]) -> Iterator[bytes]:
-        """Yield the content of manifests, in order; of a far store the next ones are fetched meanwhile."""
+        """Yield the content of manifests, in order; of a remote store the next ones are fetched meanwhile."""
         session = self._session
         paths = [session.paths.manifest(meta.file_name) for meta in metas]
         ahead = _AHEAD if session.file_io.facts.is_far else 0
-        asked = 0
+        requested = 0
         try:
             for number, meta in enumerate(metas):
-                for path in paths[asked : number + ahead]:
+                for path in paths[requested : number + ahead]:
                     session.file_io.prefetch(path)
-                asked = max(asked, number + ahead)
+                requested = max(requested, number + ahead)
                 yield session.manifests.content(meta.file_name, meta.checksum)
-        finally:  # left, if somebody has stopped half way
+        finally:  # the consumer may stop half way
             if ahead:
                 session.file_io.forget_prefetched(paths)
 
@@ -210,7 +221,7 @@ class MetadataWriter:
         """Write a manifest that is encoded already."""
         name = self._next_name()
         with self._own(name):
-            written = self._session.manifests.write_encoded(name, data, put=self._put)
+            written = self._session.manifests.write_encoded(name, data, write_file=self._put)
             self._write_if_large()
         return manifest_meta(self._session.schema, name, written, entries)
 
@@ -220,7 +231,7 @@ class MetadataWriter:
 
     @contextlib.contextmanager
     def _own(self, name: str) -> Iterator[None]:
-        """Remember a file as ours, also half written; but not one that somebody else has written."""
+        """Remember a file as ours, also half written; but not one that another process has written."""
         path = self._session.paths.manifest(name)
         self.paths.append(path)
         try:
@@ -236,7 +247,8 @@ def manifest_meta(
     """Return what a manifest list records about a manifest, from META_COLUMNS of its entries."""
     deleted = int(entries.column(KIND).to_numpy().sum())
     buckets, levels, totals = (
-        entries.column(one).to_numpy() for one in (BUCKET, LEVEL, TOTAL_BUCKETS)
+        entries.column(name_of_column).to_numpy()
+        for name_of_column in (BUCKET, LEVEL, TOTAL_BUCKETS)
     )
     first_ids = entries.column(FIRST_ROW_ID)
     has_ids = not first_ids.null_count
@@ -346,6 +358,7 @@ def write_metadata(
     """
     warn_of_clocks(session, plan.base)
     if lost is not None:
+        # What the commit adds is mostly the same on the next base: only what names the base is new.
         fits = lost.fits(plan)
         _delete(session, lost.base_paths if fits else lost.paths)
         lost = lost if fits else None
@@ -360,6 +373,7 @@ def write_metadata(
         index = writer.index(plan)
         writer.write_waiting()
     except BaseException as error:
+        # No snapshot names them. After a kill or an interrupt the removal of orphan files has them.
         if isinstance(error, Exception):
             _delete(session, [*(lost.change_paths if lost else ()), *writer.paths])
         raise
@@ -423,6 +437,7 @@ def _base(
     if plan.base is None:
         return []
     metas = session.manifest_metas(plan.base)
+    # An addition of a file that was deleted before needs manifests without that deletion.
     if plan.change.rewrites_manifests or _adds_again(session, plan, metas):
         return writer.manifests(session.live_entries(plan.base))
     merge = _planned_merge(session, metas)
@@ -442,14 +457,16 @@ def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[Manifes
     that change their level can come back, as all others have new names.
     """
     added = {entry.identity for entry in plan.delta if entry.kind is EntryKind.ADD}
-    left = {
+    deleted = {
         (entry.partition, entry.bucket, entry.file.file_name)
         for entry in plan.delta
         if entry.kind is EntryKind.DELETE
     }
-    again = {one for one in added if (one[0], one[1], one[3]) in left}
-    return bool(again) and any(
-        entry.kind is EntryKind.DELETE and entry.identity in again
+    added_again = {
+        identity for identity in added if (identity[0], identity[1], identity[3]) in deleted
+    }
+    return bool(added_again) and any(
+        entry.kind is EntryKind.DELETE and entry.identity in added_again
         for meta in metas
         if meta.deleted_file_count
         for entry in session.manifests.read_entries(meta)
@@ -459,10 +476,10 @@ def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[Manifes
 def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> ManifestMerge:
     options = session.options
     target = options[core_options.MANIFEST_TARGET_FILE_SIZE]
-    changed = changed_manifests(
+    rewritten = changed_manifests(
         metas, full_threshold_bytes=options[core_options.MANIFEST_FULL_COMPACTION_SIZE]
     )
-    if not changed:
+    if not rewritten:
         return plan_manifest_merge(
             metas,
             target_size_bytes=target,
@@ -470,19 +487,22 @@ def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> 
         )
     entries = pa.concat_tables(
         session.manifests.read(meta, _PLACE_COLUMNS, keeps=False)
-        for meta in session.manifests.ahead(changed)
+        for meta in session.manifests.ahead(rewritten)
     )
-    left = entries.filter(
+    deletes = entries.filter(
         pa.array(standing(entries) & (entries.column(KIND).to_numpy() == EntryKind.DELETE))
     )
     fields = session.schema.select(session.schema.partition_keys)
     return plan_full_merge(
         metas,
         list(
-            zip(*(left.column(one).to_pylist() for one in (PARTITION, BUCKET, LEVEL)), strict=True)
+            zip(
+                *(deletes.column(column).to_pylist() for column in (PARTITION, BUCKET, LEVEL)),
+                strict=True,
+            )
         ),
         target_size_bytes=target,
-        may_hold=lambda some, partitions: manifests_holding(some, partitions, fields),
+        may_hold=lambda manifests, partitions: manifests_holding(manifests, partitions, fields),
     )
 
 

@@ -1,4 +1,4 @@
-"""Publish a snapshot, find out what became of it, and report it: once for commits and fast-forwards.
+"""Publish a snapshot, confirm it, and report it: for commits and fast-forwards.
 
 Landed and lost are answers. An unknown outcome is a CommitUnknownError, after which no file may be
 deleted that the snapshot would name (format section 14)."""
@@ -35,7 +35,7 @@ from lsm_engine.types.table_schema import TableSchema
 
 # -- How long a commit goes on trying --------------------------------------------------------------
 #
-# Up to `commit.timeout`, with short waits that get shorter.
+# For `commit.timeout`, with short waits that get shorter.
 
 
 class Retries:
@@ -54,7 +54,7 @@ class Retries:
         """Wait for the turn of an attempt among the writers of this machine, and hold it."""
         session = self._session
         directory = session.paths.snapshot_directory
-        return session.components.commit_turns.taken(session.file_io, directory, session.clock)
+        return session.components.commit_turns.turn(session.file_io, directory, session.clock)
 
     def wait(self) -> None:
         """Wait after a lost race; raises CommitConflictError where the options allow no other try."""
@@ -113,13 +113,13 @@ class Retries:
         )
 
 
-# -- The fence -------------------------------------------------------------------------------------
+# -- Confirmation ----------------------------------------------------------------------------------
 #
-# Whether a snapshot that has just landed counts, looked up before anybody is notified.
+# Whether a snapshot that has just landed counts. It is looked up before any listener is notified.
 #
 # A writer may have been stopped for any time before its create. Meanwhile expiry may have
 # passed the id, which is free again, or a rollback may have taken the snapshot under it. Both
-# leave traces before they free an id, so who looks after its create sees them
+# leave traces before they free an id, so a writer that looks after its create sees them
 # (docs/commit-protocol.md).
 
 log = logging.getLogger(__name__)
@@ -144,8 +144,10 @@ def confirm(
         if not counts:
             snapshots.delete_state(landed)
     except CommitUnknownError:
+        # The look has decided that it cannot be known, and has a reason of its own.
         raise
     except LsmError as cause:
+        # The snapshot is visible and may count: its files must stay.
         raise _unknown(landed, "the storage does not answer") from cause
     if not counts:
         log.info(
@@ -153,6 +155,7 @@ def confirm(
             landed.id,
         )
         return False
+    # A first snapshot makes EARLIEST, and a rollback goes on once LATEST names its marker: both wait.
     if base is None or rollback_target(landed) is not None:
         snapshots.announce(landed, is_first=base is None)
     else:
@@ -170,8 +173,10 @@ def _looked_up(
         try:
             return _counts(snapshots, landed, base, is_dropped)
         except CommitUnknownError:
+            # Another look cannot see more: what would decide is deleted.
             raise
         except LsmError as error:
+            # A short failure of the storage must not make a commit unknown.
             log.warning("snapshot %d landed, and cannot be confirmed yet: %s", landed.id, error)
     return _counts(snapshots, landed, base, is_dropped)
 
@@ -182,21 +187,25 @@ def _counts(
     base: Snapshot | None,
     is_dropped: Callable[[], bool],
 ) -> bool:
-    """Return whether a snapshot is on the line, or was until it expired or was rolled back.
+    """Return whether a snapshot is on the snapshot chain, or was until it expired or was rolled back.
 
     With its base there it is: expiry and rollback delete upwards, so no id above that one was free.
     """
     if base is not None and same_state(snapshots.find(base.id), base):
         return True
+    # The schema file is missing or another table's: the directory is not this table any more.
     if is_dropped():
+        # It is still there, and no snapshot of the new table: revoking it hits the own file.
         if same_state(snapshots.find(landed.id), landed):
             return False
         # A rename moves the snapshot along with the directory, where it counts; a drop deletes it.
         raise _unknown(landed, "the table was renamed or dropped, and the snapshot with it")
+    # The slow path. EARLIEST is read after the create: an expiry moves it before it frees an id.
     earliest = snapshots.earliest_hint()
     listed = snapshots.listed_ids()
     newer = snapshots.find(landed.id + 1)
-    there = snapshots.find(landed.id)  # after `newer`, as both go upwards
+    stored = snapshots.find(landed.id)  # after `newer`, as both go upwards
+    # The process that built on it saw it on the chain, where it stays.
     if is_built_on(newer, landed):
         return True
     fence = believed(earliest, max(listed, default=0))
@@ -206,11 +215,13 @@ def _counts(
         # An expiry took the base, and nothing is newer; or a rollback did, and EARLIEST lies above its target.
         return base is None or not snapshots.is_rolled_back_below(landed, listed)
     if newer is not None and named_base(newer) is None:
-        # Of another client, which moves EARLIEST last.
-        if (fence or 1) == landed.id and there is not None:
+        # Of another client, which moves EARLIEST last. EARLIEST names snapshots of the chain alone.
+        if (fence or 1) == landed.id and stored is not None:
             return True
         raise _unknown(landed, "a client that names no base committed above it")
-    if not same_state(there, landed):
+    # Others have deleted it, after it may have counted: nothing is acknowledged, and nothing
+    # deleted.
+    if not same_state(stored, landed):
         raise _unknown(landed, "an expiry or a rollback took it before it was confirmed")
     return False
 
@@ -224,7 +235,7 @@ def _unknown(landed: Snapshot, why: str) -> CommitUnknownError:
     )
 
 
-# -- Publish a snapshot, find out what became of it, and report it ---------------------------------
+# -- Publish a snapshot, confirm it, and report it -------------------------------------------------
 
 
 def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitOutcome:
@@ -244,9 +255,12 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
     try:
         counts = confirm(session.snapshots, snapshot, base, session.identity.is_dropped)
     except CommitUnknownError:
+        # An unknown outcome is an answer of its own.
         raise
     except LsmError as cause:
+        # The snapshot has landed: no failure after that is a loss.
         raise _unknown_publish(snapshot) from cause
+    # Planning again would write into the place of a dropped table.
     if not counts:
         _require_there(session)
     return CommitOutcome.LANDED if counts else CommitOutcome.LOST
@@ -259,6 +273,7 @@ def _require_not_renamed(session: TableSession, base: Snapshot | None) -> None:
     """
     if base is None or renamed_to(base) is None:
         return
+    # A rename that gave up has rewritten the stop, which this process may remember.
     session.snapshots.forget_newest()
     new_name = renamed_to(session.snapshots.find_now(base.id))
     if new_name is not None:
@@ -282,8 +297,10 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
     try:
         _publish_planned(session, planned)
     except CommitUnknownError:
+        # The schema may be there, so that the staged rows may still be committed.
         raise
     except (LsmError, OSError):
+        # No snapshot names the staged files.
         discard(session.context(), messages)
         raise
 
@@ -291,30 +308,31 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
 def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
     schema = session.schema
     path = session.paths.schema_file(schema.id)
+    # Rows that landed since the plan may not suit the schema.
     if not same_state(session.snapshots.latest(), planned.base):
         _require_there(session)
         if not session.file_io.exists(path):
             planned.check()
     ours = session.schemas.publish(schema)
-    made = ours or _as_planned(session, schema)
-    if made is None:
+    published = ours or _as_planned(session, schema)
+    if published is None:
         raise CommitConflictError(
             "others have altered the table since this write was planned, so that nothing was written; "
             "open the table anew, and write again",
             table=session.name,
         )
-    planned.published = made
+    planned.published = published
     if session.identity.is_dropped():
         if ours is not None:  # the file would keep a new table from being made
             session.delete_quietly([path])
         raise session.identity.dropped()
-    session.notify_altered(made)
+    session.notify_altered(published)
 
 
 def _as_planned(session: TableSession, schema: TableSchema) -> TableSchema | None:
     """Return the schema that a writer whose rows need the same changes has published at another time."""
-    there = session.schemas.load(schema.id)
-    return there if replace(there, time_millis=schema.time_millis) == schema else None
+    stored = session.schemas.load(schema.id)
+    return stored if replace(stored, time_millis=schema.time_millis) == schema else None
 
 
 def _require_there(session: TableSession) -> None:
@@ -342,9 +360,12 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
             if session.snapshots.publish(snapshot):
                 return True
         except CommitUnknownError:
+            # The lost request may be applied later: from now on no failure proves that nothing
+            # landed.
             log.warning("publish of snapshot %d gave no answer; looking for it", snapshot.id)
             may_be_there = True
         except LsmError as cause:
+            # A refused create leaves nothing behind, unless an earlier one may have been applied.
             if may_be_there:
                 raise _unknown_publish(snapshot) from cause
             raise
@@ -356,12 +377,13 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
             case PublishOutcome.UNKNOWN:
                 break
             case PublishOutcome.ABSENT:
+                # Trying again is safe: of two creates of one file one loses.
                 pass
     raise _unknown_publish(snapshot)
 
 
 def _outcome(session: TableSession, snapshot: Snapshot) -> PublishOutcome:
-    """Look who has the snapshot's id; what cannot be looked up is unknown, not lost."""
+    """Look which snapshot has the id; what cannot be looked up is unknown, not lost."""
     snapshots = session.snapshots
     try:
         return resolve_publish(

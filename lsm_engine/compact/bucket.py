@@ -100,7 +100,7 @@ class GroupCopier:
         self._stored: dict[str, StoredGroups | None] = {}
 
     @staticmethod
-    def of(
+    def for_bucket(
         context: BucketContext,
         partition: bytes,
         bucket: int,
@@ -130,7 +130,7 @@ class GroupCopier:
             self._context, self._partition, self._bucket, section, self._writer.is_large
         ):
             if stretch.copied is not None and self._writer.takes_copies:
-                stored = self._opened(stretch.section[0][0])
+                stored = self._stored_groups(stretch.section[0][0])
                 if stored is not None:
                     self._writer.copy(stored, stretch.copied)
                     continue
@@ -139,7 +139,7 @@ class GroupCopier:
             ):
                 self._writer.write(rows)
 
-    def _opened(self, file: DataFileMeta) -> StoredGroups | None:
+    def _stored_groups(self, file: DataFileMeta) -> StoredGroups | None:
         if file.file_name not in self._stored:
             context, layout = self._context, self._writer.layout
             path = context.data_file(self._partition, self._bucket, file.file_name)
@@ -157,6 +157,7 @@ def stretches(
     is asked with a number of rows and their bytes in memory.
     """
     groups = None
+    # Bounds are read from every file of the section: that pays only where something can be copied.
     if any(_may_copy(file, context, is_large) for run in section for file in run):
         groups = _groups(context, partition, bucket, section, is_large)
     if groups is None:
@@ -167,8 +168,8 @@ def stretches(
     for copied, members in groupby(order.tolist(), key=stays.tolist().__getitem__):
         # Within a run files and row groups are numbered in the order of their keys.
         if copied:
-            for at in members:
-                yield replace(_stretch(section, groups, [at]), copied=int(groups.number[at]))
+            for group in members:
+                yield replace(_stretch(section, groups, [group]), copied=int(groups.number[group]))
         else:
             yield _stretch(section, groups, sorted(members))
 
@@ -199,14 +200,21 @@ def _groups(
         for file in run:
             with context.open_file(partition, bucket, file, (key,)) as reader:
                 bounds = reader.bounds(key)
+                # Without bounds of every row group an overlap cannot be ruled out.
                 if bounds is None or not all(bounds.is_known):
                     return None
                 counts = reader.row_group_rows
             can = _may_copy(file, context, is_large)
             ends = np.cumsum((0, *counts)).tolist()
             columns += [
-                (at, ends[at], ends[at + 1], number, can and is_large(count, _bytes(file, count)))
-                for at, count in enumerate(counts)
+                (
+                    index,
+                    ends[index],
+                    ends[index + 1],
+                    number,
+                    can and is_large(count, _bytes(file, count)),
+                )
+                for index, count in enumerate(counts)
             ]
             files += [file] * len(counts)
             lower.append(bounds.lower)
@@ -232,9 +240,9 @@ def _overlaps_others(groups: _Groups) -> np.ndarray:
     As many begin before its end, less those that have ended before it begins, in all runs and in its own.
     """
 
-    def counted(among: Longs, of: Longs) -> Longs:
-        begun: Longs = np.searchsorted(np.sort(groups.lower[among]), groups.upper[of], "right")
-        ended: Longs = np.searchsorted(np.sort(groups.upper[among]), groups.lower[of], "left")
+    def counted(among: Longs, members: Longs) -> Longs:
+        begun: Longs = np.searchsorted(np.sort(groups.lower[among]), groups.upper[members], "right")
+        ended: Longs = np.searchsorted(np.sort(groups.upper[among]), groups.lower[members], "left")
         return begun - ended
 
     everyone = np.arange(len(groups.run))
@@ -242,17 +250,17 @@ def _overlaps_others(groups: _Groups) -> np.ndarray:
     for run in range(int(groups.run.max()) + 1):
         own = np.flatnonzero(groups.run == run)
         overlaps[own] -= counted(own, own)
-    others: np.ndarray = overlaps > 0
-    return others
+    has_overlap: np.ndarray = overlaps > 0
+    return has_overlap
 
 
 def _stretch(section: Section, groups: _Groups, members: Sequence[int]) -> Stretch:
     """Return what of each file lies in a stretch; of one file these row groups follow each other."""
     parts: dict[str, range] = {}
-    for at in members:
-        name = groups.files[at].file_name
-        first = parts[name].start if name in parts else int(groups.first[at])
-        parts[name] = range(first, int(groups.end[at]))
+    for group in members:
+        name = groups.files[group].file_name
+        first = parts[name].start if name in parts else int(groups.first[group])
+        parts[name] = range(first, int(groups.end[group]))
     runs = (tuple(file for file in run if file.file_name in parts) for run in section)
     return Stretch(section=tuple(run for run in runs if run), parts=parts)
 
@@ -297,6 +305,7 @@ def compact_bucket(context: BucketContext, work: BucketWork) -> CommitMessage | 
         vectors = compaction.vectors()
         compaction.forget_lookups()
     except BaseException:
+        # No snapshot names the new files yet.
         compaction.abort()
         raise
     log.info(
@@ -364,6 +373,7 @@ class _Compaction:
                     writers.write(rewritten)
             after, changelog = writers.close()
         except BaseException:
+            # Open writers hold half-written files, which no snapshot names.
             writers.abort()
             raise
         finally:
@@ -382,20 +392,23 @@ class _Compaction:
         """Remove the lookup files of removed files."""
         schema, work = self._context.schema, self._work
         if looks_up_older_rows(schema.options):
-            value = LookupRewrite.of(schema, 1).stored_value(marks=self._deletions is not None)
+            value = LookupRewrite.from_schema(schema, 1).stored_value(
+                marks=self._deletions is not None
+            )
             forget(self._context, work.partition, work.bucket, self._removed, value=value)
 
     @property
     def _removed(self) -> list[DataFileMeta]:
-        kept = {file.file_name for file in self.after}
-        return [file for file in self.before if file.file_name not in kept]
+        names_after = {file.file_name for file in self.after}
+        return [file for file in self.before if file.file_name not in names_after]
 
     def abort(self) -> None:
         """Delete what was written; nothing names it."""
-        kept = {file.file_name for file in self.before}
+        # Files that only changed their level belong to the base.
+        names_before = {file.file_name for file in self.before}
         directory = self._context.bucket_directory(self._work.partition, self._work.bucket)
         for file in (*self.after, *self.changelog):
-            if file.file_name not in kept:
+            if file.file_name not in names_before:
                 self._context.file_io.delete(f"{directory}/{file.file_name}")
         if self._deletions is not None:
             self._deletions.abort()
@@ -405,7 +418,7 @@ class _Compaction:
         if step.compacted_from is None:
             return partial(self._merged, drop_deletes=step.drop_deletes)
         work = self._work
-        rewrite = LookupRewrite.of(self._context.schema, step.compacted_from)
+        rewrite = LookupRewrite.from_schema(self._context.schema, step.compacted_from)
         rewriter = LookupRewriter(
             self._context,
             work.partition,
@@ -422,8 +435,8 @@ class _Compaction:
         expiry = self._work.expiry
         is_oldest = drop_deletes or self._is_first_row  # which never holds a key twice
         for rows in self._reader.merged(section, drop_deletes=drop_deletes):
-            left = rows if expiry is None else expiry.applied(rows, is_oldest=is_oldest)
-            yield RewrittenRows(rows=left, changes=None)
+            unexpired = rows if expiry is None else expiry.applied(rows, is_oldest=is_oldest)
+            yield RewrittenRows(rows=unexpired, changes=None)
 
 
 class _Writers:
@@ -444,7 +457,7 @@ class _Writers:
 
     def copy_from(self, reader: BucketReader) -> None:
         """Let row groups be copied, where the files that are written can take any."""
-        self.copier = GroupCopier.of(
+        self.copier = GroupCopier.for_bucket(
             self._context, self._work.partition, self._work.bucket, reader, self._rows
         )
 

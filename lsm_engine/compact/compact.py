@@ -12,7 +12,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import FIRST_SNAPSHOT_ID
-from lsm_engine.commit.commit import commit, committed_before, upkeep_of
+from lsm_engine.commit.commit import commit, committed_before, maintenance_identity
 from lsm_engine.commit.publish import Retries
 from lsm_engine.compact.bucket import compact_bucket, run_tasks
 from lsm_engine.compact.plan import BucketWork, bucket_pressures, plan_compaction
@@ -128,6 +128,7 @@ def compact_append_bucket(context: BucketContext, work: AppendWork) -> CommitMes
         deletions.forget(file.file_name for file in before)
         change = deletions.write()
     except BaseException:
+        # No snapshot names the new files yet.
         directory = context.bucket_directory(work.partition, work.bucket)
         for file in after:
             context.file_io.delete(f"{directory}/{file.file_name}")
@@ -175,6 +176,7 @@ def _joined(
                     run.take(rows)
         return run.recorded(writer.close())
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
 
@@ -226,6 +228,7 @@ def _one_range(
                 writer.write(rows)
         (written,) = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     return [
@@ -268,7 +271,7 @@ def assign_postponed_buckets(
 ) -> Snapshot | None:
     """Move rows that wait to their buckets; None if none do, or the table has no such rows.
 
-    `covers` limits it to partitions. Raises CommitConflictError if somebody else does it, too.
+    `covers` limits it to partitions. Raises CommitConflictError if another writer does it, too.
     """
     base = session.snapshots.latest()
     if base is None or not session.schema.bucket_mode.policy.is_postponed:
@@ -278,7 +281,12 @@ def assign_postponed_buckets(
         chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
         if not chosen:
             return None
-        session = session.rewriting(file.schema_id for held in chosen.values() for file in held)
+        # Rows are written anew: by an older schema they would lose added columns.
+        session = session.rewriting(
+            file.schema_id
+            for waiting_of_partition in chosen.values()
+            for file in waiting_of_partition
+        )
         messages = _staged(session, base, chosen)
     return commit(session, identity, messages, planned_on=base) if messages else None
 
@@ -287,16 +295,16 @@ def _staged(
     session: TableSession, base: Snapshot, chosen: Mapping[bytes, tuple[DataFileMeta, ...]]
 ) -> Sequence[CommitMessage]:
     staging = staging_on(session, base)
-    files = [file for found in chosen.values() for file in found]
+    files = [file for waiting in chosen.values() for file in waiting]
     context = session.context(file.schema_id for file in files)
     staging = replace(staging, context=context)
     totals = {
-        part: staging.buckets.totals.get(part) or buckets_for(found, session.options)
-        for part, found in chosen.items()
+        part: staging.buckets.totals.get(part) or buckets_for(waiting, session.options)
+        for part, waiting in chosen.items()
     }
     work = [
-        WaitingRows(partition=part, files=found, bucket=bucket, total_buckets=totals[part])
-        for part, found in chosen.items()
+        WaitingRows(partition=part, files=waiting, bucket=bucket, total_buckets=totals[part])
+        for part, waiting in chosen.items()
         for bucket in range(totals[part])
     ]
     messages = run_tasks(
@@ -307,9 +315,9 @@ def _staged(
             partition=part,
             bucket=POSTPONED,
             total_buckets=POSTPONED,
-            data=DataIncrement(deleted_files=found),
+            data=DataIncrement(deleted_files=waiting),
         )
-        for part, found in chosen.items()
+        for part, waiting in chosen.items()
     ]
     return [*removed, *messages]
 
@@ -340,6 +348,7 @@ class PostponedRows:
         try:
             return self._assign(lambda partition: partition in new)
         except LsmError as error:
+            # The rows are committed; they wait for the next compaction.
             log.warning(
                 "rows of new partitions wait for a compaction to give them buckets: %s", error
             )
@@ -351,6 +360,7 @@ class PostponedRows:
             try:
                 return assign_postponed_buckets(self._session, self._identity, covers)
             except CommitConflictError as conflict:
+                # Another writer moved the same rows: the next attempt finds those that still wait.
                 log.info("others gave buckets to waiting rows: %s", conflict)
         return assign_postponed_buckets(self._session, self._identity, covers)
 
@@ -364,10 +374,10 @@ def waiting_files(session: TableSession, base: Snapshot) -> dict[bytes, tuple[Da
     ]
     if not metas:
         return {}
-    found: dict[bytes, list[DataFileMeta]] = {}
+    by_partition: dict[bytes, list[DataFileMeta]] = {}
     for entry in session.live_entries(base, lambda _, bucket: bucket == POSTPONED):
-        found.setdefault(entry.partition, []).append(entry.file)
-    return {partition: tuple(files) for partition, files in found.items()}
+        by_partition.setdefault(entry.partition, []).append(entry.file)
+    return {partition: tuple(files) for partition, files in by_partition.items()}
 
 
 def write_waiting(staging: Staging, work: WaitingRows) -> CommitMessage | None:
@@ -384,6 +394,7 @@ def write_waiting(staging: Staging, work: WaitingRows) -> CommitMessage | None:
                 writer.relieve()
         return next(iter(messages_of([writer.finish()])), None)
     except BaseException:
+        # The rows still wait in their own files, so that nothing is lost.
         writer.abort()
         raise
     finally:
@@ -399,8 +410,8 @@ def _rows_for(staging: Staging, work: WaitingRows) -> Iterator[IncomingRows]:
             buckets = bucket_of(bucket_hashes(fields, batch), work.total_buckets)
             mine = batch.filter(pa.array(np.equal(buckets, work.bucket)))
             if mine.num_rows:
-                at = mine.schema.get_field_index(VALUE_KIND)
-                yield IncomingRows(rows=mine.remove_column(at), kinds=mine.column(at))
+                index = mine.schema.get_field_index(VALUE_KIND)
+                yield IncomingRows(rows=mine.remove_column(index), kinds=mine.column(index))
 
 
 # -- Compact: for each bucket pick → plan → run; then commit what changed, all buckets at once -----
@@ -439,6 +450,7 @@ def compact_due(
     try:
         return Compaction(session, identity).after_write(touched, rows_wait)
     except LsmError as error:
+        # The rows are committed: a write must not fail for its compaction.
         log.warning("a compaction after a write failed and stays due: %s", error)
     return None
 
@@ -454,6 +466,7 @@ def carry_out(
     if not work:
         return None
     schema_ids = frozenset[int]().union(*(item.schema_ids for item in work))
+    # Rows are written anew: by an older schema they would lose added columns.
     session = session.rewriting(schema_ids)
     context = session.context(schema_ids)
     rewrite = compact_bucket if session.schema.has_primary_key else compact_append_bucket
@@ -462,6 +475,7 @@ def carry_out(
             session,
             context,
             partial(rewrite, context.writing_behind()),
+            # The largest first, so that no long task begins when the others have ended.
             sorted(work, key=lambda item: -item.size_bytes),
             verb="compact",
         )
@@ -496,7 +510,7 @@ class Compaction:
         base = session.snapshots.latest(reads_state=True)
         if base is None:
             return None
-        given: Snapshot | None = None
+        assigned: Snapshot | None = None
         if emits_moves(session.schema) and (partitions is not None or buckets is not None):
             raise InvalidInputError(
                 "a key may move between partitions, and compactions emit both ends of its way: compact the "
@@ -506,9 +520,11 @@ class Compaction:
         covers = None if partitions is None else PartitionTest(session.schema, partitions)
         holds = _chosen(covers, buckets)
         if session.schema.bucket_mode.policy.is_postponed and buckets is None:
-            given = assign_postponed_buckets(session, upkeep_of(self._identity), covers)
-            base = given or base
-        return self._of(base, holds, full=full) or given
+            assigned = assign_postponed_buckets(
+                session, maintenance_identity(self._identity), covers
+            )
+            base = assigned or base
+        return self._compacted(base, holds, full=full) or assigned
 
     def after_write(self, touched: Buckets, rows_wait: Callable[[], bool]) -> Snapshot | None:
         """Compact those of some buckets that are due, or all if `full-compaction.delta-commits` is up.
@@ -529,12 +545,13 @@ class Compaction:
             full = session.schema.has_primary_key and self._full_is_due()
             holds = None if full or emits_moves(session.schema) else BucketScope(buckets=touched)
             try:
-                return self._of(base, holds, full=full)
+                return self._compacted(base, holds, full=full)
             except CommitConflictError as conflict:
+                # Whether it pays to try again depends on who waits, as decided below.
                 log.info("lost a compaction to another: %s", conflict)
             retries.lost += 1
             before, newest = newest, session.snapshots.latest_id()
-            # Who loses although nobody commits would lose for ever.
+            # A compaction that loses although no commit lands would lose for ever.
             stuck = stuck + 1 if newest == before else 0
             if rows_wait():
                 given_up = retries.is_late or stuck > most
@@ -547,7 +564,9 @@ class Compaction:
                 return None
             retries.sleep()
 
-    def _of(self, base: Snapshot, holds: HoldsBucket | None, *, full: bool) -> Snapshot | None:
+    def _compacted(
+        self, base: Snapshot, holds: HoldsBucket | None, *, full: bool
+    ) -> Snapshot | None:
         """Plan, carry out and commit; a full compaction of a whole tree is marked as such."""
         session, identity = self._session, self._identity
         work: Sequence[BucketWork] | Sequence[AppendWork]
@@ -556,6 +575,8 @@ class Compaction:
                 work, marks = plan_append_compaction(session, base, holds, full=full), False
             else:
                 work = plan_compaction(session, base, holds, full=full)
+                # A key that moved is emitted from both of its partitions in one commit, or twice
+                # never.
                 if not full and emits_moves(session.schema) and _emits_some(session, work):
                     full, work = True, plan_compaction(session, base, full=True)
                 marks = full and holds is None
@@ -575,6 +596,7 @@ class Compaction:
         commits = 0
         oldest = FIRST_SNAPSHOT_ID
         for snapshot in self._session.snapshots.newest_first():
+            # Counted by snapshots, so that all writers of the table agree.
             if FULL_COMPACTION in (snapshot.properties or {}):
                 return False
             commits += snapshot.commit_kind is not CommitKind.COMPACT

@@ -99,13 +99,13 @@ class OlderRows:
     def rows(self, hits: Hits) -> pa.RecordBatch:
         """Return the rows found, in key order, as rows of `schema.key_value_arrow`."""
         names = self._schema.names
-        found = np.flatnonzero(hits.store >= 0)
+        indexes = np.flatnonzero(hits.store >= 0)
         sources: list[pa.RecordBatch] = []
-        run, row = np.zeros(len(found), np.uint16), np.zeros(len(found), np.int32)
-        for store, _, some in _by_store(hits, found):
-            fetched = store.fetch(hits.handle[found[some]], names)
-            run[some] = fetched.run + np.uint16(len(sources))
-            row[some] = fetched.row
+        run, row = np.zeros(len(indexes), np.uint16), np.zeros(len(indexes), np.int32)
+        for store, _, members in _by_store(hits, indexes):
+            fetched = store.fetch(hits.handle[indexes[members]], names)
+            run[members] = fetched.run + np.uint16(len(sources))
+            row[members] = fetched.row
             sources += [
                 pa.RecordBatch.from_arrays(source.columns, schema=self._schema)
                 for source in fetched.sources
@@ -115,9 +115,9 @@ class OlderRows:
 
     def positions(self, hits: Hits) -> Iterator[tuple[DataFileMeta, Longs]]:
         """Yield the data files that hold rows found, and where those stand in them."""
-        found = np.flatnonzero(hits.store >= 0)
-        for store, file, some in _by_store(hits, found):
-            yield file, store.positions(hits.handle[found[some]])
+        indexes = np.flatnonzero(hits.store >= 0)
+        for store, file, members in _by_store(hits, indexes):
+            yield file, store.positions(hits.handle[indexes[members]])
 
 
 def forget(
@@ -162,9 +162,9 @@ def compaction_owner(file_io: FileIO) -> str | None:
     return _owners.get(file_io)
 
 
-def _by_store(hits: Hits, found: Longs) -> Iterator[tuple[LookupStore, DataFileMeta, Longs]]:
+def _by_store(hits: Hits, indexes: Longs) -> Iterator[tuple[LookupStore, DataFileMeta, Longs]]:
     """Yield each store with its data file and which of the found rows it holds, in key order."""
-    groups = group_rows(hits.store[found], len(hits.stores))
+    groups = group_rows(hits.store[indexes], len(hits.stores))
     for number, start, stop in groups.stretches():
         yield hits.stores[number], hits.files[number], groups.order[start:stop]
 
@@ -175,7 +175,7 @@ _numbers = itertools.count()
 
 
 def _owner(file_io: FileIO, cache: LookupCache) -> str:
-    """Return whose the lookup files of a table are: everybody's who works on it in this process."""
+    """Return the owner of a table's lookup files, which all handles of this process share."""
     with _owners_lock:
         owner = _owners.get(file_io)
         if owner is None:
@@ -213,7 +213,7 @@ class LookupRewrite:
     whole_rows: bool
 
     @staticmethod
-    def of(schema: TableSchema, compacted_from: int) -> "LookupRewrite":
+    def from_schema(schema: TableSchema, compacted_from: int) -> "LookupRewrite":
         """Return what the rewrites of a table do."""
         options = schema.options
         producer = options[core_options.CHANGELOG_PRODUCER]
@@ -324,8 +324,8 @@ class LookupRewriter:
             assert self._older is not None
             self._mark(self._older.positions(hits))
             if self._rewrite.whole_rows:
-                found = Part(run=-1, rows=self._older.rows(hits), keys=None)
-                state, sources = self._before([found, *parts], [_BELOW, *ages])
+                older_part = Part(run=-1, rows=self._older.rows(hits), keys=None)
+                state, sources = self._before([older_part, *parts], [_BELOW, *ages])
         if not len(state.order):
             return
         merged = self._rules.function.merge(state.order, sources)

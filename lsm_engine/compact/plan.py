@@ -56,17 +56,18 @@ COMPACTED = 126
 """In place of a row kind, and even as those of adds are: the row is of an older level."""
 
 
-def older_than(taken: Iterable[DataFileMeta], levels: Levels) -> tuple[DataFileMeta, ...]:
-    """Return the files of a bucket that a compaction of `taken`, its newest runs, leaves out."""
-    names = {file.file_name for file in taken}
+def older_than(compacted: Iterable[DataFileMeta], levels: Levels) -> tuple[DataFileMeta, ...]:
+    """Return the files of a bucket that a compaction of `compacted`, its newest runs, leaves out."""
+    names = {file.file_name for file in compacted}
     return tuple(file for file in levels.files if file.file_name not in names)
 
 
-def overlaps(file: DataFileMeta, others: Iterable[DataFileMeta], key_order: KeyOrder) -> bool:
+def overlaps(file: DataFileMeta, candidates: Iterable[DataFileMeta], key_order: KeyOrder) -> bool:
     """Whether some of the others may hold a key of a file."""
     low, high = key_order(file.min_key), key_order(file.max_key)
     return any(
-        key_order(other.min_key) <= high and low <= key_order(other.max_key) for other in others
+        key_order(candidate.min_key) <= high and low <= key_order(candidate.max_key)
+        for candidate in candidates
     )
 
 
@@ -82,8 +83,11 @@ def older_key_runs(
 ) -> list[Run]:
     """Return the older files that may hold a key of a section, as sorted runs."""
     files = [file for run in section for file in run]
-    near = [other for other in older if overlaps(other, files, key_order)]
-    return [run.files for one in sections(near, key_order) for run in one]
+    # Only files whose key range meets the section can change its rows.
+    overlapping = [file_below for file_below in older if overlaps(file_below, files, key_order)]
+    return [
+        run.files for merged_section in sections(overlapping, key_order) for run in merged_section
+    ]
 
 
 def older_key_batches(
@@ -114,7 +118,7 @@ def older_key_columns(schema: TableSchema) -> tuple[str, ...]:
 
 @record
 class BucketWork:
-    """The compaction of one bucket, decided. A value that travels to whoever carries it out.
+    """The compaction of one bucket, decided. A value that travels to its executor.
 
     `older`: files below the steps that may hold their new keys, where that matters. `vector_files`:
     the bucket's index files of deletion vectors. `expiry`: rows to leave out because of their age.
@@ -213,14 +217,17 @@ class _Planner:
     ) -> list[BucketWork]:
         """Return what to do in each bucket of a snapshot."""
         session = self._session
+        # Manifests record levels, so that buckets that are not due are never decoded.
         if (fewest := self.fewest_runs) > 1:
             is_listed = isinstance(holds, BucketScope) and not holds.partitions
             chosen = holds.buckets if isinstance(holds, BucketScope) and is_listed else None
             counts = bucket_levels(session, base).run_counts(chosen)
-            due = {key for key, n in counts.items() if n >= fewest and (not holds or holds(*key))}
-            if not due:
+            due_buckets = {
+                key for key, n in counts.items() if n >= fewest and (not holds or holds(*key))
+            }
+            if not due_buckets:
                 return []
-            holds = BucketScope(buckets=frozenset(due))
+            holds = BucketScope(buckets=frozenset(due_buckets))
         vectors = session.vector_files(base)
         count = session.options.level_count
         work = []
@@ -230,16 +237,16 @@ class _Planner:
             files = [entry.file for entry in entries]
             levels = Levels.from_files(files, level_count=count, key_order=self._key_order)
             vector_files = vectors.get(key, ())
-            found = self._steps(levels, key, frozenset(vector_places(vector_files)))
-            if found is not None:
+            planned = self._steps(levels, key, frozenset(vector_places(vector_files)))
+            if planned is not None:
                 work.append(
                     BucketWork(
                         partition=key[0],
                         bucket=key[1],
                         total_buckets=entries[-1].total_buckets,
-                        reason=found.unit.reason.value,
-                        steps=found.steps,
-                        older=found.older,
+                        reason=planned.unit.reason.value,
+                        steps=planned.steps,
+                        older=planned.older,
                         vector_files=vector_files,
                         expiry=self._expiry,
                     )
@@ -257,6 +264,8 @@ class _Planner:
         if unit is None:
             return None
         steps: tuple[Step, ...] = ()
+        # A first load would be merged again and again on its way down; it moves to the last level
+        # as it is.
         if self._may_move:
             levels, unit, steps = _without_bulk_load(levels, unit, pick, self._target_file_size)
         compacted_from = self._compacted_from(unit, levels)
@@ -264,6 +273,7 @@ class _Planner:
         if compacted_from is not None:
             new = [file for file in unit.files if file.level < compacted_from]
             below = older_than(unit.files, levels)
+            # Statistics are not needed by tasks, and are most of the bytes that travel.
             older = tuple(
                 file.without_stats() for file in below if overlaps(file, new, self._key_order)
             )
@@ -317,6 +327,7 @@ class _Planner:
             unit = self._strategy.pick(runs, max_level=last, is_due=is_due)
         else:
             unit = self._strategy.pick(runs, max_level=last)
+        # Some functions cannot merge a part of a key's history: all older rows are taken along.
         if unit is not None and self._losing is not None:
             removes = self._losing.adds_may_remove
             return with_all_older(
@@ -348,6 +359,7 @@ class _Planner:
             return True
         if compacted_from is None or file.level >= compacted_from:
             return False
+        # A first row that no older file can hold is new: the file moves as it is.
         if self._is_first_row and self._producer.policy.reads_delta:
             return may_hold_older_keys(file, older, self._key_order)
         return True
@@ -406,17 +418,17 @@ def files_with_expired(
 
     A file without statistics of its times is not among them: it would be rewritten each time.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for layout in stats_layouts(files, schema, written_with):
         bounds = stored_bounds(layout.stats, layout.covered, [expiry.column]).get(expiry.column)
         if bounds is not None:
             expired = expiry.expired(bounds.mins)
-            found |= {
+            names |= {
                 file.file_name
                 for file, is_expired in zip(layout.files, expired, strict=True)
                 if is_expired
             }
-    return frozenset(found)
+    return frozenset(names)
 
 
 # -- Compaction debt per bucket, from the newest snapshot, and where it goes -----------------------
@@ -455,11 +467,11 @@ def _picked(session: TableSession, snapshot: Snapshot) -> frozenset[tuple[bytes,
 def bucket_forecasts(session: TableSession) -> list[BucketForecast]:
     """Return each bucket's debt with a forecast, from the pace of the newest commits."""
     newest = list(session.snapshots.newest_first(limit=_COMMITS_SEEN))
-    writes = [each for each in newest if each.commit_kind is not CommitKind.COMPACT]
+    writes = [snapshot for snapshot in newest if snapshot.commit_kind is not CommitKind.COMPACT]
     if not newest:
         return []
     # The oldest commit opens the span; what it wrote came before.
     span = session.clock.now_millis() - newest[-1].time_millis
-    counted = [each for each in writes if each.id != newest[-1].id]
+    counted = [snapshot for snapshot in writes if snapshot.id != newest[-1].id]
     arrivals = arrivals_of(Roots(session).delta_entries(counted))
     return list(forecasts(bucket_pressures(session), arrivals, span_millis=max(span, 0)))

@@ -1,8 +1,8 @@
 """Rescale: every row of a partition to the bucket that another number of buckets gives it, in one commit.
 
 Files come out fully merged, in the last level. What is read is replaced file by file: rows that
-somebody else commits meanwhile are a conflict, after which it is all done again. The option `bucket`
-follows the rows: who is stopped before the commit has changed nothing (docs/decisions/0064).
+others commit meanwhile are a conflict, after which it is all done again. The option `bucket`
+follows the rows: a stop before the commit changes nothing (docs/decisions/0064).
 """
 
 import logging
@@ -19,7 +19,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.commit.commit import commit, committed_before, upkeep_of
+from lsm_engine.commit.commit import commit, committed_before, maintenance_identity
 from lsm_engine.compact.bucket import run_tasks
 from lsm_engine.compact.compact import carry_out
 from lsm_engine.compact.plan import plan_compaction
@@ -96,11 +96,13 @@ def rescale(
     covers = None if partitions is None else PartitionTest(session.schema, partitions)
     if before is not None:
         is_own = before.commit_identifier == identity.commit_identifier
+        # A rescale that died after its commit left the option: a replay sets it, unless others
+        # have.
         if is_own and not _was_published(session, buckets, since=before):
             return _published(session, buckets, covers), before
         return session.schemas.latest() or session.schema, before
-    made, chosen = _raced(session, buckets, identity, covers)
-    return _published(session, buckets, lambda partition: partition in chosen, made), made
+    snapshot, chosen = _raced(session, buckets, identity, covers)
+    return _published(session, buckets, lambda partition: partition in chosen, snapshot), snapshot
 
 
 def _raced(
@@ -110,14 +112,15 @@ def _raced(
     covers: Callable[[bytes], bool] | None,
 ) -> tuple[Snapshot | None, Mapping[bytes, int]]:
     """Rescale what is covered, again where others were first; return the snapshot, and the partitions."""
-    for left in reversed(range(_RACES)):
+    for tries_left in reversed(range(_RACES)):
         try:
             base, chosen = _compacted_base(session, identity, buckets, covers)
             if base is None or not chosen:
                 return None, chosen
             return _rewritten(session, identity, base, buckets, chosen), chosen
         except CommitConflictError as conflict:
-            if not left:
+            # Rows landed meanwhile. They may be in buckets that were read already.
+            if not tries_left:
                 raise
             log.info("rescale starts again: %s", conflict)
     raise AssertionError("the last race returns or raises")
@@ -143,20 +146,21 @@ def _published(
     session: TableSession,
     buckets: int,
     covers: Callable[[bytes], bool] | None,
-    made: Snapshot | None = None,
+    rescaled: Snapshot | None = None,
 ) -> TableSchema:
     """Let the option `bucket` follow the rows, which have it by now; return the schema then in force.
 
     It stays where others have given the partitions another number since: that is theirs to publish. Raises
-    CommitConflictError if a rollback has taken `made`, the snapshot of the rescale.
+    CommitConflictError if a rollback has taken `rescaled`, the snapshot of the rescale.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
         if not newest.bucket_mode.policy.is_fixed or newest.bucket_count == buckets:
             return newest
-        # Read after the schema, and before the next one is created: who rescales later publishes later.
+        # Read after the schema, and before the next one is created: a later rescale publishes later.
         base = session.snapshots.latest()
-        _require_not_rolled_back(session, base, made)
+        _require_not_rolled_back(session, base, rescaled)
+        # Partitions have another number since: a later rescale publishes its own.
         if _chosen(session, base, buckets, covers):
             return newest
         schema = replace(
@@ -177,16 +181,16 @@ def _published(
 
 
 def _require_not_rolled_back(
-    session: TableSession, base: Snapshot | None, made: Snapshot | None
+    session: TableSession, base: Snapshot | None, rescaled: Snapshot | None
 ) -> None:
-    if made is None:
+    if rescaled is None:
         return
-    there = session.snapshots.find(made.id)
-    if base is None or base.id < made.id or not same_state(there or made, made):
+    stored = session.snapshots.find(rescaled.id)
+    if base is None or base.id < rescaled.id or not same_state(stored or rescaled, rescaled):
         raise CommitConflictError(
-            f"snapshot {made.id}, which rescaled the table, was rolled back at once; 'bucket' is as it was, "
+            f"snapshot {rescaled.id}, which rescaled the table, was rolled back at once; 'bucket' is as it was, "
             "rescale again",
-            snapshot_id=made.id,
+            snapshot_id=rescaled.id,
             table=session.name,
         )
 
@@ -215,11 +219,17 @@ def _compacted_base(
         chosen = _chosen(session, base, buckets, covers)
         if base is None or not chosen:
             return base, chosen
+        # A rescale emits nothing: rows that still have to be emitted are compacted first.
         waiting = _waiting(session, base, chosen, compacted_from)
         if not waiting:
             return base, chosen
-        work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
-        carry_out(session, upkeep_of(identity), base, work)
+        work = plan_compaction(
+            session,
+            base,
+            lambda *bucket, waiting_buckets=waiting: bucket in waiting_buckets,
+            full=True,
+        )
+        carry_out(session, maintenance_identity(identity), base, work)
     raise CommitConflictError(
         "others commit rows faster than they can be compacted before a rescale; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
@@ -313,10 +323,10 @@ def _work_of(
 ) -> Iterator[RescaleWork]:
     for bucket in range(new_total):
         own = source_buckets(bucket, old_total=old_total, new_total=new_total)
-        found = tuple(sources[number] for number in own if number in sources)
-        if found:
+        bucket_sources = tuple(sources[number] for number in own if number in sources)
+        if bucket_sources:
             yield RescaleWork(
-                partition=partition, bucket=bucket, total_buckets=new_total, sources=found
+                partition=partition, bucket=bucket, total_buckets=new_total, sources=bucket_sources
             )
 
 
@@ -337,10 +347,11 @@ def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage |
         else (batch for run in runs for batch in run)
     )
     try:
-        for some in rows:
-            writer.write(some)
+        for piece in rows:
+            writer.write(piece)
         files = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     if not files:

@@ -59,6 +59,7 @@ def add_files(
             )
             number += footer.num_rows
     except LsmError:
+        # The files were taken over in part, and none is committed.
         delete_quietly(file_io, [f"{files.directory}/{name}" for name in names])
         raise
     metas = [

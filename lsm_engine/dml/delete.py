@@ -202,6 +202,7 @@ def _written(
                 )
             )
     except BaseException:
+        # No snapshot names the index files yet.
         for marks in deletions.values():
             marks.abort()
         raise

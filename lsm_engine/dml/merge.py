@@ -214,6 +214,7 @@ def _prefilter(condition: Filter | Computed | None, columns: pa.Schema) -> Predi
             return None
         tree_of(parsed, columns)
     except InvalidInputError:
+        # Some conditions compare with the source; those cannot choose files of the table alone.
         return None
     return parsed
 
@@ -473,9 +474,9 @@ def merge(
     if not source.column_names:  # an empty list names no columns
         source = session.schema.arrow.empty_table()
 
-    def check(known: TableSession) -> None:
-        check_merge(known, plan, source.column_names)
-        check_values(known.schema.arrow, source, plan.condition, plan.clauses)
+    def check(newest_session: TableSession) -> None:
+        check_merge(newest_session, plan, source.column_names)
+        check_values(newest_session.schema.arrow, source, plan.condition, plan.clauses)
 
     def stage_on(
         current: TableSession, base: Snapshot | None

@@ -1,4 +1,4 @@
-"""A MERGE as people write it who know Delta or Iceberg: clause by clause, then `execute`."""
+"""A MERGE in the manner of Delta and Iceberg: clause by clause, then `execute`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ class Merge:
     identity: CommitIdentity
 
     def __repr__(self) -> str:
-        clauses = [f"{each.match.value} {each.action.value}" for each in self.plan.clauses]
+        clauses = [f"{clause.match.value} {clause.action.value}" for clause in self.plan.clauses]
         return f"<Merge into {self.session.name!r}, done by execute(): {', '.join(clauses) or 'no clause'}>"
 
     def when_matched_update(self, set: Mapping[str, Any], where: Filter | None = None) -> "Merge":
@@ -100,10 +100,10 @@ class Merge:
         self,
         match: Match,
         action: Action,
-        where: Filter | None,
+        condition: Filter | None,
         values: Mapping[str, Any] | None = None,
     ) -> "Merge":
-        clause = Clause(match=match, action=action, condition=where, values=values)
+        clause = Clause(match=match, action=action, condition=condition, values=values)
         return replace(self, plan=replace(self.plan, clauses=(*self.plan.clauses, clause)))
 
 
@@ -146,22 +146,22 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
     """
     schema, rule = session.schema, retract_rule(session.schema)
     keys = keys_by_name(keys, schema.primary_keys)
-    given = {*schema.primary_keys, schema.options[core_options.ROWKIND_FIELD]}
-    whole = {field.name for field in schema.fields if not field.type.nullable} - given
-    clocks = {*schema.sequence_fields} - given
-    if whole or clocks:
+    key_columns = {*schema.primary_keys, schema.options[core_options.ROWKIND_FIELD]}
+    required = {field.name for field in schema.fields if not field.type.nullable} - key_columns
+    clocks = {*schema.sequence_fields} - key_columns
+    if required or clocks:
         names = _names(keys, schema)
-        whole, clocks = whole.difference(names), clocks.difference(names)
+        required, clocks = required.difference(names), clocks.difference(names)
     takes_back = bool(rule.delete_needs)
-    if takes_back and whole:
-        raise InvalidInputError("rows lack columns that may not be null", columns=sorted(whole))
-    if takes_back or not (whole or clocks) or RowKind.DELETE in rule.dropped | rule.refused:
+    if takes_back and required:
+        raise InvalidInputError("rows lack columns that may not be null", columns=sorted(required))
+    if takes_back or not (required or clocks) or RowKind.DELETE in rule.dropped | rule.refused:
         return upsert(session, keys, identity, deletes=True)
     waits = not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
     if waits and schema.bucket_mode.policy.is_postponed:
         raise InvalidInputError(
             "rows may wait for a bucket, where no look finds them: give the keys with these columns",
-            columns=sorted(whole | clocks),
+            columns=sorted(required | clocks),
         )
     source = (
         keys.select(*schema.primary_keys).distinct()
@@ -183,8 +183,8 @@ def _unique(keys: Any, schema: TableSchema) -> pa.Table:
     batches = [
         incoming.rows for incoming in conformed(open_rows(keys, schema), schema, deletes=True)
     ]
-    found = pa.Table.from_batches(batches, schema=None if batches else schema.arrow)
-    return found.group_by(list(schema.primary_keys)).aggregate([])
+    incoming_rows = pa.Table.from_batches(batches, schema=None if batches else schema.arrow)
+    return incoming_rows.group_by(list(schema.primary_keys)).aggregate([])
 
 
 def _pairs(

@@ -61,6 +61,7 @@ def overwrite(
             raise _needs_whole(session)
         require_in_scope(messages, scope)
     except BaseException:
+        # Nothing is committed: the staged files would be orphans.
         discard(session.context(), messages)
         raise
 

@@ -158,7 +158,7 @@ class BackgroundCompaction:
         """Return how much it has done and how busy it is."""
         return self._log.metrics(waiting=len(self._queued))
 
-    def due(
+    def enqueue(
         self,
         session: TableSession,
         identity: CommitIdentity,
@@ -220,16 +220,16 @@ class BackgroundCompaction:
 
     def _run(self) -> None:
         while self._take():
-            made: Snapshot | None = None
+            snapshot: Snapshot | None = None
             failure: BaseException | None = None
             try:
-                made = self._round()
+                snapshot = self._round()
             except BaseException as error:  # noqa: BLE001 -- it is raised where the writer is
                 log.warning("a background compaction failed, and its buckets stay due: %s", error)
                 failure = error
                 self._log.failed(error)
             with self._changed:
-                self._running, self._made = frozenset(), made
+                self._running, self._made = frozenset(), snapshot
                 self._error = failure or self._error
                 self._changed.notify_all()
 
@@ -323,6 +323,7 @@ class StreamWriter:
                 for batch in incoming:
                     staged.writer.write(batch)
             except BaseException:
+                # A batch that was staged in part may not be committed with the next ones.
                 self._drop()
                 raise
 
@@ -354,6 +355,7 @@ class StreamWriter:
         try:
             messages = staged.writer.finish()
         except BaseException:
+            # Nothing of the writer is committed; its files would be orphans.
             staged.writer.abort()
             raise
         looks = self._session.schema.bucket_mode.policy.crosses_partitions
@@ -366,7 +368,7 @@ class StreamWriter:
             messages,
             planned_on=staged.base,
             requires=RowsUnchanged(on=staged.base) if looks else None,
-            compact=None if self._background is None else self._background.due,
+            compact=None if self._background is None else self._background.enqueue,
         )
 
     def compaction_metrics(self) -> CompactionMetrics:

@@ -311,6 +311,7 @@ def _written(context: BucketContext, work: ColumnWork) -> CommitMessage:
             writer.write(batch)
         (file,) = writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     # The commit numbers it, with the snapshot that it lands in.

@@ -19,7 +19,12 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
-from lsm_engine.commit.commit import ChooseOverwritten, commit, committed_before, upkeep_of
+from lsm_engine.commit.commit import (
+    ChooseOverwritten,
+    commit,
+    committed_before,
+    maintenance_identity,
+)
 from lsm_engine.compact.compact import PostponedRows, compact_due
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.data_file import DataFileMeta
@@ -255,7 +260,7 @@ def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteR
             kind=ErrorKind.INVALID_ROWS,
             table=session.name,
         )
-    return Write(session, identity).of(rows)
+    return Write(session, identity).committed(rows)
 
 
 def upsert(
@@ -272,7 +277,7 @@ def upsert(
             kind=ErrorKind.INVALID_ROWS,
             table=session.name,
         )
-    return Write(session, identity).of(rows, deletes=deletes)
+    return Write(session, identity).committed(rows, deletes=deletes)
 
 
 def stage(
@@ -289,6 +294,7 @@ def stage(
     with an option that writers would have to support and we do not.
     """
     staging = staging_on(session, base, deletes=deletes, replaces=replaces)
+    # A stream cannot be staged twice: what is known of its base is read before the base may expire.
     if not _are_read_again(rows):
         staging = staging.settled()
     messages = session.components.executor.stage(staging, rows)
@@ -306,9 +312,9 @@ class Write:
     def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
         self._session = session
         self._identity = identity
-        self._upkeep = upkeep_of(identity)
+        self._maintenance_identity = maintenance_identity(identity)
 
-    def of(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
+    def committed(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
         """Stage and commit rows of any kind, again if other writers changed the rows that were read."""
         session = self._session
         looks = session.schema.bucket_mode.policy.crosses_partitions
@@ -317,6 +323,8 @@ class Write:
             base = self.base()
             with built_on(session, base):
                 messages = stage(session, rows, base, deletes=deletes)
+            # Keys were looked up in other partitions: rows that changed there since may be the same
+            # keys.
             requires = RowsUnchanged(on=base) if looks else None
             return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
 
@@ -343,13 +351,14 @@ class Write:
             try:
                 return attempt(tries)
             except CommitConflictError as conflict:
+                # Rows that the write depends on have changed: it reads them anew, a few times.
                 if not tries or only not in (None, conflict.kind):
                     raise
                 tries -= 1
 
     def base(self) -> Snapshot | None:
         """Return the newest snapshot, after older rows that wait for a bucket were assigned one."""
-        PostponedRows(self._session.in_force, self._upkeep).before_write()
+        PostponedRows(self._session.in_force, self._maintenance_identity).before_write()
         return self._session.newest_of_writer()
 
     def land(
@@ -376,6 +385,7 @@ class Write:
             merged = {**(identity.properties or {}), **properties}
             identity = replace(identity, properties=merged)
         again = _WrittenAgain()
+        # Rows may be skipped only where a conflict leads to another look, or nothing was looked at.
         may_skip = overwritten is None and (requires is None or tries_again)
         if may_skip and skips_unchanged(session.schema):
             base = session.newest_of_writer() if requires is None else planned_on
@@ -395,7 +405,8 @@ class Write:
         )
         if committed is None:
             return None
-        assigned = PostponedRows(session, self._upkeep).after_write(messages)
+        assigned = PostponedRows(session, self._maintenance_identity).after_write(messages)
+        # The next snapshot is the own one: the result covers both.
         if assigned is not None and assigned.id == committed.id + 1:
             committed = assigned
         return self._followed_up(committed, buckets_of(messages) | again.buckets, compact)
@@ -408,6 +419,8 @@ class Write:
         committed = committed_before(self._session, self._identity, kind)
         if committed is None:
             return None
+        # The buckets of the replay come from its snapshot: the messages of the first attempt are
+        # lost.
         live = Roots(self._session).delta_entries([committed])
         return self._followed_up(
             committed, frozenset((entry.partition, entry.bucket) for entry in live)
@@ -421,6 +434,7 @@ class Write:
         Not `partly`: all, or none if nothing changes. A replay is left to the commit.
         """
         session, append = self._session, CommitKind.APPEND
+        # A replay must not look: its rows are in the table, and would all be unchanged.
         if not messages or committed_before(session, self._identity, append) is not None:
             return messages
         changed_only = changed_messages(session, base, messages)
@@ -438,7 +452,9 @@ class Write:
         compacted: Snapshot | None = None
         if rows.buckets and not session.options[core_options.WRITE_ONLY]:
             compact_buckets = compact or compact_due
-            compacted = compact_buckets(session, self._upkeep, rows.buckets, rows_wait=rows.wait)
+            compacted = compact_buckets(
+                session, self._maintenance_identity, rows.buckets, rows_wait=rows.wait
+            )
         return rows.result(compacted)
 
 
@@ -501,6 +517,7 @@ class _CommittedRows:
             by_lookup = taken_up and self._reach is Reach.ABOVE_LEVEL_0
             emitted = by_lookup or not self._wait_in(latest, self._reach)
         except LsmError as error:
+            # The rows are committed; only what is reported about them is unknown.
             log.warning("could not look whether the rows of a write can be read: %s", error)
             return untouched
         emitted = emitted and self._reach is not Reach.ALL
@@ -524,13 +541,14 @@ class _CommittedRows:
             latest = self._session.snapshots.latest() or self._made
             live = self._session.live_entries(latest, BucketScope(partitions=frozenset(new)))
         except LsmError as error:
+            # The rows are committed; only what is reported about them is unknown.
             log.warning("could not look which buckets the rows of a write have: %s", error)
             return buckets
         assigned = {(entry.partition, entry.bucket) for entry in live}
         return frozenset({pair for pair in buckets if pair[0] not in new} | assigned)
 
     def _wait_in(self, snapshot: Snapshot, reach: Reach) -> bool:
-        """Whether rows of the write are in files of `at` that a read of this reach leaves out."""
+        """Whether rows of the write are in files of a snapshot that a read of this reach leaves out."""
         live = self._session.live_entries(
             snapshot,
             BucketScope(
@@ -538,6 +556,7 @@ class _CommittedRows:
             ),
         )
         _, unseen = read_files(live, self._mode, reach)
+        # Later writers have greater numbers: only files up to the own ones matter.
         newest = self._newest() if unseen else {}
         return any(
             entry.file.min_sequence_number
@@ -555,6 +574,7 @@ class _CommittedRows:
             numbers = NewestNumbers(bucket_levels(session, self._made))
             return {place: numbers[place] for place in self.buckets if place in numbers}
         except NotFoundError:
+            # The snapshot has expired already, and its numbers with it.
             return {}
 
 
@@ -579,6 +599,7 @@ def write_looked_up(
     was opened. Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
     """
     write = Write(session, identity)
+    # Before the look: after a replay the rows that it depends on have changed.
     before = write.replayed()
     if before is not None:
         return before

@@ -181,7 +181,7 @@ def _decimal(array: pa.Array, *, descending: bool) -> list[Part]:
     return [high, _fixed(pairs[:, 0].copy(), 8, descending=descending)]
 
 
-# --- parts → bytes ---------------------------------------------------------------------------------
+# --- parts → bytes --------------------------------------------------------------------------------
 
 
 def joined(parts: Sequence[Part]) -> tuple[Bytes, Longs]:

@@ -114,32 +114,32 @@ def _plan(
             branch=name,
         )
     common = _common(own, theirs, name)
-    lost = [one for one in own if common is None or one.id > common.id]
+    lost = [snapshot for snapshot in own if common is None or snapshot.id > common.id]
     dropped = None
     if lost and (not force or common is None):
         raise CommitConflictError(
             f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
             "be lost; look at them, and pass force=True to drop them",
             branch=name,
-            snapshot_ids=[one.id for one in lost[:20]],
+            snapshot_ids=[snapshot.id for snapshot in lost[:20]],
         )
     if force and common is not None:
         rolled_back = plan_rollback(session, common)
-        # A rollback that died is finished, too: its seal has the id of a snapshot that is to come.
+        # A rollback that died is finished, too: its marker has the id of a snapshot that is to come.
         dropped = rolled_back if lost or rolled_back.seals else None
     on_branch(session, name)  # a listing of one that is being deleted is not whole
-    after = 0 if common is None else common.id
-    mine = {tag.name for tag in session.tags.stable_listing()}
-    began = theirs[0].id if theirs else 0
+    common_id = 0 if common is None else common.id
+    own_tag_names = {tag.name for tag in session.tags.stable_listing()}
+    first_id = theirs[0].id if theirs else 0
     return FastForwardPlan(
         branch=name,
-        common_id=after,
+        common_id=common_id,
         schemas=_new_schemas(session, branch, name),
-        snapshots=tuple(one for one in theirs if one.id > after),
+        snapshots=tuple(snapshot for snapshot in theirs if snapshot.id > common_id),
         tags=tuple(
             tag
             for tag in branch.tags.stable_listing()
-            if tag.snapshot.id > began and tag.name not in mine
+            if tag.snapshot.id > first_id and tag.name not in own_tag_names
         ),
         dropped=dropped,
     )
@@ -147,10 +147,10 @@ def _plan(
 
 def _common(own: Sequence[Snapshot], theirs: Sequence[Snapshot], name: str) -> Snapshot | None:
     """Return the newest snapshot that both have; None if main has none at all."""
-    by_id = {one.id: one for one in theirs}
-    for one in reversed(own):
-        if same_state(by_id.get(one.id), one):
-            return one
+    by_id = {snapshot.id: snapshot for snapshot in theirs}
+    for snapshot in reversed(own):
+        if same_state(by_id.get(snapshot.id), snapshot):
+            return snapshot
     if own:
         raise InvalidInputError(
             f"the table and branch {name!r} have no snapshot in common; nothing can be taken over",
@@ -173,17 +173,21 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
 
 
 def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
+    # Read first: the branch may be deleted while main takes it over.
     schemas = [(schema, branch.schemas.copied(schema.id)) for schema in plan.schemas]
     identifiers = identifiers_up_to(branch, plan.snapshots[-1]) if plan.snapshots else None
-    with _held(session, branch, plan):
+    with _snapshots_retained(session, branch, plan):
         if plan.dropped is not None:
             rollback(session, plan.dropped.target, dry_run=False)
         for schema, data in schemas:
             if not session.schemas.publish(schema, data):
                 raise _overtaken(plan, f"schema {schema.id}")
         base = session.snapshots.find(plan.common_id)
+        # Before the snapshots that rest on it: a stop leaves a file that has more than they.
         take_identifiers_over(session, identifiers, is_done=False)
         for snapshot in plan.snapshots:
+            # Each snapshot is confirmed on the one before, so that a commit on main in between
+            # wins.
             if publish(session, snapshot, base) is CommitOutcome.LOST:
                 raise _overtaken(plan, f"snapshot {snapshot.id}")
             if session.components.listeners:
@@ -200,17 +204,20 @@ def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> Non
     A lock tag of main keeps the files until the tag is there: the branch's may be the last to name them, and be deleted.
     """
     with locked(session, tag.snapshot, FORWARDING):
-        there = branch.tags.find(tag.name)
-        is_there = there is not None and there.content == tag.content
+        stored = branch.tags.find(tag.name)
+        is_there = stored is not None and stored.content == tag.content
+        # A tag that is unchanged keeps its files; otherwise an expiry may be deleting them.
         if not is_there and is_expiring(session, tag.snapshot):
             log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
             return
-        made = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
-    _notify_tagged(session, made)
+        copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+    _notify_tagged(session, copied)
 
 
 @contextmanager
-def _held(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> Iterator[None]:
+def _snapshots_retained(
+    session: TableSession, branch: TableSession, plan: FastForwardPlan
+) -> Iterator[None]:
     """Keep the snapshots of a branch by tags of main until they are main's; what becomes of the branch does not matter.
 
     The tags stay for their hour where what is done meanwhile may take effect later, or by a kill. Raises
@@ -228,7 +235,7 @@ def _held(session: TableSession, branch: TableSession, plan: FastForwardPlan) ->
             session.tags.create(tag)
             names.append(tag.name)
         for snapshot in plan.snapshots:
-            # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+            # The deletion of another tag of it is planned once more after the tag is deleted, and then sees this one.
             if is_expiring(branch, snapshot) and not _is_tagged(branch, snapshot):
                 raise NotFoundError(
                     f"snapshot {snapshot.id} of branch {plan.branch!r} has expired meanwhile, so that nothing "
@@ -236,11 +243,14 @@ def _held(session: TableSession, branch: TableSession, plan: FastForwardPlan) ->
                     kind=ErrorKind.EXPIRED,
                     snapshot_id=snapshot.id,
                 )
+        # Raises for a branch that was deleted before the lock tags could keep its files.
         on_branch(session, plan.branch)
         yield
     except (CommitUnknownError, StorageError, OSError):
+        # A snapshot of main may still land: the lock tags stay for their hour.
         raise
     except BaseException:
+        # Main names nothing of the branch, and nothing can land any more.
         session.delete_quietly(map(session.paths.tag_file, names))
         raise
     session.delete_quietly(map(session.paths.tag_file, names))
@@ -254,30 +264,30 @@ def _notify_tagged(session: TableSession, tag: Tag) -> None:
     session.notify(lambda listener: listener.tagged(session.name, tag))
 
 
-def _overtaken(plan: FastForwardPlan, what: str) -> CommitConflictError:
+def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
     return CommitConflictError(
-        f"somebody else made {what} while the table was fast-forwarded; what both have in common "
+        f"somebody else made {change} while the table was fast-forwarded; what both have in common "
         "has changed, look at the plan again",
         branch=plan.branch,
     )
 
 
-# -- A branch is given another name ----------------------------------------------------------------
+# -- Rename a branch -------------------------------------------------------------------------------
 #
 # Stopped by one commit, copied, made under the new name, and deleted.
 #
 # The stop is an empty snapshot that names the new name. It lands or loses like any commit: what
-# landed before it is copied, and on it nobody commits. Until the branch is there by its new
+# landed before it is copied, and no commit is made on it. Until the branch is there by its new
 # name, all of it can be read by the old one.
 
 _RENAME = "lsm.rename"
 """Property of a stop: an id of the rename, so that no two write the same file."""
 _CARRIED = ("tag/", "consumer/", "schema/")
-"""What may change in a branch on which nobody commits, and is acknowledged."""
+"""What may change in a branch without commits, and is acknowledged."""
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
-    """Give a branch another name. A kill may leave both, the old one without commits; renaming again finishes.
+    """Rename a branch. A kill may leave both names, the old one without commits; renaming again finishes.
 
     Raises CommitConflictError, with nothing changed, where the branch was tagged or expired while it was copied. A
     commit beside it is there under the new name, or fails with an error that names it.
@@ -320,6 +330,7 @@ def _copied(
             raise _exists(new_name)
 
     claim = claim_on(session, new_name, f"renaming {name}")
+    # The new name is claimed before the old branch stops, so that a taken name costs no commit.
     claim.take(require_free)
     stop: Snapshot | None = None
     try:
@@ -330,6 +341,7 @@ def _copied(
         if not (claim.empty() and claim.fill(paths)):
             raise _exists(new_name)
         schema = old.schemas.copied(0)
+        # No commit is made on the stop, but tags, consumers and schemas can change beside the copy.
         if _contents(store, old, stop) != files:
             raise CommitConflictError(
                 f"branch {name!r} changed while it was renamed; nothing was changed, try again",
@@ -340,6 +352,7 @@ def _copied(
     except CommitUnknownError:
         raise  # the branch may be there by its new name: renaming again finishes
     except LsmError:
+        # The new name is free again, and the old branch takes commits as before.
         claim.give_up()
         if stop is not None:
             _reopen(old, stop)
@@ -355,10 +368,11 @@ def _stopped(old: TableSession, new_name: str) -> Snapshot:
     """Commit the stop, or take over that of a rename that died; return it."""
     marks = {RENAMED_TO: new_name, _RENAME: old.ids.new_id()}
     newest = old.snapshots.latest()
+    # A rename that died left its stop. With another id on it, a rename that was only paused fails.
     while newest is not None and renamed_to(newest) is not None:
-        taken = _rewritten(old, newest, {**(newest.properties or {}), **marks})
-        if taken is not None:
-            return taken
+        stop_taken_over = _rewritten(old, newest, {**(newest.properties or {}), **marks})
+        if stop_taken_over is not None:
+            return stop_taken_over
         newest = old.snapshots.latest()
     forced = {core_options.COMMIT_FORCE_CREATE_SNAPSHOT.key: "true"}
     stop = propose(
@@ -384,14 +398,15 @@ def _reopen(old: TableSession, stop: Snapshot) -> None:
 def _rewritten(old: TableSession, stop: Snapshot, properties: Mapping[str, str]) -> Snapshot | None:
     """Give a stop other properties; None if another rename has done so since."""
     path = old.paths.snapshot_file(stop.id)
+    # The remembered snapshot has the former properties.
     old.snapshots.forget_newest()
     content = old.file_io.read(path)
     snapshot = decode_snapshot(content, file_name=path)
     if not same_state(snapshot, stop) or _rename_id(snapshot) != _rename_id(stop):
         return None
-    other = replace(snapshot, properties=properties or None)
-    is_rewritten = replaced(old.file_io, path, encode_snapshot(other), expected=content)
-    return other if is_rewritten else None
+    rewritten = replace(snapshot, properties=properties or None)
+    is_rewritten = replaced(old.file_io, path, encode_snapshot(rewritten), expected=content)
+    return rewritten if is_rewritten else None
 
 
 def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str, bytes]:
@@ -457,6 +472,7 @@ def _delete_old(
     before, after = old.paths.of_branch(), branches(session).paths(new_name).of_branch()
     claim = claim_on(session, name, f"renaming to {new_name}")
     schema = claim.hold()
+    # Another rename may have taken the stop over, or the name may be another branch's by now.
     is_same = _rename_id(old.snapshots.find_now(stop.id)) == _rename_id(stop)
     if schema is not None and not is_same:
         claim.let_go(schema)
@@ -474,8 +490,10 @@ def _delete_old(
         if copied is None or not relative.startswith(_CARRIED):
             return
         copy = copied.get(relative)
+        # What was made after the copy was acknowledged under the old name, and must not be lost.
         if copy is None:
             published(session.file_io, f"{after}/{relative}", content)
+        # A newer one under the new name stays.
         elif copy != content:
             replaced(session.file_io, f"{after}/{relative}", content, expected=copy)
 

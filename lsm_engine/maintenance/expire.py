@@ -1,7 +1,7 @@
-"""Expire: move the hint → read every root → plan → delete data, then metadata, snapshots last.
+"""Expire: move EARLIEST → read every retained reference → plan → delete data, then metadata, snapshots last.
 
 The snapshot file goes last because it is the to-do list: after a crash the same plan is found again.
-Consumers and tags whose time is over go first, so that they hold nothing back; changelogs that have
+Consumers and tags whose time is over are deleted first, so that they keep nothing; changelogs that have
 outlived their snapshots go last, by a retention of their own."""
 
 import fnmatch
@@ -66,7 +66,7 @@ from lsm_engine.table.session import TableSession
 
 
 def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Consumer | None:
-    """Put a consumer at a snapshot, made if it is new; None: forget it. Returns it as it is now.
+    """Set a consumer's next snapshot, and create it if it is new; None: delete it. Returns it as it is now.
 
     Raises ExpiredError, with nothing changed, for a snapshot that no longer can be read from.
     """
@@ -93,8 +93,8 @@ def first_readable(session: TableSession) -> int | None:
     """Return the oldest id whose changes can be read, from a snapshot or a changelog."""
     marked = session.snapshots.earliest_hint()
     ids = [_first_changelog(session), marked or session.snapshots.earliest_id()]
-    known = [number for number in ids if number is not None]
-    return min(known, default=None)
+    candidates = [number for number in ids if number is not None]
+    return min(candidates, default=None)
 
 
 def _first_changelog(session: TableSession) -> int | None:
@@ -105,14 +105,14 @@ def _first_changelog(session: TableSession) -> int | None:
 
 
 def refuse_put_back(
-    session: TableSession, known: Sequence[Consumer], last_id: int, *, is_passed: bool
+    session: TableSession, consumers: Sequence[Consumer], last_id: int, *, is_passed: bool
 ) -> None:
-    """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `known` were read.
+    """Raise CommitConflictError where a consumer needs a snapshot up to `last_id` that did not when `consumers` were read.
 
-    An expiry asks before EARLIEST moves, and once it has passed them (`is_passed`): whoever put the consumer there
+    An expiry asks before EARLIEST moves, and once it has passed them (`is_passed`): a reader that put the consumer there
     may have looked at EARLIEST before that.
     """
-    before = {(consumer.name, consumer.next_snapshot_id) for consumer in known}
+    before = {(consumer.name, consumer.next_snapshot_id) for consumer in consumers}
     for consumer in session.consumers.list():
         position = consumer.next_snapshot_id
         if position <= last_id and (consumer.name, position) not in before:
@@ -132,10 +132,10 @@ def refuse_put_back(
 def clear(session: TableSession, including: str = "*", excluding: str = "") -> tuple[str, ...]:
     """Forget the consumers whose names match a pattern such as "etl-*"; return them."""
     expired = [
-        one.name
-        for one in session.consumers.list()
-        if fnmatch.fnmatchcase(one.name, including)
-        and not (excluding and fnmatch.fnmatchcase(one.name, excluding))
+        consumer.name
+        for consumer in session.consumers.list()
+        if fnmatch.fnmatchcase(consumer.name, including)
+        and not (excluding and fnmatch.fnmatchcase(consumer.name, excluding))
     ]
     for name in expired:
         session.consumers.delete(name)
@@ -148,8 +148,9 @@ def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[Consumer, .
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
         return ()
+    # By the clock that stamped the files of the consumers.
     now = session.storage_time(deletes=not dry_run)
-    return tuple(one for one in consumers if now - one.modified_millis > lifetime)
+    return tuple(consumer for consumer in consumers if now - consumer.modified_millis > lifetime)
 
 
 # -- Changelogs that outlive their snapshots: when they do, and when they go in their turn ---------
@@ -170,8 +171,8 @@ def changelogs_outlive(options: TableOptions) -> bool:
 def changelog_retention(options: TableOptions, of_snapshots: Retention) -> Retention:
     """Return how long changelogs live: by their own options, else as snapshots, never shorter."""
 
-    def longer(own: int | None, other: int) -> int:
-        return other if own is None else max(own, other)
+    def longer(own: int | None, of_snapshot: int) -> int:
+        return of_snapshot if own is None else max(own, of_snapshot)
 
     largest = longer(options[core_options.CHANGELOG_NUM_RETAINED_MAX], of_snapshots.retained_max)
     smallest = longer(options[core_options.CHANGELOG_NUM_RETAINED_MIN], of_snapshots.retained_min)
@@ -193,37 +194,39 @@ def expire_changelogs(
     consumers: Sequence[Consumer],
     dry_run: bool,
 ) -> ExpirePlan | None:
-    """Take the changelogs that retention does not keep; None where there are none.
+    """Delete the changelogs that retention does not keep; None if there are none.
 
     `snapshots`: those kept, oldest first; `consumers` the named readers. Nothing
-    goes if any root is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
+    goes if any retained reference is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
     """
-    there = session.changelogs.all()
-    if not there:
+    changelogs = session.changelogs.all()
+    if not changelogs:
         return None
     choice = choose_expired_changelogs(
-        there,
+        changelogs,
         snapshots,
         changelog_retention(session.options, of_snapshots),
         now_millis=session.clock.now_millis(),
         consumer_next_ids=[consumer.next_snapshot_id for consumer in consumers],
     )
-    plan = _plan(session, choice.expired, there, snapshots, choice.reason)
+    plan = _plan(session, choice.expired, changelogs, snapshots, choice.reason)
     if plan.expired_changelogs and not dry_run:
         # Moved before anything is deleted, so that a half-deleted changelog is known for one.
         session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
+        # A reader that reset a consumer may have read EARLIEST before it moved.
         refuse_put_back(session, consumers, plan.expired_changelogs[-1].id, is_passed=True)
         carry_out(session, plan, kind="expire-changelogs")
     return plan
 
 
 def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
-    """Take every changelog that has outlived its snapshot; None where there are none."""
-    there = session.changelogs.all()
-    if not there:
+    """Delete every changelog that has outlived its snapshot; None if there are none."""
+    changelogs = session.changelogs.all()
+    if not changelogs:
         return None
-    plan = _plan(session, there, there, session.snapshots.stable_listing(), reason)
-    session.changelogs.hint_earliest(there[-1].id + 1)
+    plan = _plan(session, changelogs, changelogs, session.snapshots.stable_listing(), reason)
+    # Before the first deletion, so that no reader begins with one that is about to go.
+    session.changelogs.hint_earliest(changelogs[-1].id + 1)
     carry_out(session, plan, kind="expire-changelogs")
     return plan
 
@@ -231,24 +234,26 @@ def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
 def _plan(
     session: TableSession,
     expired: Sequence[Snapshot],
-    there: Sequence[Snapshot],
+    changelogs: Sequence[Snapshot],
     snapshots: Sequence[Snapshot],
     reason: str,
 ) -> ExpirePlan:
     roots = Roots(session)
-    fed = [one for one in expired if roots.fed_by_deltas(one)]
+    fed = [snapshot for snapshot in expired if roots.fed_by_deltas(snapshot)]
     data = list(roots.delta_entries(fed, keeps=False))
     buckets = {(entry.partition, entry.bucket) for entry in data}
-    names = MetadataNames.union(roots.expiring_names(one) for one in expired)
-    kept = roots.kept_roots(
-        snapshots, buckets, changelogs=[one for one in there if one not in expired]
+    names = MetadataNames.union(roots.expiring_names(snapshot) for snapshot in expired)
+    references = roots.kept_roots(
+        snapshots,
+        buckets,
+        changelogs=[snapshot for snapshot in changelogs if snapshot not in expired],
     )
     return plan_changelog_expiry(
         expired,
         [entry for entry in data if entry.kind is EntryKind.ADD],
         roots.changelog_entries(expired, keeps=False),
         names=names,
-        retained=kept,
+        retained=references,
         reason=reason,
     )
 
@@ -288,29 +293,29 @@ class ExpiryReport:
         verb = "would expire" if self.dry_run else "expired"
         files = len(self.plan.data_files) + len(self.plan.changelog_files)
         freed = format_bytes(self.plan.freed_bytes)
-        kept = "".join(
+        kept_text = "".join(
             f"; {name} keeps {counted(count, 'file')}" for name, count in self.plan.kept_by
         )
-        more = self._others()
+        further_text = self._further_counts()
         return (
             f"{verb} {counted(len(self.plan.expired), 'snapshot')} and {counted(files, 'data file')} ({freed})"
-            f"{more}; {self.plan.reason}{kept}"
+            f"{further_text}; {self.plan.reason}{kept_text}"
         )
 
-    def _others(self) -> str:
+    def _further_counts(self) -> str:
         feed = () if self.changelogs is None else self.changelogs.expired_changelogs
         counts = (("changelog", feed), ("tag", self.tags), ("consumer", self.consumers))
-        return "".join(f", {counted(len(some), what)}" for what, some in counts if some)
+        return "".join(f", {counted(len(items), noun)}" for noun, items in counts if items)
 
 
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
-    """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
+    """Delete the snapshots that retention does not keep; nothing if any retained reference is unreadable."""
     session.options.require_writable()
     return _Expiry(session, retention, dry_run=dry_run).run()
 
 
 class _Expiry:
-    """One expiry. `_seen` is the table as roots are read of it: as it was, once EARLIEST has moved as it is."""
+    """One expiry. `_seen` is the table of which references are read: as it was, once EARLIEST has moved as it is."""
 
     def __init__(self, session: TableSession, retention: Retention, *, dry_run: bool) -> None:
         self._session = session
@@ -319,19 +324,25 @@ class _Expiry:
         self._dry_run = dry_run
 
     def run(self) -> ExpiryReport:
-        """Take away what goes: consumers, tags, snapshots, changelogs, old trash."""
+        """Delete in this order: consumers, tags, snapshots, changelogs, old trash."""
         session, retention, dry_run = self._session, self._retention, self._dry_run
-        there, over = self._consumers()
+        live_consumers, expired_names = self._consumers()
         tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
-        choice = self._choose([one.next_snapshot_id for one in there])
+        choice = self._choose([consumer.next_snapshot_id for consumer in live_consumers])
         if choice.expired and not dry_run:
-            needing = not (self._reads_changelogs_only or changelogs_outlive(session.options))
-            last_id = choice.expired[-1].id if needing else 0
-            self._announce(
-                choice, lambda: refuse_put_back(self._seen, there, last_id, is_passed=False)
+            consumers_need_snapshots = not (
+                self._reads_changelogs_only or changelogs_outlive(session.options)
             )
-            refuse_put_back(self._seen, there, last_id, is_passed=True)
-            there = self._seen.consumers.list()
+            last_id = choice.expired[-1].id if consumers_need_snapshots else 0
+            self._announce(
+                choice,
+                lambda: refuse_put_back(self._seen, live_consumers, last_id, is_passed=False),
+            )
+            # Once more after EARLIEST has moved: a reset writes its consumer, then reads EARLIEST.
+            # One of the two sees the other.
+            refuse_put_back(self._seen, live_consumers, last_id, is_passed=True)
+            # Consumers may have moved while EARLIEST did.
+            live_consumers = self._seen.consumers.list()
         plan = self._plan(choice)
         log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
         if not dry_run and not plan.is_empty:
@@ -340,12 +351,16 @@ class _Expiry:
             expired = tuple(snapshot.id for snapshot in plan.expired)
             session.notify(lambda listener: listener.expired(session.name, expired, names))
         changelogs = expire_changelogs(
-            self._seen, retention, snapshots=choice.retained, consumers=there, dry_run=dry_run
+            self._seen,
+            retention,
+            snapshots=choice.retained,
+            consumers=live_consumers,
+            dry_run=dry_run,
         )
         if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
             trash.empty(session, everything=False, dry_run=False)
         return ExpiryReport(
-            plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
+            plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=expired_names
         )
 
     def _consumers(self) -> tuple[list[Consumer], tuple[str, ...]]:
@@ -353,18 +368,23 @@ class _Expiry:
 
         One that has moved since it was read is not over any more.
         """
-        over = consumers_over(self._seen, dry_run=self._dry_run)
-        gone = {
+        expired_consumers = consumers_over(self._seen, dry_run=self._dry_run)
+        deleted = {
             consumer.name
-            for consumer in over
+            for consumer in expired_consumers
             if self._dry_run or self._seen.consumers.delete_as_read(consumer)
         }
-        kept = [one for one in self._seen.consumers.list() if one not in over]
-        for consumer in over:
-            moved = None if consumer.name in gone else self._seen.consumers.find_now(consumer.name)
-            if moved is not None and moved not in kept:
-                kept.append(moved)
-        return kept, tuple(consumer.name for consumer in over if consumer.name in gone)
+        live = [listed for listed in self._seen.consumers.list() if listed not in expired_consumers]
+        for consumer in expired_consumers:
+            # A consumer that moved between two reads counts at its new position.
+            moved = (
+                None if consumer.name in deleted else self._seen.consumers.find_now(consumer.name)
+            )
+            if moved is not None and moved not in live:
+                live.append(moved)
+        return live, tuple(
+            consumer.name for consumer in expired_consumers if consumer.name in deleted
+        )
 
     @property
     def _reads_changelogs_only(self) -> bool:
@@ -377,42 +397,47 @@ class _Expiry:
         instead: nothing expires then, until retention lets go of all that is below EARLIEST.
         `positions`: the next snapshots of consumers.
         """
-        there = self._seen.snapshots.stable_listing()
-        refuse_unfinished(there)
-        marked = believed(self._seen.snapshots.earliest_hint(), there[-1].id if there else 0)
+        snapshots = self._seen.snapshots.stable_listing()
+        # What lies between a marker and its target is the rollback's to delete.
+        refuse_unfinished(snapshots)
+        marked = believed(
+            self._seen.snapshots.earliest_hint(), snapshots[-1].id if snapshots else 0
+        )
         now = self._session.clock.now_millis()
         needed = () if self._reads_changelogs_only else positions
-        passed = tuple(one for one in there if one.id < marked)
+        # An expiry that died has passed these: some of their files may be missing.
+        passed = tuple(snapshot for snapshot in snapshots if snapshot.id < marked)
         choice = choose_expired(
-            there[len(passed) :], self._retention, now_millis=now, consumer_next_ids=needed
+            snapshots[len(passed) :], self._retention, now_millis=now, consumer_next_ids=needed
         )
         finished = replace(choice, expired=(*passed, *choice.expired))
-        kept = kept_of_passed(
-            there, passed, self._retention, now_millis=now, consumer_next_ids=needed
+        retained = kept_of_passed(
+            snapshots, passed, self._retention, now_millis=now, consumer_next_ids=needed
         )
-        if kept is None:
+        if retained is None:
             return finished
-        only = replace(choice, expired=passed, retained=tuple(there[len(passed) :]))
+        choice_of_passed = replace(choice, expired=passed, retained=tuple(snapshots[len(passed) :]))
         # Files go in this order.
-        first = islice(planned_paths(self._seen, self._plan(only)), _LOOKED_FOR)
-        if not all(map(self._seen.file_io.exists, first)):
+        first_paths = islice(planned_paths(self._seen, self._plan(choice_of_passed)), _LOOKED_FOR)
+        if not all(map(self._seen.file_io.exists, first_paths)):
             return finished
         reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
         log.warning(
             "table=%s %s: an expiry died, or EARLIEST is damaged", self._session.name, reason
         )
-        return replace(only, expired=(), reason=f"{reason}; see lsm verify")
+        return replace(choice_of_passed, expired=(), reason=f"{reason}; see lsm verify")
 
     def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
-        """Let other writers know of an expiry; the plan is then made of the table as it is once they do.
+        """Announce an expiry to other writers by EARLIEST; the plan is made of the table as it is after that.
 
-        EARLIEST moves before the roots are read that count. They are read once before that, too: a root
+        EARLIEST moves before the retained references are read that count. They are read once before that, too: one
         that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
         where it is: another expiry that found it there may be deleting what it has passed. The next
         expiry takes the snapshots that are left. `require` raises where the choice does not hold any more.
         """
         self._plan(choice)
         require()
+        # Before EARLIEST moves too: an expiry that gives up here has changed nothing.
         refuse_while_rolled_back(self._seen, choice.retained[-1])
         # Before anybody may take the last snapshot for expired that has the identifier of a commit.
         keep_identifiers(self._session, (*choice.expired, *choice.retained), len(choice.expired))
@@ -427,43 +452,52 @@ class _Expiry:
     def _raise_fence(self, choice: ExpiryChoice) -> None:
         """Move EARLIEST to what is kept, then look whether a rollback is in the way.
 
-        Who tags one of the others from now on sees it and gives up, and who did before is a root that
+        A maker of a tag of one of the others sees it from now on and gives up; an earlier tag is a retained reference that
         the plan sees (decisions/0004); a writer that lands on one of their ids sees it, too
         (decisions/0034).
         """
         session, before = self._session, self._seen
         hint = session.paths.snapshot_hint(EARLIEST)
-        known = [session.paths.snapshot_file(one.id) for one in (*choice.expired, *choice.retained)]
+        documents = [
+            session.paths.snapshot_file(snapshot.id)
+            for snapshot in (*choice.expired, *choice.retained)
+        ]
 
         def moved() -> SnapshotStore:
-            self._seen = session.gathered([*known, hint])
+            self._seen = session.gathered([*documents, hint])
             return self._seen.snapshots
 
         before.snapshots.advance_earliest(choice.retained[0].id, choice.retained[-1].id, moved)
+        # EARLIEST was there already, so that nothing was gathered after the move.
         if self._seen is before:
             moved()
         if session.options[core_options.COMMIT_FSYNC]:
             session.file_io.sync([hint])  # no power cut may bring ids back that were passed
+        # A rollback creates its sign, then reads EARLIEST: one of the two sees the other.
         refuse_while_rolled_back(self._seen, choice.retained[-1])
 
     def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
-        seen, roots = self._seen, Roots(self._seen)
+        session, roots = self._seen, Roots(self._seen)
         roots.expect(chain(choice.expired, choice.retained))
-        again = seen.file_io.facts.is_far  # a request for each costs more than what they drive out
-        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=again)
+        may_read_again = (
+            session.file_io.facts.is_far
+        )  # a request for each costs more than what they drive out
+        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=may_read_again)
         candidates = dead_candidates(replayed)
-        outlived = choice.expired if changelogs_outlive(seen.options) else ()
-        feeds = [*seen.changelogs.all(), *outlived]
-        kept = roots.kept_roots(choice.retained, candidate_buckets(candidates), changelogs=feeds)
+        outlived = choice.expired if changelogs_outlive(session.options) else ()
+        feeds = [*session.changelogs.all(), *outlived]
+        references = roots.kept_roots(
+            choice.retained, candidate_buckets(candidates), changelogs=feeds
+        )
         names = MetadataNames.union(
-            roots.expiring_names(one) for one in roots.together(choice.expired)
+            roots.expiring_names(snapshot) for snapshot in roots.prefetched(choice.expired)
         )
         return plan_expiry(
             choice,
             candidates,
             changelogs=roots.changelog_entries(choice.expired, keeps=False),
             names=names,
-            retained=kept,
+            retained=references,
             outlived=outlived,
         )
 
@@ -503,21 +537,27 @@ def expire_partitions(
     age = _age(session, older_than)
     base = session.snapshots.latest()
     planned = _over(session, base, age)
-    paths = tuple(session.context().partition_path(one.partition) for one in planned)
+    paths = tuple(
+        session.context().partition_path(partition_age.partition) for partition_age in planned
+    )
     if dry_run or not planned:
         return PartitionExpiryReport(partitions=paths, dry_run=dry_run)
-    planned_partitions = {one.partition for one in planned}
+    planned_partitions = {partition_age.partition for partition_age in planned}
 
     def dropped(on: Snapshot | None) -> Sequence[ManifestEntry]:
         # Computed anew on the base that it lands on: rows that came meanwhile may keep a partition.
-        still = {one.partition for one in _over(session, on, age)} & planned_partitions
+        still = {
+            partition_age.partition for partition_age in _over(session, on, age)
+        } & planned_partitions
         return (
             () if on is None else session.live_entries(on, BucketScope(partitions=frozenset(still)))
         )
 
     choose = overwriting(dropped)
-    made = propose(session, Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=choose))
-    return PartitionExpiryReport(partitions=paths, dry_run=False, snapshot=made)
+    snapshot = propose(
+        session, Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=choose)
+    )
+    return PartitionExpiryReport(partitions=paths, dry_run=False, snapshot=snapshot)
 
 
 def _age(session: TableSession, older_than: str | None) -> int:
@@ -551,9 +591,11 @@ def _over(session: TableSession, snapshot: Snapshot | None, age: int) -> tuple[P
 def _by_update(live: Sequence[ManifestEntry]) -> list[PartitionAge]:
     newest: dict[bytes, int | None] = {}
     for entry in live:
-        made = entry.file.creation_millis
-        known = newest.get(entry.partition, 0)
-        newest[entry.partition] = None if made is None or known is None else max(known, made)
+        millis_created = entry.file.creation_millis
+        greatest = newest.get(entry.partition, 0)
+        newest[entry.partition] = (
+            None if millis_created is None or greatest is None else max(greatest, millis_created)
+        )
     return [
         PartitionAge(partition=partition, time=None if millis is None else _utc(millis))
         for partition, millis in newest.items()

@@ -167,7 +167,7 @@ class DamagedFile:
 
     `stake`: what a data file held, as its manifest entry knows it; None for other files. `snapshots`
     and `changelogs` are ids, of any of the `branches`. `sources`: what could give back what it held;
-    `is_rebuildable`: byte for byte, so that every root has it again, and not only older rows of its keys.
+    `is_rebuildable`: byte for byte, so that every retained reference has it again, and not only older rows of its keys.
     """
 
     path: str
@@ -214,7 +214,7 @@ def readable(
 ) -> Iterator[tuple[K, T]]:
     """Yield what is there and can be read, by its name or id; what cannot is a finding of its own.
 
-    Who acts on what is left passes over what is damaged alone: storage that does not answer is raised.
+    A repair passes over damage alone: storage that does not answer is raised.
     """
     for name in names:
         with suppress(passes_over):
@@ -231,13 +231,13 @@ class Findings:
         self._files: dict[str, list[tuple[Root | None, Finding]]] = {}
 
     def add(self, finding: Finding, *, subject: str, root: Root | None = None) -> None:
-        """Take a problem of something, such as "schema 3", or of a root."""
+        """Take a problem of something, such as "schema 3", or of a retained reference."""
         self.texts.append(f"{subject}: {finding}")
         if finding.path is not None:
             self._files.setdefault(finding.path, []).append((root, finding))
 
     def note(self, root: Root, findings: Iterable[Finding]) -> None:
-        """Take what is wrong with a root."""
+        """Take what is wrong with a retained reference."""
         for finding in findings:
             self.add(finding, subject=str(root), root=root)
 
@@ -293,14 +293,14 @@ _ELSEWHERE = {"ok": "is_clean", "errors": "problems", "files": "damaged_files"}
 
 @record
 class VerifyReport:
-    """What was looked at, and every broken reference. Without problems all roots can be read.
+    """What was looked at, and every broken reference. Without problems all retained references can be read.
 
-    `problems` is text, one entry for each root that has one; `damaged_files` has each file once, with
-    the roots concerned and what could give it back; `own_damaged_files` those of the table or branch
-    that was asked, with its own roots alone: ids of branches name other snapshots. `unchecked_count`:
+    `problems` is text, one entry for each retained reference that has one; `damaged_files` has each file once, with
+    the retained references concerned and what could give it back; `own_damaged_files` those of the table or branch
+    that was asked, with its own retained references alone: ids of branches name other snapshots. `unchecked_count`:
     data files that others wrote, or named, without a checksum. `read_count`, `skipped_count`: files
     whose pages were read, or were passed over because an earlier verification had read them.
-    `gone_count`: roots that were taken away meanwhile, or that an expiry which died had begun to take.
+    `gone_count`: retained references that were taken away meanwhile, or that an expiry which died had begun to take.
     `not_honoured`: options of the table that this version does not support; no problem while it is
     read. `warnings`: what may go wrong while others write. `hidden`: the first and the last of the table's
     own snapshots that its retention keeps and EARLIEST passes.

@@ -51,9 +51,9 @@ from lsm_engine.planning.tags import READ_PREFIX, is_lock
 from lsm_engine.table.references import carry_out
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import require_writable
-from lsm_engine.table.tags import is_there, kept, locked, plan_removal
+from lsm_engine.table.tags import is_there, locked, plan_removal, snapshot_retained
 
-# -- Write the roots anew that are kept ------------------------------------------------------------
+# -- Write the retained references anew ------------------------------------------------------------
 #
 # The newest state of a branch by two commits, a tag in its place.
 #
@@ -74,21 +74,23 @@ def rewrite_head(
     Raises CommitConflictError where others commit faster than the files can be written.
     """
     for tries_left in reversed(range(_RACES)):
-        own = files.afresh()
+        # Files of a lost attempt are orphans: they were written for another base.
+        own_files = files.afresh()
         base = session.snapshots.latest()
         if base is None:
-            return None, own
-        change = change_state(session, base, keys, own)
+            return None, own_files
+        change = change_state(session, base, keys, own_files)
         try:
             if not change.is_empty:
                 _replace_files(session, base, change)
-            anew = LiveChange(rewrites_manifests=True, drops_statistics=True)
-            committed = propose(session, _proposal(session, anew, base=None))
+            rewrite = LiveChange(rewrites_manifests=True, drops_statistics=True)
+            committed = propose(session, _proposal(session, rewrite, base=None))
         except CommitConflictError:
+            # Rows were committed meanwhile that may hold a key.
             if not tries_left:
                 raise
             continue
-        return committed, own
+        return committed, own_files
     raise AssertionError("the last race returns or raises")
 
 
@@ -167,6 +169,7 @@ def rewrite_tag(
     index = (entry.index_file for entry in change.index if entry.kind is EntryKind.ADD)
     staged = [session.data_path(entry) for entry in change.new]
     staged += [session.paths.index_file(file.file_name) for file in index]
+    # A tag that survives a power cut may not name files that did not.
     session.file_io.sync([*staged, *metadata])
     moved = session.tags.replace(tag, replace(tag, snapshot=state, id=session.ids.new_id()))
     if moved is None:
@@ -308,8 +311,8 @@ def _carry_out(
         if trash.trash_of(session).list():
             trash.empty(session, everything=True, dry_run=False)
         take_left_branches(session, traced)
-        for line in lines_of(session):
-            _forget_in_line(line, keys, scope, findings)
+        for branch in lines_of(session):
+            _forget_in_branch(branch, keys, scope, findings)
         remove_orphans(
             _for_good(session),
             dry_run=False,
@@ -320,49 +323,55 @@ def _carry_out(
     clear_outside(session, keys.stored(emptied_partitions(session, keys)))
 
 
-def _forget_in_line(
-    line: TableSession, keys: ForgottenKeys, scope: ForgetScope, findings: RootFindings
+def _forget_in_branch(
+    branch: TableSession, keys: ForgottenKeys, scope: ForgetScope, findings: RootFindings
 ) -> None:
     """Write the newest state and the tags of a branch anew where they hold a key; the rest goes."""
-    quiet = _for_good(line)
-    holds = findings.touch(line)
-    latest = line.snapshots.latest()
+    quiet = _for_good(branch)
+    holds = findings.touch(branch)
+    latest = branch.snapshots.latest()
     files = KeyFiles(keys)
-    _refuse_locked(line, findings)
+    # A lock tag names what its holder is about to name: without the keys it would hold nothing for
+    # it.
+    _refuse_locked(branch, findings)
     with ExitStack() as locks:
-        if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
-            latest, files = rewrite_head(line, keys, files)
+        if latest is not None and findings.rewrite(branch, latest, "", is_tag=False) is not None:
+            latest, files = rewrite_head(branch, keys, files)
             holds = True
             if latest is not None:
-                _keep(line, latest, locks)
-                files = files.named_by(line.live_entries(latest))
+                _keep(branch, latest, locks)
+                # A tag names the files of the newest state where they are the same, instead of
+                # writing them again.
+                files = files.named_by(branch.live_entries(latest))
 
         def rewrite_tags() -> None:
             for _ in range(_RACES):
-                holding = _holding(line, findings)
+                holding = _holding(branch, findings)
                 if not holding:
                     break
                 for tag in holding:
                     rewrite_tag(
-                        line, tag, keys, files, quiet, locks
+                        branch, tag, keys, files, quiet, locks
                     )  # or another has: looked at again
-            _refuse_locked(line, findings)
+            # A tag that is being made or moved could bring a key back.
+            _refuse_locked(branch, findings)
 
         rewrite_tags()
         if latest is None or not holds:
             return
-        _expire_below(line, quiet, latest, scope)
-        # What others have tagged before EARLIEST moved; from now on nobody tags what is below it.
+        _expire_below(branch, quiet, latest, scope)
+        # What others have tagged before EARLIEST moved; from now on no tag is made below it.
         rewrite_tags()
     expire.take_all(quiet, reason="keys were forgotten")
 
 
-def _holding(line: TableSession, findings: RootFindings) -> list[Tag]:
+def _holding(branch: TableSession, findings: RootFindings) -> list[Tag]:
     """Return the tags that hold a key, but lock tags."""
     return [
         tag
-        for tag in line.tags.stable_listing()
-        if not _is_locked(tag) and findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None
+        for tag in branch.tags.stable_listing()
+        if not _is_locked(tag)
+        and findings.rewrite(branch, tag.snapshot, "", is_tag=True) is not None
     ]
 
 
@@ -371,34 +380,35 @@ def _is_locked(tag: Tag) -> bool:
     return is_lock(tag.name) and not tag.name.startswith(READ_PREFIX)
 
 
-def _refuse_locked(line: TableSession, findings: RootFindings) -> None:
+def _refuse_locked(branch: TableSession, findings: RootFindings) -> None:
     """Raise CommitConflictError where others hold a key by a lock tag: written anew it would hold nothing for them."""
-    for tag in line.tags.stable_listing():
-        if _is_locked(tag) and findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
+    for tag in branch.tags.stable_listing():
+        if _is_locked(tag) and findings.rewrite(branch, tag.snapshot, "", is_tag=True) is not None:
             raise CommitConflictError(
                 f"tag {tag.name!r} holds a key for an operation that makes or moves a tag; run it again once that has "
                 "ended, or an hour after it was killed",
                 kind=ErrorKind.ROWS_CHANGED,
                 tag=tag.name,
-                branch=shown(line),
+                branch=shown(branch),
             )
 
 
-def _keep(line: TableSession, head: Snapshot, locks: ExitStack) -> None:
+def _keep(branch: TableSession, head: Snapshot, locks: ExitStack) -> None:
     """Keep the rewritten state by a lock tag: tags are going to name files of it."""
     try:
-        locks.enter_context(kept(line, head, FORGETTING))
+        locks.enter_context(snapshot_retained(branch, head, FORGETTING))
     except NotFoundError as cause:
+        # Tags may not name files that an expiry is deleting.
         raise CommitConflictError(
             "others have committed and expired the rewritten state meanwhile; run it again",
             kind=ErrorKind.ROWS_CHANGED,
-            branch=shown(line),
+            branch=shown(branch),
         ) from cause
 
 
-def _move_on(line: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
+def _move_on(branch: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
     """Let a consumer pass what goes; one that is forgotten meanwhile is not made again."""
-    line.consumers.move(
+    branch.consumers.move(
         consumer.name,
         lambda stored: (
             next_snapshot_id if stored is not None and stored < next_snapshot_id else None
@@ -407,37 +417,39 @@ def _move_on(line: TableSession, consumer: Consumer, next_snapshot_id: int) -> N
 
 
 def _expire_below(
-    line: TableSession, quiet: TableSession, head: Snapshot, scope: ForgetScope
+    branch: TableSession, quiet: TableSession, head: Snapshot, scope: ForgetScope
 ) -> None:
     """Take every snapshot below one, once no consumer needs its changes."""
-    if not is_there(line, head):
-        raise _rolled_back(line, head)
-    behind = [] if scope.move_consumers else consumers_behind(line, until=head.id)
+    # A rollback may have brought a state back that holds the keys.
+    if not is_there(branch, head):
+        raise _rolled_back(branch, head)
+    behind = [] if scope.move_consumers else consumers_behind(branch, until=head.id)
     if behind:
         raise CommitConflictError(
             "others have committed meanwhile, and consumers have not read that yet; let them, and "
             "run it again",
             kind=ErrorKind.ROWS_CHANGED,
             consumers=behind,
-            branch=shown(line),
+            branch=shown(branch),
         )
-    for consumer in line.consumers.list():
-        _move_on(line, consumer, head.id)
-    count = (line.snapshots.latest_id() or 0) - head.id + 1
+    for consumer in branch.consumers.list():
+        _move_on(branch, consumer, head.id)
+    # Snapshots that others committed since stay too: they were made on the rewritten state.
+    count = (branch.snapshots.latest_id() or 0) - head.id + 1
     if count < 1:
-        raise _rolled_back(line, head)
+        raise _rolled_back(branch, head)
     retention = Retention(
         retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=_NO_LIMIT
     )
     expire.expire(quiet, retention, dry_run=False)
 
 
-def _rolled_back(line: TableSession, snapshot: Snapshot) -> CommitConflictError:
+def _rolled_back(branch: TableSession, snapshot: Snapshot) -> CommitConflictError:
     return CommitConflictError(
         "the table was rolled back meanwhile, and older snapshots may hold the keys again; run it again, which "
         "plans anew",
         snapshot_id=snapshot.id,
-        branch=shown(line),
+        branch=shown(branch),
     )
 
 

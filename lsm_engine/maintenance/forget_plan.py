@@ -59,12 +59,12 @@ from lsm_engine.write.buckets import listed_hashes, write_hashes
 def left_branches(session: TableSession, traces: Collection[str]) -> Iterator[str]:
     """Yield the names of those that hold a key themselves, or keep a file that does."""
     store = BranchStore(session.file_io, session.paths)
-    for line in other_branches(session):
-        name = line.paths.branch_name
+    for branch in other_branches(session):
+        name = branch.paths.branch_name
         if store.exists(name):
             continue
         own = {status.path for status in store.files(name)}
-        referenced = history_paths(line) | root_paths(line, Roots(line).kept_tags())
+        referenced = history_paths(branch) | root_paths(branch, Roots(branch).kept_tags())
         if not (own | referenced).isdisjoint(traces):
             yield name
 
@@ -96,7 +96,7 @@ def take_left_branches(session: TableSession, traces: Collection[str]) -> None:
 
 @record
 class StateChange:
-    """What of a root's state is replaced: data files, and index files of the same buckets."""
+    """What of a retained reference's state is replaced: data files, and index files of the same buckets."""
 
     deleted: tuple[ManifestEntry, ...] = ()
     new: tuple[ManifestEntry, ...] = ()
@@ -121,7 +121,7 @@ class StateChange:
 
 
 class KeyFiles:
-    """Finds the data files that hold some keys, and writes them anew, each once for several roots."""
+    """Finds the data files that hold some keys, and writes them anew, each once for several retained references."""
 
     def __init__(self, keys: ForgottenKeys) -> None:
         self._keys = keys
@@ -181,7 +181,7 @@ class KeyFiles:
         self, context: BucketContext, entry: ManifestEntry, vectors: BucketVectors
     ) -> ManifestEntry | None:
         """Return the entry of a file that replaces one, at its level; None: no row is left."""
-        vector = vectors.of(entry.file.file_name)
+        vector = vectors.vector_of(entry.file.file_name)
         positions = self._found[_place(entry)]
         dropped = (
             DeletionVector.from_positions(positions) if vector is None else vector.union(positions)
@@ -242,9 +242,9 @@ def _rewritten(
 def change_state(
     session: TableSession, snapshot: Snapshot, keys: ForgottenKeys, files: KeyFiles
 ) -> StateChange:
-    """Write what replaces the files of a root that hold one of the keys.
+    """Write what replaces the files of a retained reference that hold one of the keys.
 
-    The files are visible to nobody until a root names them. Raises UnsupportedError for files that lie
+    The files are invisible until a retained reference names them. Raises UnsupportedError for files that lie
     outside of the table.
     """
     live = session.live_entries(snapshot)
@@ -455,7 +455,7 @@ class ForgetScope:
 
 @record
 class RootRewrite:
-    """A root that is kept and holds a key. `name` is for people; `rows` are stored versions."""
+    """A retained reference that holds a key. `name` is for people; `rows` are stored versions."""
 
     name: str
     data_files: int
@@ -558,14 +558,14 @@ def lines_of(session: TableSession) -> list[TableSession]:
     return [session, *(on_branch(session, name) for name in names)]
 
 
-def shown(line: TableSession) -> str:
+def shown(branch: TableSession) -> str:
     """Return how a branch is called in plans."""
-    name = line.paths.branch_name
+    name = branch.paths.branch_name
     return f"branch {name!r}" if name else "the table"
 
 
 class RootFindings:
-    """What of the traces each root names."""
+    """What of the traces each retained reference names."""
 
     def __init__(self, keys: ForgottenKeys, files: KeyFiles, traces: frozenset[str]) -> None:
         self._keys = keys
@@ -573,15 +573,17 @@ class RootFindings:
         self._traces = traces
 
     def rewrite(
-        self, line: TableSession, snapshot: Snapshot, name: str, *, is_tag: bool
+        self, branch: TableSession, snapshot: Snapshot, name: str, *, is_tag: bool
     ) -> RootRewrite | None:
-        """Return what has to be written anew of a root; None: it holds no key."""
-        live = line.live_entries(snapshot)
-        holding = self._files.holding(line, live)
-        names = Roots(line).tag_names(snapshot) if is_tag else Roots(line).metadata_names(snapshot)
-        paths = set(metadata_paths(line.paths, names)) & self._traces
-        stale = list(indexes_with_hashes(line, snapshot, self._keys, _without(live, holding)))
-        is_named = not is_tag and line.paths.snapshot_file(snapshot.id) in self._traces
+        """Return what has to be written anew of a retained reference; None: it holds no key."""
+        live = branch.live_entries(snapshot)
+        holding = self._files.holding(branch, live)
+        names = (
+            Roots(branch).tag_names(snapshot) if is_tag else Roots(branch).metadata_names(snapshot)
+        )
+        paths = set(metadata_paths(branch.paths, names)) & self._traces
+        stale = list(indexes_with_hashes(branch, snapshot, self._keys, _without(live, holding)))
+        is_named = not is_tag and branch.paths.snapshot_file(snapshot.id) in self._traces
         if not (holding or paths or stale or is_named):
             return None
         return RootRewrite(
@@ -591,12 +593,12 @@ class RootFindings:
             metadata_files=len(paths) + len(stale),
         )
 
-    def touch(self, line: TableSession) -> bool:
+    def touch(self, branch: TableSession) -> bool:
         """Whether a key is in what the snapshots and changelogs of a branch name, or in themselves."""
-        own = (line.paths.snapshot_directory, line.paths.changelog_directory)
+        own = (branch.paths.snapshot_directory, branch.paths.changelog_directory)
         return any(
             path.startswith(f"{directory}/") for path in self._traces for directory in own
-        ) or bool(self._traces & history_paths(line))
+        ) or bool(self._traces & history_paths(branch))
 
 
 def _without(live: Sequence[Any], holding: Sequence[tuple[Any, Any]]) -> list[Any]:
@@ -617,8 +619,8 @@ def plan_forget(
     expires: list[str] = []
     refusals: list[str] = []
     lines = lines_of(session)
-    for line in lines:
-        own, expired, objections = _plan_line(line, findings, scope)
+    for branch in lines:
+        own, expired, objections = _plan_branch(branch, findings, scope)
         rewrites += own
         expires += expired
         refusals += objections
@@ -671,63 +673,65 @@ def _unreferenced(report: SearchReport, reachable: set[str]) -> tuple[str, ...]:
     )
 
 
-def _plan_line(
-    line: TableSession, findings: RootFindings, scope: ForgetScope
+def _plan_branch(
+    branch: TableSession, findings: RootFindings, scope: ForgetScope
 ) -> tuple[list[RootRewrite], list[str], list[str]]:
     """Return what of a branch is written anew, what of it goes, and what objects."""
     rewrites: list[RootRewrite] = []
     refusals: list[str] = []
-    latest = line.snapshots.latest()
+    latest = branch.snapshots.latest()
     head = None
     if latest is not None:
-        head = findings.rewrite(line, latest, f"newest state of {shown(line)}", is_tag=False)
+        head = findings.rewrite(branch, latest, f"newest state of {shown(branch)}", is_tag=False)
     rewrites += [] if head is None else [head]
     tags = [
         (tag, rewrite)
-        for tag in line.tags.stable_listing()
-        if (rewrite := _of_tag(line, tag, findings)) is not None
+        for tag in branch.tags.stable_listing()
+        if (rewrite := _of_tag(branch, tag, findings)) is not None
     ]
     rewrites += [rewrite for _, rewrite in tags]
     if tags and not scope.rewrite_tags:
         names = ", ".join(repr(tag.name) for tag, _ in tags)
         refusals.append(
-            f"tags {names} of {shown(line)} hold a key; allow rewrite_tags, or delete them"
+            f"tags {names} of {shown(branch)} hold a key; allow rewrite_tags, or delete them"
         )
-    holds = head is not None or findings.touch(line)
-    if line.paths.branch_name and (holds or rewrites) and not scope.rewrite_branches:
-        refusals.append(f"{shown(line)} holds a key; allow rewrite_branches, or delete it")
+    holds = head is not None or findings.touch(branch)
+    if branch.paths.branch_name and (holds or rewrites) and not scope.rewrite_branches:
+        refusals.append(f"{shown(branch)} holds a key; allow rewrite_branches, or delete it")
     if holds and not scope.move_consumers:
         refusals += [
-            f"consumer {name!r} of {shown(line)} has not read all changes; let it, or allow "
+            f"consumer {name!r} of {shown(branch)} has not read all changes; let it, or allow "
             "move_consumers"
-            for name in consumers_behind(line)
+            for name in consumers_behind(branch)
         ]
-    expired = list(_history(line)) if holds else []
+    expired = list(_history(branch)) if holds else []
     return rewrites, expired, refusals
 
 
-def _of_tag(line: TableSession, tag: Tag, findings: RootFindings) -> RootRewrite | None:
-    return findings.rewrite(line, tag.snapshot, f"tag {tag.name!r} of {shown(line)}", is_tag=True)
+def _of_tag(branch: TableSession, tag: Tag, findings: RootFindings) -> RootRewrite | None:
+    return findings.rewrite(
+        branch, tag.snapshot, f"tag {tag.name!r} of {shown(branch)}", is_tag=True
+    )
 
 
-def _history(line: TableSession) -> Iterator[str]:
+def _history(branch: TableSession) -> Iterator[str]:
     """Yield what goes of a branch's history: all but its newest state."""
-    older = line.snapshots.ids()[:-1]
+    older = branch.snapshots.ids()[:-1]
     if older:
-        yield f"snapshots {older[0]} to {older[-1]} of {shown(line)}"
-    latest = line.snapshots.latest_id()
+        yield f"snapshots {older[0]} to {older[-1]} of {shown(branch)}"
+    latest = branch.snapshots.latest_id()
     if latest is not None:
-        yield f"snapshot {latest} of {shown(line)}, which a new one follows"
-    changelogs = line.changelogs.ids()
+        yield f"snapshot {latest} of {shown(branch)}, which a new one follows"
+    changelogs = branch.changelogs.ids()
     if changelogs:
-        yield f"changelogs {changelogs[0]} to {changelogs[-1]} of {shown(line)}"
+        yield f"changelogs {changelogs[0]} to {changelogs[-1]} of {shown(branch)}"
 
 
-def consumers_behind(line: TableSession, until: int | None = None) -> list[str]:
+def consumers_behind(branch: TableSession, until: int | None = None) -> list[str]:
     """Return the consumers that have not read all changes of a branch; `until`: below this snapshot."""
     behind = []
-    snapshots = line.snapshots.stable_listing()
-    for consumer in line.consumers.list():
+    snapshots = branch.snapshots.stable_listing()
+    for consumer in branch.consumers.list():
         unread = [
             snapshot
             for snapshot in snapshots

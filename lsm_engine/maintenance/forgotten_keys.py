@@ -175,6 +175,7 @@ def _spellings(value: bytes) -> Iterator[bytes]:
     try:
         text = value.decode()
     except UnicodeDecodeError:
+        # Bytes that are no text have one spelling.
         return
     yield json.dumps(text)[1:-1].encode()
     yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
@@ -444,6 +445,7 @@ def files_below(session: TableSession, directory: str) -> Iterator[FileStatus]:
     try:
         statuses = session.file_io.list(directory)
     except NotFoundError:
+        # Deleted since it was listed, and its files with it.
         return
     for status in statuses:
         if status.is_directory:
@@ -467,5 +469,6 @@ def kind_of(path: str) -> str:
     try:
         format_of(name)
     except UnsupportedError:
+        # No data file ends so.
         return "file"
     return "changelog file" if name.startswith("changelog-") else "data file"

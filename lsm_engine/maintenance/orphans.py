@@ -1,4 +1,4 @@
-"""Orphan files: list everything → read every root → delete what is old and nothing names.
+"""Orphan files: list everything → read every retained reference → delete what is old and nothing names.
 
 Listing comes first: a file that a commit adds meanwhile is then named by its snapshot, or not listed.
 """
@@ -18,7 +18,7 @@ from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.expire import ExpirePlan, KeptRoot, MetadataNames, OrphanPlan, plan_orphans
-from lsm_engine.storage.bulk import together
+from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileStatus
 from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.table.components import Removal
@@ -61,25 +61,28 @@ def _are(count: int) -> str:
 def remove_orphans(
     session: TableSession, *, dry_run: bool, older_than: str | timedelta, force: bool
 ) -> OrphanReport:
-    """Remove files that no root names and that are older than an age; fail closed.
+    """Remove files that no retained reference names and that are older than an age; fail closed.
 
-    Raises what reading a root raises, before anything is deleted. `force` allows ages below a day,
-    for tables that nobody is writing to.
+    Raises what reading a retained reference raises, before anything is deleted. `force` allows ages below a day,
+    for tables without writers.
     """
     session.options.require_writable()
     age = parse_age(older_than)
     file_io = session.file_io
     acts: tuple[Callable[[], Any], ...] = (
         lambda: session.storage_time(deletes=not dry_run),
-        lambda: _ghosts(session.gathered()),
+        lambda: _orphan_snapshots(session.gathered()),
         lambda: _uploads(session),
         lambda: _flat_listing(session),
     )
-    now, ghosts, (uploads, unknown), flat = together(file_io, *acts)
+    now, orphan_snapshots, (uploads, unknown), flat = results_of(file_io, *acts)
     if flat is not None:  # without the file that asked for the time
-        flat = [one for one in flat if one.modified_millis < now or not _is_temporary(one)]
+        flat = [
+            status for status in flat if status.modified_millis < now or not _is_temporary(status)
+        ]
+    # Files are listed before references are read: what is written in between is no candidate.
     plan = plan_orphans(
-        list(_listed(session, ghosts, flat)),
+        list(_listed(session, orphan_snapshots, flat)),
         reachable_paths(session.gathered()),
         store_now_millis=now,
         older_than_millis=age,
@@ -93,7 +96,7 @@ def remove_orphans(
     if not dry_run and plan.uploads:
         file_io.abort_uploads(plan.uploads)
     if not dry_run and plan.orphans:
-        _carry_out(session, plan, ghosts)
+        _carry_out(session, plan, orphan_snapshots)
     return OrphanReport(plan=plan, dry_run=dry_run, uploads_unknown=unknown)
 
 
@@ -102,25 +105,31 @@ def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | N
     try:
         return session.file_io.unfinished_uploads(session.paths.at("").rstrip("/")), None
     except LsmError as error:
+        # Some stores list no uploads: their bytes cost money, but hurt no table.
         return (), error.message
 
 
-def _ghosts(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
+def _orphan_snapshots(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
     return {
-        branch.paths.snapshot_file(one.id): (branch, one)
+        branch.paths.snapshot_file(snapshot.id): (branch, snapshot)
         for branch in branches(session)
-        for one in branch.snapshots.stable_listing_with_ghosts()[1]
+        for snapshot in branch.snapshots.stable_listing_with_ghosts()[1]
     }
 
 
 def _carry_out(
-    session: TableSession, plan: OrphanPlan, ghosts: Mapping[str, tuple[TableSession, Snapshot]]
+    session: TableSession,
+    plan: OrphanPlan,
+    orphan_snapshots: Mapping[str, tuple[TableSession, Snapshot]],
 ) -> None:
-    """Delete files. Ghosts go by what they hold, at once: the id of one may be used again."""
+    """Delete files. Orphan snapshots go by what they hold, at once: the id of one may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
-    for branch, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
-        branch.snapshots.delete_state(ghost)
-    orphans = [path for path, _ in plan.orphans if path not in ghosts]
+    for branch, orphan_snapshot in (
+        orphan_snapshots[path] for path, _ in plan.orphans if path in orphan_snapshots
+    ):
+        branch.snapshots.delete_state(orphan_snapshot)
+    # The snapshot files were deleted above, each after a look at its content.
+    orphans = [path for path, _ in plan.orphans if path not in orphan_snapshots]
     if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
         session.file_io.delete_many(orphans)
     if not session.components.listeners:
@@ -144,19 +153,23 @@ def _flat_listing(session: TableSession) -> list[FileStatus] | None:
 
 
 def _listed(
-    session: TableSession, ghosts: Container[str], flat: list[FileStatus] | None
+    session: TableSession, orphan_snapshots: Container[str], flat: list[FileStatus] | None
 ) -> Iterator[FileStatus]:
     """Yield the files that may be orphans. Where only metadata lives, those are temporary files.
 
-    And `ghosts`: snapshot files that never counted.
+    And `orphan_snapshots`: snapshot files that never counted.
     """
     file_io, paths = session.file_io, session.paths
     if flat is not None:
-        yield from (one for one in flat if _may_be_orphan(session, one, ghosts))
+        yield from (
+            file_status
+            for file_status in flat
+            if _may_be_orphan(session, file_status, orphan_snapshots)
+        )
         return
     for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         yield from (status for status in file_io.list(directory) if not status.is_directory)
-    of_people = [
+    metadata_directories = [
         directory
         for branch in branches(session)
         for directory in (
@@ -167,18 +180,21 @@ def _listed(
             branch.paths.consumer_directory,
         )
     ]
-    for directory in (*of_people, paths.trash_directory, paths.at("")):
+    # Only temporary files of those are candidates: every other file there is metadata of its own.
+    for directory in (*metadata_directories, paths.trash_directory, paths.at("")):
         yield from (
             status
             for status in file_io.list(directory)
-            if _is_temporary(status) or status.path in ghosts
+            if _is_temporary(status) or status.path in orphan_snapshots
         )
     yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
 
 
-def _may_be_orphan(session: TableSession, status: FileStatus, ghosts: Container[str]) -> bool:
+def _may_be_orphan(
+    session: TableSession, status: FileStatus, orphan_snapshots: Container[str]
+) -> bool:
     """Whether a file of a flat listing is where orphans may be, as walking directories finds them."""
-    if status.path in ghosts or _is_temporary(status):
+    if status.path in orphan_snapshots or _is_temporary(status):
         return True
     paths = session.paths
     directory, _, _ = status.path.rpartition("/")
@@ -211,23 +227,24 @@ def _bucket_files(session: TableSession, directory: str, depth: int) -> Iterator
 def reachable_paths(session: TableSession, *, besides: str | None = None) -> set[str]:
     """Return every path that a snapshot, tag, changelog, branch or trash record names.
 
-    `besides`: a trash record that is no root.
+    `besides`: a trash record that is no retained reference.
     """
     reachable: set[str] = set()
     for branch in branches(session):
         reachable |= history_paths(branch)
         reachable |= root_paths(branch, Roots(branch).kept_tags())
-    for one in TrashStore(session.file_io, session.paths).list():
-        if one.name != besides:
-            reachable |= root_paths(session, Roots(session).record_roots(one))
-            reachable.update(one.paths)
+    # The trash keeps its files until a record is emptied.
+    for trash_record in TrashStore(session.file_io, session.paths).list():
+        if trash_record.name != besides:
+            reachable |= root_paths(session, Roots(session).record_roots(trash_record))
+            reachable.update(trash_record.paths)
     return reachable
 
 
 def history_paths(branch: TableSession) -> set[str]:
     """Return every path that a snapshot or changelog of one branch names."""
     snapshots = branch.snapshots.stable_listing()
-    found = root_paths(
+    paths = root_paths(
         branch,
         chain(
             Roots(branch).kept_snapshots(snapshots),
@@ -235,16 +252,16 @@ def history_paths(branch: TableSession) -> set[str]:
         ),
     )
     for entry in Roots(branch).changelog_entries(snapshots):
-        found.update(entry_paths(branch, entry))
-    return found
+        paths.update(entry_paths(branch, entry))
+    return paths
 
 
-def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
-    """Return every path that some roots name."""
+def root_paths(session: TableSession, references: Iterable[KeptRoot]) -> set[str]:
+    """Return every path that some retained references name."""
     paths: set[str] = set()
-    for root in found:
-        paths.update(metadata_paths(session.paths, root.names))
-        for entry in chain(root.entries, root.changelog):
+    for reference in references:
+        paths.update(metadata_paths(session.paths, reference.names))
+        for entry in chain(reference.entries, reference.changelog):
             if entry.kind is EntryKind.ADD:
                 paths.update(entry_paths(session, entry))
     return paths

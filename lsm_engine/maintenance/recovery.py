@@ -104,6 +104,7 @@ def _of_trash(
     try:
         records = TrashStore(session.file_io, session.paths).list()
     except LsmError:
+        # A damaged record is a finding of its own; the other sources may be enough.
         return []
     return [
         (
@@ -168,6 +169,7 @@ def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[Manif
         metas = session.manifest_list(snapshot, name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except LsmError:
+        # What cannot be read gives nothing back. It is only one of several sources.
         return []
 
 
@@ -182,7 +184,7 @@ def is_there(session: TableSession, entry: ManifestEntry) -> bool:
 def older_versions(
     session: TableSession, lost: ManifestEntry, bad: frozenset[str]
 ) -> tuple[Root, Snapshot, tuple[ManifestEntry, ...]] | None:
-    """Return the newest own root that can be read without damaged files, its files of a lost file's keys.
+    """Return the newest own retained reference that can be read without damaged files, its files of a lost file's keys.
 
     Of these only such as may hold rows that the lost file was made of: other live files than now.
     """
@@ -222,6 +224,7 @@ def _live(
     try:
         return session.live_entries(snapshot, BucketScope(buckets=frozenset({bucket})))
     except LsmError:
+        # An unreadable state shows nothing; None differs from a state without the bucket.
         return None
 
 
@@ -232,7 +235,7 @@ def _live(
 
 @record
 class OlderRows:
-    """What holds versions of a lost file's keys: files of an older root, and changelogs since then."""
+    """What holds versions of a lost file's keys: files of an older retained reference, and changelogs since then."""
 
     lost: ManifestEntry
     root: Root | None
@@ -289,6 +292,7 @@ def _changelogs(
         try:
             entries = list(Roots(session).changelog_entries([listed[number]]))
         except LsmError:
+            # A damaged changelog gives nothing back; the others may.
             continue
         for entry in entries:
             path = session.data_path(entry)
@@ -324,6 +328,7 @@ def write_older_rows(session: TableSession, older: OlderRows) -> list[DataFileMe
             writer.write(_last_of_each(pa.concat_tables(tables), _keys(session)))
         return writer.close()
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
 
@@ -448,7 +453,7 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
 
 
 def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, ManifestEntry]:
-    """Return an entry of each data file that some root names and whose schema is there, by path."""
+    """Return an entry of each data file that some retained reference names and whose schema is there, by path."""
     missing = set(paths)
     by_path: dict[str, ManifestEntry] = {}
     for branch, _, snapshot in every_root(session):
@@ -457,6 +462,7 @@ def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, Manifes
         try:
             entries = branch.live_entries(snapshot)
         except LsmError:
+            # Another retained reference may name the same files and be readable.
             continue
         names = {path.rpartition("/")[2] for path in missing}
         for entry in entries:

@@ -59,6 +59,8 @@ def is_readable(session: TableSession) -> bool:
     try:
         base = session.snapshots.latest()
     except CorruptFileError:
+        # Only a lost newest snapshot matters here: a damaged older one leaves the newest state as
+        # it is.
         ids = session.snapshots.listed_ids()
         if lost_newest(session, ids) != ([], None):
             return False
@@ -105,11 +107,13 @@ def stands(session: TableSession, number: int) -> bool:
     snapshot = found_readable(session, number)
     if snapshot is None or named_base(snapshot) is None:
         return snapshot is not None
+    # EARLIEST names it, so that its base has expired.
     if session.snapshots.earliest_hint() == number:
         return True
     try:
         below = session.snapshots.find(number - 1)
     except CorruptFileError:
+        # A torn file below shows that a snapshot was there.
         return True
     if below is None:
         return session.snapshots.latest_hint() == number and is_whole(session, snapshot)
@@ -232,6 +236,7 @@ def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
             listed[directory] = {
                 status.path for status in stable_listing(session.file_io, directory)
             }
+        # Two kinds of requests have to agree, as entries are taken out for good.
         if path not in listed[directory] and not session.file_io.exists(path):
             lost.append(entry)
     return lost
@@ -270,21 +275,21 @@ def compact_manifest(
 def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
     """Find the oldest snapshot from which on all are whole; the files of broken ones below it go.
 
-    EARLIEST names it then, also where it named a newer one: nobody may be expiring. Data is not touched, and of the
+    EARLIEST names it then, also where it named a newer one: no expiry may run. Data is not touched, and of the
     newest snapshot only manifests have to be whole: files of rows are taken out of it by `remove_damaged_files`.
     Raises CorruptFileError if they are not: go back to a snapshot that is whole.
     """
     session.options.require_writable()
     ids = session.snapshots.listed_ids()
-    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(
+    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_ghosts(
         partial(found_readable, session)
     )
-    by_id, left_out = {item.id: item for item in snapshots}, {item.id for item in ghosts}
+    by_id, left_out = {item.id: item for item in snapshots}, {item.id for item in orphan_snapshots}
     oldest_whole: int | None = None
     for number in reversed([number for number in ids if number not in left_out]):
         if number not in by_id or (oldest_whole is not None and number != oldest_whole - 1):
             break
-        found_wrong = verify(session, snapshot_id=number, held=by_id[number])
+        found_wrong = verify(session, snapshot_id=number, snapshot=by_id[number])
         lost = [item for item in found_wrong.damaged_files if item.stake is None]
         if lost or (oldest_whole is not None and not found_wrong.is_clean):
             break
@@ -300,6 +305,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     hint = session.snapshots.earliest_hint()
     is_wrong = oldest_whole is not None and hint is not None and hint != oldest_whole
     if oldest_whole is not None and not dry_run:
+        # EARLIEST moves first, as in an expiry: a stop leaves smaller ids passed.
         session.snapshots.hint_earliest(oldest_whole)
         for number in broken:
             session.snapshots.delete(number)
@@ -313,8 +319,8 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
     """Find the newest snapshot that can be read and stands on the one below; the files of those above it go.
 
-    Only where the newest is lost: until then nobody can read the table or commit to it, so that no commit is taken
-    from anybody; files of rows are left to the removal of orphans. A newer one that a tag holds comes back, with
+    Only where the newest is lost: until then the table takes no read and no commit, so that none
+    is lost; files of rows are left to the removal of orphans. A newer one that a tag holds comes back, with
     the changelogs below it. LATEST names what is the newest then: other clients go by that.
     Raises CorruptFileError if no snapshot and no tag can be read.
     """
@@ -325,6 +331,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     if not broken and stray is None:
         return RepairReport(what=label, found=(), dry_run=dry_run)
     newest = None if len(broken) == len(ids) else ids[-1 - len(broken)]
+    # A tag may hold a newer state than the newest readable snapshot.
     tagged = newest_tagged(session, newest or 0, stray or max(broken, default=0))
     if tagged is None and newest is None:
         raise CorruptFileError(
@@ -359,6 +366,7 @@ def _bring_back(session: TableSession, snapshot: Snapshot, *, begins_anew: bool)
         changelog_id for changelog_id in session.changelogs.ids() if changelog_id >= snapshot.id
     ]:
         session.changelogs.delete(number)
+    # The snapshots below are deleted: EARLIEST may not name one of them.
     if begins_anew:
         session.snapshots.hint_earliest(snapshot.id)
     session.snapshots.publish_only(without_changelog(snapshot))
@@ -391,6 +399,7 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
         if session.paths.verified_file in paths:
             verified.replace({})
         if changelogs:
+            # Before the deletions, so that readers begin above them.
             session.changelogs.hint_earliest(last + 1)
         for number in changelogs:
             session.changelogs.delete(number)
@@ -442,6 +451,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
         return () if on is None else session.live_entries(on)
 
     committed = None
+    # The rows go by a commit first: a stop after it leaves an empty table, not a broken one.
     if can_be_read and everything(session.snapshots.latest()):
         committed = propose(session, _taking(identity, everything))
     for name in branches.branches(session).directories():
@@ -466,7 +476,7 @@ def _let_go(session: TableSession) -> None:
     ids = session.snapshots.listed_ids()
     for number in session.changelogs.ids():
         session.changelogs.delete(number)
-    for number in ids:  # while LATEST names one of them, nobody takes the table for new
+    for number in ids:  # while LATEST names one of them, the table does not pass for a new one
         session.snapshots.delete(number)
     for hint in (EARLIEST, LATEST):
         session.file_io.delete(session.paths.snapshot_hint(hint))
@@ -510,7 +520,7 @@ class RestoredFile:
 
 @record
 class RestoreReport:
-    """What was given back, or with `dry_run` would be: each damaged or missing data file.
+    """What was restored, or with `dry_run` would be: each damaged or missing data file.
 
     `left`: changelog files and such, which nothing else holds.
     """
@@ -539,7 +549,9 @@ class RestoreReport:
         )
 
 
-def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) -> RestoreReport:
+def restore_files(
+    session: TableSession, identity: CommitIdentity, *, dry_run: bool
+) -> RestoreReport:
     """Restore what deep verification finds damaged or missing, as far as anything holds it.
 
     A plan counts rows as manifests do; acting checks every rebuilt file against the checksum in its
@@ -580,7 +592,10 @@ def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) 
         committed = propose(
             session,
             Proposal(
-                identity=who, messages=tuple(messages), planned_on=newest, kind=CommitKind.COMPACT
+                identity=identity,
+                messages=tuple(messages),
+                planned_on=newest,
+                kind=CommitKind.COMPACT,
             ),
         )
     return RestoreReport(
@@ -635,6 +650,7 @@ class _Restore:
                     self._session.file_io.replace(path, data)
                     return True
         except LsmError as error:
+            # One source fails; older versions of the rows may still be restored.
             log.warning("%s could not be made again: %s", path, error)
         return False
 
@@ -687,7 +703,7 @@ def _written(
     copier = None
     if copies and is_keyed and origin.inputs:
         reader = reader_of(session, entry, base, parts)
-        copier = GroupCopier.of(context, entry.partition, entry.bucket, reader, writer)
+        copier = GroupCopier.for_bucket(context, entry.partition, entry.bucket, reader, writer)
     if copies and copier is None:
         return
     written: list[DataFileMeta] = []
@@ -703,6 +719,7 @@ def _written(
             path = context.data_file(entry.partition, entry.bucket, file.file_name)
             yield file, session.file_io.read(path)
     except BaseException:
+        # No snapshot names a half-written file.
         writer.abort()
         raise
     finally:

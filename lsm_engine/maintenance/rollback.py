@@ -1,10 +1,10 @@
-"""Rollback: take back every snapshot and tag after one; their ids will be used again.
+"""Rollback: delete every snapshot and tag after one; their ids will be used again.
 
-It is decided by one commit, the seal: a snapshot on the newest one with the state of the target. From
+It is decided by one commit, the rollback marker: a snapshot on the newest one with the state of the target. From
 then on the table is at the target for every reader, and the rest is cleaning, which nothing turns back:
-snapshot files go oldest first, the seal last. A rollback that died over it is finished by doing it
-again. Data files are left to the removal of orphans: whoever still reads a snapshot that goes is not
-disturbed. Who commits before the seal is rolled back, too; who commits after it stays
+snapshot files go oldest first, the marker last. A rollback that died over it is finished by doing it
+again. Data files are left to the removal of orphans: reads of a snapshot that goes are not
+disturbed. A commit before the marker is rolled back, too; a commit after it stays
 (docs/commit-protocol.md, decision 25)."""
 
 from collections.abc import Sequence
@@ -41,14 +41,14 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.tags import (
     is_rolled_back,
     is_there,
-    kept,
     rolled_back,
+    snapshot_retained,
     was_rolled_back,
     without_changelog,
 )
 from lsm_engine.table.time_travel import snapshot_to_read, version_named
 
-# -- What a rollback takes back, and who else is in its way: other rollbacks, and expiries ---------
+# -- The plan of a rollback, and what is in its way: other rollbacks, and expiries -----------------
 
 ROLLING_BACK = "rolling-back-"
 """Prefix of the names of tags that mark a rollback under way."""
@@ -78,8 +78,8 @@ class RollbackPlan:
     @property
     def is_empty(self) -> bool:
         """Whether the table is there already."""
-        rest = self.tags or self.changelogs or self.restores or self.seals
-        return not (self.snapshots or rest)
+        has_further = self.tags or self.changelogs or self.restores or self.seals
+        return not (self.snapshots or has_further)
 
 
 def snapshot_to_return_to(
@@ -95,13 +95,13 @@ def snapshot_to_return_to(
     Times and watermarks name the newest snapshot at or before them; a text in place of an id is a tag's
     name. Raises NotFoundError.
     """
-    if sum(what is not None for what in (snapshot_id, tag, as_of_millis, watermark)) != 1:
+    if sum(argument is not None for argument in (snapshot_id, tag, as_of_millis, watermark)) != 1:
         raise InvalidInputError("name one of a snapshot, a tag, a time and a watermark")
     if watermark is None:
-        named = version_named(snapshot_id if tag is None else tag)
-        found = snapshot_to_read(session, as_of_millis=as_of_millis, **named)
-        assert found is not None
-        return found
+        version = version_named(snapshot_id if tag is None else tag)
+        snapshot_read = snapshot_to_read(session, as_of_millis=as_of_millis, **version)
+        assert snapshot_read is not None
+        return snapshot_read
     for snapshot in session.snapshots.newest_first():
         if snapshot.watermark is not None and snapshot.watermark <= watermark:
             return snapshot
@@ -113,24 +113,29 @@ def snapshot_to_return_to(
 
 
 def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
-    """Find what goes.
+    """Plan which snapshots, tags, changelogs and consumers a rollback to `target` changes.
 
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    there, ghosts = session.snapshots.stable_listing_with_ghosts()
-    found = unsealed(there)
-    if found.seal is not None and not leads_to(found.seal, target):
-        raise under_way(rollback_target(found.seal))
+    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_ghosts()
+    chain = unsealed(snapshots)
+    # Only the rollback that was begun may be finished: one to another target would take its
+    # snapshots away.
+    if chain.seal is not None and not leads_to(chain.seal, target):
+        raise under_way(rollback_target(chain.seal))
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
-    known = session.tags.stable_listing()
-    held = found.seal is not None or any(same_state(tag.snapshot, target) for tag in known)
-    if not held and (not present or (marked is not None and target.id < marked)):
+    listed_tags = session.tags.stable_listing()
+    is_held = chain.seal is not None or any(same_state(tag.snapshot, target) for tag in listed_tags)
+    # Without a tag or a marker an expiry may be deleting the files of the target already.
+    if not is_held and (not present or (marked is not None and target.id < marked)):
         raise ExpiredError(
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
             snapshot_id=target.id,
         )
+    # A target that only a tag keeps comes back as the oldest snapshot: no file may be at or below
+    # its id.
     older = [number for number in session.snapshots.listed_ids() if number <= target.id]
     if not present and older and marked is not None and min(older) < marked:
         raise CommitConflictError(
@@ -145,76 +150,84 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             snapshot_id=target.id,
         )
     session.live_entries(target)  # a state that cannot be read is none to return to
-    left = tuple(one for one in (*ghosts, *there) if leads_to(one, target))
-    taken = tuple(one for one in found.line if one.id > target.id)
-    is_sealed, has_begun = found.seal is not None, False
-    if found.seal is not None:
-        taken = found.rolled_back
-        has_begun = not any(takes_first(found.seal, one) for one in taken)
-    elif present and left and not any(takes_first(left[-1], one) for one in taken):
-        taken, is_sealed, has_begun = (), True, True  # it died over its seal
+    markers = tuple(
+        snapshot for snapshot in (*orphan_snapshots, *snapshots) if leads_to(snapshot, target)
+    )
+    snapshots_above = tuple(snapshot for snapshot in chain.line if snapshot.id > target.id)
+    is_sealed, has_begun = chain.seal is not None, False
+    if chain.seal is not None:
+        snapshots_above = chain.rolled_back
+        has_begun = not any(takes_first(chain.seal, snapshot) for snapshot in snapshots_above)
+    elif (
+        present
+        and markers
+        and not any(takes_first(markers[-1], snapshot) for snapshot in snapshots_above)
+    ):
+        snapshots_above, is_sealed, has_begun = (), True, True  # it died over its marker
     plan = RollbackPlan(
         target=target,
-        snapshots=taken,
+        snapshots=snapshots_above,
         tags=(),
         changelogs=(),
         consumers=(),
         restores=not present,
-        seals=left if is_sealed else (),
+        seals=markers if is_sealed else (),
         is_sealed=is_sealed,
         has_begun=has_begun,
     )
-    return plan if has_begun else _with_what_names(session, plan, known)
+    return plan if has_begun else _with_what_names(session, plan, listed_tags)
 
 
 def _with_what_names(
-    session: TableSession, plan: RollbackPlan, known: Sequence[Tag]
+    session: TableSession, plan: RollbackPlan, listed_tags: Sequence[Tag]
 ) -> RollbackPlan:
     """Return a plan with the tags, changelogs and consumers above the target, too."""
-    upto = plan.target.id
-    beyond = (one for one in session.consumers.list() if one.next_snapshot_id > upto + 1)
+    target_id = plan.target.id
+    consumers_beyond = (
+        listed for listed in session.consumers.list() if listed.next_snapshot_id > target_id + 1
+    )
     return replace(
         plan,
-        tags=_above(known, plan),
-        changelogs=tuple(one for one in session.changelogs.all() if one.id > upto),
-        consumers=tuple(beyond),
+        tags=_above(listed_tags, plan),
+        changelogs=tuple(listed for listed in session.changelogs.all() if listed.id > target_id),
+        consumers=tuple(consumers_beyond),
     )
 
 
 def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Return a plan with the tags that are there once its seal is: who makes one after that sees the seal.
+    """Return a plan with the tags that are there once its marker is: a tag made after that sees the marker.
 
-    Until the first snapshot goes nobody commits above the target, so that all of them are of what goes.
+    Until the first snapshot goes no commit is made above the target, so that all of them are of what goes.
     """
     return (
         plan if plan.has_begun else replace(plan, tags=_above(session.tags.stable_listing(), plan))
     )
 
 
-def _above(known: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
+def _above(listed_tags: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
     return tuple(
         tag
-        for tag in known
+        for tag in listed_tags
         if tag.snapshot.id > plan.target.id and not tag.name.startswith((ROLLING_BACK, FORWARDING))
     )
 
 
 def signs(session: TableSession) -> list[Tag]:
-    """Return the tags of rollbacks under way."""
-    return [one for one in session.tags.stable_listing() if one.name.startswith(ROLLING_BACK)]
+    """Return the signs: the tags of rollbacks under way."""
+    return [tag for tag in session.tags.stable_listing() if tag.name.startswith(ROLLING_BACK)]
 
 
 def signs_of(session: TableSession, target: Snapshot) -> list[Tag]:
-    """Return those that return to a target."""
+    """Return the signs of rollbacks to a target."""
     return [sign for sign in signs(session) if same_state(sign.snapshot, target)]
 
 
 def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
-    """Raise CommitConflictError if somebody rolls the table back, or has done so behind `newest`.
+    """Raise CommitConflictError if a rollback runs, or has taken `newest`.
 
-    Called by an expiry after it moved EARLIEST. Who rolls back makes a tag first and looks
-    then: one of the two sees the other, or they would leave no snapshot between them. Who died over
-    it leaves the tag for an hour.
+    Called by an expiry after it moved EARLIEST. A rollback makes a tag first and looks
+    then: one of the two sees the other, or they would leave no snapshot between them. One that died
+    leaves the tag for an hour.
     """
     for sign in signs(session):
         raise CommitConflictError(
@@ -223,9 +236,10 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
             f"delete its tag {sign.name!r}, which expires in an hour",
             tag=sign.name,
         )
-    to = session.snapshots.rollback_under_way()
-    if to is not None:
-        raise under_way(to)
+    target_id = session.snapshots.rollback_under_way()
+    if target_id is not None:
+        raise under_way(target_id)
+    # A rollback that has ended left neither sign nor marker; the missing snapshot shows it.
     if not is_there(session, newest):
         raise CommitConflictError(
             f"snapshot {newest.id} was rolled back meanwhile; nothing was deleted, try again",
@@ -233,15 +247,15 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
         )
 
 
-def refuse_unfinished(there: Sequence[Snapshot]) -> None:
+def refuse_unfinished(snapshots: Sequence[Snapshot]) -> None:
     """Raise CommitConflictError if a rollback is under way on a table of these snapshots, or died."""
-    seal = unsealed(there).seal
-    if seal is not None:
-        raise under_way(rollback_target(seal))
+    marker = unsealed(snapshots).seal
+    if marker is not None:
+        raise under_way(rollback_target(marker))
 
 
 def under_way(target_id: int | None) -> CommitConflictError:
-    """Return the error of who finds the seal of another's rollback."""
+    """Return the error of an operation that finds the marker of another rollback."""
     return CommitConflictError(
         f"the table is being rolled back to snapshot {target_id}; try again later. If that rollback "
         f"died, roll back to {target_id} again, which finishes it",
@@ -249,7 +263,7 @@ def under_way(target_id: int | None) -> CommitConflictError:
     )
 
 
-# -- Rollback: take back every snapshot and tag after one; their ids will be used again ------------
+# -- Rollback: delete every snapshot and tag after one; their ids will be used again ---------------
 
 
 @record
@@ -276,30 +290,34 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
     session.options.require_writable()
     plan = plan_rollback(session, target)
     if not dry_run and plan.is_empty:
-        _take_down(session, signs_of(session, target))  # of one who died when all was done
+        # A rollback that died after its last deletion leaves its sign, and nothing else to do.
+        _take_down(session, signs_of(session, target))  # of a rollback that died when all was done
     elif not dry_run:
         plan = _carry_out(session, plan)
     return RollbackReport(plan=plan, dry_run=dry_run)
 
 
 def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Roll back what the plan names, under a tag that every expiry sees; return the plan as it came out."""
+    """Carry out a rollback under a sign, which every expiry sees; return the plan as it was carried out."""
+    # A rollback that died after its marker has decided: the target comes back before anything else.
     if plan.is_sealed:
         _restore(session, plan)
     # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
-    goes_on = any(same_state(one.snapshot, plan.target) for one in signs(session))
-    kept = [one for one in session.tags.list() if same_state(one.snapshot, plan.target)]
-    sign = tags.of(
+    goes_on = any(same_state(listed.snapshot, plan.target) for listed in signs(session))
+    holders = [listed for listed in session.tags.list() if same_state(listed.snapshot, plan.target)]
+    # The sign is created before EARLIEST is read. An expiry moves EARLIEST before it looks for
+    # signs, so that one of the two sees the other.
+    sign = tags.tag_for_operation(
         session,
         f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
         plan.target,
         tags.AN_HOUR,
-        holder=kept[0] if kept and (plan.restores or goes_on) else None,
+        holder=holders[0] if holders and (plan.restores or goes_on) else None,
     )
     try:
-        plan = _sealed(session, plan)
-        others = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
-        _take_down(session, others)  # of those who died, and stop one who did not
+        plan = _with_marker(session, plan)
+        former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
+        _take_down(session, former_signs)  # of dead rollbacks; one that is alive stops
         _restore(session, plan, sign)
         if plan.is_sealed:
             plan = with_tags_of_now(session, plan)
@@ -310,41 +328,46 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     return plan
 
 
-def _sealed(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Commit the seal on the newest snapshot, which may be another than that of the plan."""
+def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+    """Commit the marker on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
-    own_plugs: list[Snapshot] = []
+    own_placeholders: list[Snapshot] = []
     try:
         while plan.snapshots and not plan.is_sealed:
-            again = plan if _is_linked(plan) else plan_rollback(session, target)
-            if again.snapshots == plan.snapshots:
-                seals = _publish_seal(session, plan, own_plugs)
-                if seals:
-                    return changed(plan, seals=seals, is_sealed=True)
+            # A listing across another rollback mixes two chains. A marker names its snapshots, so
+            # that they have to be one.
+            newer_plan = plan if _is_linked(plan) else plan_rollback(session, target)
+            if newer_plan.snapshots == plan.snapshots:
+                markers = _publish_marker(session, plan, own_placeholders)
+                if markers:
+                    return changed(plan, seals=markers, is_sealed=True)
                 retries.wait()
-                again = plan_rollback(session, target)
-            plan = again
+                newer_plan = plan_rollback(session, target)
+            plan = newer_plan
+            # Another rollback to the same target was faster, and may be alive: it cleans up by
+            # itself.
             if plan.is_sealed:
                 raise under_way(target.id)
     except CommitConflictError:
-        _unplug(session, own_plugs)
+        # Writers would wait for the id of a placeholder whose rollback never comes.
+        _delete_placeholders(session, own_placeholders)
         raise
-    _unplug(session, own_plugs)
+    _delete_placeholders(session, own_placeholders)
     return plan
 
 
-def _unplug(session: TableSession, own_plugs: Sequence[Snapshot]) -> None:
-    """Take back what was put above the target, as another rollback has ended: nobody could commit there.
+def _delete_placeholders(session: TableSession, own_placeholders: Sequence[Snapshot]) -> None:
+    """Delete the own placeholders, as another rollback has ended: no commit could land there.
 
-    One that goes on may rely on it, and deletes it: then there are greater ids, of the seal if no others.
+    One that goes on may rely on it, and deletes it: then there are greater ids, of the marker if no others.
     """
     retries = Retries(session)
-    for plug in own_plugs:
-        while same_state(session.snapshots.find_now(plug.id), plug):
-            if session.snapshots.listed_ids()[-1:] == [plug.id]:
-                session.snapshots.delete_unchanged(plug)
+    for placeholder in own_placeholders:
+        while same_state(session.snapshots.find_now(placeholder.id), placeholder):
+            if session.snapshots.listed_ids()[-1:] == [placeholder.id]:
+                session.snapshots.delete_unchanged(placeholder)
             elif retries.is_late:
-                break  # the other has died over its seal: who finishes it deletes this, too
+                break  # the other has died over its marker: finishing it deletes this, too
             else:
                 retries.sleep()
 
@@ -355,15 +378,15 @@ def _is_linked(plan: RollbackPlan) -> bool:
     return len(linked_run(above)) == len(above)
 
 
-def _publish_seal(
-    session: TableSession, plan: RollbackPlan, own_plugs: list[Snapshot]
+def _publish_marker(
+    session: TableSession, plan: RollbackPlan, own_placeholders: list[Snapshot]
 ) -> tuple[Snapshot, ...]:
-    """Return the seal that landed, and before it the file below a target to come; empty: it lost.
+    """Return the marker that landed, and before it the file below a target to come; empty: it lost.
 
-    That file is added to `own_plugs` where no other rollback has made it.
+    That file is added to `own_placeholders` where no other rollback has made it.
     """
     target, first, newest = plan.target, plan.snapshots[0], plan.snapshots[-1]
-    seal = seal_of(
+    marker = seal_of(
         target,
         newest,
         first,
@@ -372,34 +395,44 @@ def _publish_seal(
         now_millis=session.clock.now_millis(),
         writer_version=WRITER_VERSION,
     )
-    plug = changed(seal, id=target.id + 1)
-    plugs = () if first.id == plug.id else _plugged(session, plug, own_plugs)
-    if plugs is None or publish(session, seal, newest) is CommitOutcome.LOST:
+    # It holds the id above the target until that exists again: an orphan snapshot there would count
+    # with it.
+    placeholder = changed(marker, id=target.id + 1)
+    placeholders = (
+        ()
+        if first.id == placeholder.id
+        else _with_placeholder(session, placeholder, own_placeholders)
+    )
+    if placeholders is None or publish(session, marker, newest) is CommitOutcome.LOST:
         return ()
-    _require_not_passed(session, seal, target)
-    return (*plugs, seal)
+    # The sign lives for an hour. If it ended before the marker landed, an expiry saw neither.
+    _require_not_passed(session, marker, target)
+    return (*placeholders, marker)
 
 
-def _plugged(
-    session: TableSession, plug: Snapshot, own_plugs: list[Snapshot]
+def _with_placeholder(
+    session: TableSession, placeholder: Snapshot, own_placeholders: list[Snapshot]
 ) -> tuple[Snapshot] | None:
-    """Create a file above a target that is not there yet; return it, or None if a ghost has the id.
+    """Create a file above a target that is not there yet; return it, or None if an orphan snapshot has the id.
 
     A writer that made it on the target, before that expired, revokes it. Were the target back before it
     did, others could build on it.
     """
-    if session.snapshots.publish_only(plug):
-        own_plugs.append(plug)
-    found = session.snapshots.find(plug.id)
-    return (found,) if found is not None and rollback_target(found) == plug.id - 1 else None
+    # Only an own placeholder may be deleted after a lost race.
+    if session.snapshots.publish_only(placeholder):
+        own_placeholders.append(placeholder)
+    stored = session.snapshots.find(placeholder.id)
+    return (
+        (stored,) if stored is not None and rollback_target(stored) == placeholder.id - 1 else None
+    )
 
 
-def _require_not_passed(session: TableSession, seal: Snapshot, target: Snapshot) -> None:
-    """Take the seal back if the sign's hour passed before it landed, and with it the target."""
+def _require_not_passed(session: TableSession, marker: Snapshot, target: Snapshot) -> None:
+    """Delete the marker if the sign's hour ended before it landed, and an expiry passed the target."""
     marked = session.snapshots.earliest_hint()
     if marked is None or marked <= target.id or signs_of(session, target):
         return
-    session.snapshots.delete_state(seal)
+    session.snapshots.delete_state(marker)
     raise CommitConflictError(
         f"snapshot {target.id} expired while the table was rolled back to it; nothing was changed",
         snapshot_id=target.id,
@@ -413,12 +446,13 @@ def _take_down(session: TableSession, signs: Sequence[Tag]) -> None:
 
 
 def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None) -> None:
-    """Bring a target back that only a tag kept, and EARLIEST where an expiry that gave up moved it."""
+    """Create a target that only a tag kept, and move EARLIEST back where an expiry that gave up moved it."""
     if sign is not None:
         _require_sign(session, sign)
     target, snapshots = plan.target, session.snapshots
-    back = without_changelog(session, target)
-    if plan.restores and not (snapshots.publish_only(back) or is_there(session, target)):
+    # Another rollback to the same target may create it first, with the same state.
+    restored = without_changelog(session, target)
+    if plan.restores and not (snapshots.publish_only(restored) or is_there(session, target)):
         raise CommitConflictError(
             f"a file that never counted has the name of snapshot {target.id}; remove orphan files, "
             "and roll back again",
@@ -426,25 +460,31 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
         )
     marked = snapshots.earliest_hint()
     if plan.restores or (marked is not None and marked > target.id):
+        # If another rollback has taken over, EARLIEST is its to move.
         if sign is not None:
             _require_sign(session, sign)
         snapshots.lower_earliest(target.id)
 
 
 def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
-    """Let a consumer read a snapshot next unless somebody has forgotten it, or put it before that, meanwhile."""
+    """Let a consumer read a snapshot next, unless it was deleted or put before that meanwhile."""
     session.consumers.move(
         consumer.name,
-        lambda there: next_snapshot_id if there is not None and there > next_snapshot_id else None,
+        lambda position: (
+            next_snapshot_id if position is not None and position > next_snapshot_id else None
+        ),
     )
 
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
-    """Delete what the seal takes: first what names ids above the target, which writers then use again."""
+    """Delete what was rolled back: first what names ids above the target, which writers then use again."""
+    # First of all: a replay of a commit that was taken back has to be a new commit.
     roll_identifiers_back(session, plan.target)
-    taken = _taken(plan)
+    expire_plan = _expire_plan(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
-        keep_in_trash(session, taken, paths=_only_theirs(session, plan))
+        keep_in_trash(session, expire_plan, paths=_only_theirs(session, plan))
+    # Tags and changelogs go before the snapshots. Once an id is free a writer may use it for a
+    # snapshot that is not theirs.
     for tag in plan.tags:
         _take_above(session, tag, plan.target)
     for changelog in reversed(plan.changelogs):
@@ -452,40 +492,44 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     for consumer in plan.consumers:
         _move_back(session, consumer, plan.target.id + 1)
     delete_sealed(session, plan, sign)
-    # What is committed after the seal stays, whenever this is recorded.
-    sealed_millis = max((seal.time_millis for seal in plan.seals), default=None)
+    # What is committed after the marker stays, whenever this is recorded.
+    sealed_millis = max((marker.time_millis for marker in plan.seals), default=None)
     session.notify(
         lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
     )
-    notify_removed(session, taken, "rollback")
+    notify_removed(session, expire_plan, "rollback")
 
 
 def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete the snapshots of a plan, oldest first: an id is free only once the one below is deleted.
 
-    The seal goes last, and before it what an expiry and another rollback look for.
+    The marker goes last, and before it what an expiry and another rollback look for.
     """
     snapshots = session.snapshots
-    for seal in plan.seals[-1:]:
+    for marker in plan.seals[-1:]:
         # No file that has the id of one that goes may be trusted for it, nor be missed.
         _require_sign(session, sign)
-        snapshots.hint_latest(seal.id, may_skip=False)
+        snapshots.hint_latest(marker.id, may_skip=False)
         _force(session)
         if not session.tags.exists(sign.name):
-            # Another has finished: without the seal nobody reads a table whose LATEST names it.
+            # Another has finished: without the marker a table whose LATEST names it cannot be read.
             snapshots.forget_latest()
-    for one in (*plan.seals[:-1], *plan.snapshots):
+    # Oldest first: an id is free only when its base is missing, so that no commit on one of these
+    # counts.
+    for snapshot in (*plan.seals[:-1], *plan.snapshots):
         _require_sign(session, sign)
-        snapshots.delete_state(one)
+        snapshots.delete_state(snapshot)
         _force(session)
-    for seal in plan.seals[-1:]:
-        _require_not_built_on(session, seal)
+    for marker in plan.seals[-1:]:
+        _require_not_built_on(session, marker)
     snapshots.hint_latest(plan.target.id, may_skip=False)
     _force(session)
     snapshots.announce(plan.target)
+    # The sign goes before the marker: an expiry and a second rollback see one of the two until the
+    # end.
     _take_down(session, [sign])
-    for seal in plan.seals[-1:]:
-        snapshots.delete_state(seal)
+    for marker in plan.seals[-1:]:
+        snapshots.delete_state(marker)
         _force(session)
     snapshots.mend_earliest()
 
@@ -506,14 +550,15 @@ def _require_sign(session: TableSession, sign: Tag) -> None:
         )
 
 
-def _require_not_built_on(session: TableSession, seal: Snapshot) -> None:
-    """Keep a seal that another client has committed on: the line goes on from it."""
-    newer = session.snapshots.find(seal.id + 1)
-    if newer is not None and follows(newer, seal):
-        session.snapshots.hint_earliest(seal.id)
+def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
+    """Keep a rollback marker that another client has committed on: the snapshot chain goes on from it."""
+    newer = session.snapshots.find(marker.id + 1)
+    if newer is not None and follows(newer, marker):
+        # The chain begins at the marker now, as the snapshots below it are deleted.
+        session.snapshots.hint_earliest(marker.id)
         raise CommitConflictError(
             f"another client committed snapshot {newer.id} while the table was rolled back; it has "
-            f"the state of the target and that commit, and begins at snapshot {seal.id}",
+            f"the state of the target and that commit, and begins at snapshot {marker.id}",
             snapshot_id=newer.id,
         )
 
@@ -521,6 +566,7 @@ def _require_not_built_on(session: TableSession, seal: Snapshot) -> None:
 def _take_above(session: TableSession, tag: Tag, target: Snapshot) -> None:
     """Delete a tag of a snapshot above the target; one that others have moved below it meanwhile stays."""
     above: Tag | None = tag
+    # Others may move the tag meanwhile; its newest snapshot decides whether it goes.
     while above is not None and above.snapshot.id > target.id:
         if session.tags.delete(above):
             _notify_untagged(session, tag.name)
@@ -531,7 +577,7 @@ def _notify_untagged(session: TableSession, name: str) -> None:
     session.notify(lambda listener: listener.untagged(session.name, name))
 
 
-def _taken(plan: RollbackPlan) -> ExpirePlan:
+def _expire_plan(plan: RollbackPlan) -> ExpirePlan:
     return ExpirePlan(
         expired=plan.snapshots,
         reason=f"{ROLLED_BACK} {plan.target.id}; the removal of orphans frees the files",
@@ -543,20 +589,20 @@ def _taken(plan: RollbackPlan) -> ExpirePlan:
 def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
     """Return the files that only what goes still names, for the trash to keep."""
     roots = Roots(session)
-    states = {one.delta_manifest_list: one for one in plan.snapshots}
+    states = {snapshot.delta_manifest_list: snapshot for snapshot in plan.snapshots}
     states |= {tag.snapshot.delta_manifest_list: tag.snapshot for tag in plan.tags}
     paths: dict[str, None] = {}
     names = MetadataNames()
-    for one in states.values():
-        names |= roots.tag_names(one)
-        for entry in (*session.live_entries(one), *roots.changelog_entries([one])):
+    for snapshot in states.values():
+        names |= roots.tag_names(snapshot)
+        for entry in (*session.live_entries(snapshot), *roots.changelog_entries([snapshot])):
             paths |= dict.fromkeys(entry_paths(session, entry))
     return [*paths, *metadata_paths(session.paths, names)]
 
 
-# -- Make a former state the newest one, in a commit of its own ------------------------------------
+# -- Restore: make a former state the newest one, in a commit of its own ---------------------------
 #
-# History stays, writers may go on.
+# History stays, and writers go on.
 
 RESTORING = "restoring-"
 """Prefix of the names of tags that keep the state that is restored, until that is committed."""
@@ -567,12 +613,12 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
 
     A commit that lands first is undone by it like those before: the answer is the target's state.
     But a replay of a numbered restore undoes nothing: it returns the snapshot that it made.
-    Raises NotFoundError (expired) where an expiry, or who deletes its last tag, has got hold of the target.
+    Raises NotFoundError (expired) where an expiry, or the deletion of its last tag, has passed the target.
     """
     session.options.require_writable()
-    # Expiry, or who deletes the tag, would delete files that the new snapshot is going to name.
+    # An expiry, or the deletion of its tag, would delete files that the new snapshot is going to name.
     is_kept = was_rolled_back(session, target)
-    with kept(session, target, RESTORING):
+    with snapshot_retained(session, target, RESTORING):
         return _restored(session, target, identity, is_kept=is_kept)
 
 
@@ -587,13 +633,13 @@ def _restored(
         # A rollback that takes the target deletes the own tag, too. One that comes after this look takes the base.
         if not is_kept and is_rolled_back(session, target):
             raise rolled_back(target)
-        there = {entry.identity: entry for entry in session.live_entries(base)}
-        removed = tuple(entry for key, entry in there.items() if key not in target_entries)
-        back = tuple(entry for key, entry in target_entries.items() if key not in there)
+        base_entries = {entry.identity: entry for entry in session.live_entries(base)}
+        removed = tuple(entry for key, entry in base_entries.items() if key not in target_entries)
+        restored = tuple(entry for key, entry in target_entries.items() if key not in base_entries)
         same_index = base.index_manifest == target.index_manifest
-        if not removed and not back and same_index:
+        if not removed and not restored and same_index:
             return None
-        return LiveChange(deleted=removed, back=back, state=target, rewrites_manifests=True)
+        return LiveChange(deleted=removed, back=restored, state=target, rewrites_manifests=True)
 
     properties = {**(identity.properties or {}), RESTORED: str(target.id)}
     identity = replace(identity, properties=properties)

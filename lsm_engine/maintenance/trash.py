@@ -48,55 +48,58 @@ def trash_of(session: TableSession) -> TrashStore:
 
 
 def undo(session: TableSession, name: str | None) -> TrashRecord:
-    """Give back what one record holds (None: the newest): its snapshots, changelogs and tags.
+    """Restore what one record holds (None: the newest): its snapshots, changelogs and tags.
 
     Nothing is changed unless all of it can come back. The record is claimed first, and deleted last if it is still so:
-    of several who undo or empty it one succeeds. A kill leaves some of it back and the record
+    of several undos and emptyings one succeeds. A kill leaves some of it back and the record
     there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
     the table has new snapshots so that those of the record no longer fit.
     """
-    one = _record(session, name)
+    trash_record = _record(session, name)
     branch = session
-    if one.branch != session.paths.branch_name:
+    if trash_record.branch != session.paths.branch_name:
         raise InvalidInputError(
-            f"that was taken from branch {one.branch or 'main'!r}; undo it there", record=one.name
+            f"that was taken from branch {trash_record.branch or 'main'!r}; undo it there",
+            record=trash_record.name,
         )
     store = trash_of(session)
-    missing = [path for path in one.paths if not session.file_io.exists(path)]
+    missing = [path for path in trash_record.paths if not session.file_io.exists(path)]
     if missing:
-        if store.find(one.name) is None:
-            raise _taken_over(one)
+        if store.find(trash_record.name) is None:
+            raise _taken_over(trash_record)
         raise CorruptFileError(
             "files of the trash are missing: no undo", file=missing[0], count=len(missing)
         )
-    order = _fitting(branch, one)
-    for tag in one.tags:
-        there = branch.tags.find(tag.name)
-        if there is not None and there != tag:
+    order = _fitting(branch, trash_record)
+    for tag in trash_record.tags:
+        stored = branch.tags.find(tag.name)
+        if stored is not None and stored != tag:
             raise AlreadyExistsError(
                 f"tag {tag.name!r} was made anew since; rename it first", tag=tag.name
             )
-    if not one.was_rolled_back:
+    if not trash_record.was_rolled_back:
         # Also those that are there: the expiry that takes them may go on.
-        order = one.snapshots[::-1]
-    claimed = store.claim(one, session.ids.new_id())
+        order = trash_record.snapshots[::-1]
+    # The claim comes before the first file: of several undos, or an emptying, one goes on.
+    claimed = store.claim(trash_record, session.ids.new_id())
     if claimed is None:
-        raise _taken_over(one)
+        raise _taken_over(trash_record)
     giving = _GivingBack(branch, store, claimed)
     try:
         giving.all(order)
     except (AlreadyExistsError, CommitConflictError):
+        # Half of a record would be back otherwise.
         giving.take_back()
         raise
-    for tag in one.tags:
-        _notify_tagged(session, one, tag.name)
-    return one
+    for tag in trash_record.tags:
+        _notify_tagged(session, trash_record, tag.name)
+    return trash_record
 
 
-def _taken_over(one: TrashRecord) -> CommitConflictError:
+def _taken_over(trash_record: TrashRecord) -> CommitConflictError:
     return CommitConflictError(
-        f"others give record {one.name!r} back, or empty it; nothing was given back, look at the trash again",
-        record=one.name,
+        f"others give record {trash_record.name!r} back, or empty it; nothing was given back, look at the trash again",
+        record=trash_record.name,
     )
 
 
@@ -131,7 +134,7 @@ class _GivingBack:
             self._stay()
         for tag in record.tags:
             self.tag(tag)
-        # Whoever empties the trash deletes the record first, and then looks what is named.
+        # An emptying deletes the record first, and then looks what is named.
         if not self._store.delete_as_read(record):
             raise _taken_over(record)
 
@@ -151,11 +154,11 @@ class _GivingBack:
         It takes nothing of it then, or has taken some of it before. Raises CommitConflictError in that case.
         """
         branch, undo_id = self._branch, self._branch.ids.new_id()
-        for made, store in (
+        for created, store in (
             (self._snapshots, branch.snapshots),
             (self._changelogs, branch.changelogs),
         ):
-            for place, back in enumerate(made):
+            for place, back in enumerate(created):
                 again = _marked(back, undo_id)
                 if not store.replace_unchanged(back, again):
                     raise CommitConflictError(
@@ -163,13 +166,13 @@ class _GivingBack:
                         snapshot_id=back.id,
                         record=self._claimed.name,
                     )
-                made[place] = again
+                created[place] = again
         branch.snapshots.forget_newest()
 
     def require(self) -> None:
         """Raise CommitConflictError where the record is another's by now."""
-        there = self._store.find(self._claimed.name)
-        if there is None or there.undo_id != self._claimed.undo_id:
+        stored = self._store.find(self._claimed.name)
+        if stored is None or stored.undo_id != self._claimed.undo_id:
             raise _taken_over(self._claimed)
 
     def snapshot(self, snapshot: Snapshot) -> None:
@@ -190,13 +193,14 @@ class _GivingBack:
         self._branch.changelogs.give_back(back, self.require)
 
     def tag(self, tag: Tag) -> None:
-        """Make a tag again, or give it a new id, so that who deletes the one that was read fails."""
+        """Make a tag again, or give it a new id, so that a deletion of the one that was read fails."""
         back = replace(tag, id=self._branch.ids.new_id(), content=None)
-        there = self._branch.tags.find(tag.name)
+        former = self._branch.tags.find(tag.name)
+        # After the tag was read: a record that was taken over meanwhile gives nothing back.
         self.require()
         stored = None
-        if there is not None and there == tag:
-            stored = self._branch.tags.replace(there, back)
+        if former is not None and former == tag:
+            stored = self._branch.tags.replace(former, back)
         self._tags.append(stored or self._branch.tags.create(back, numeric=True))
 
     def take_back(self) -> None:
@@ -218,8 +222,8 @@ def _marked(snapshot: Snapshot, undo_id: str) -> Snapshot:
     return replace(snapshot, properties={**(snapshot.properties or {}), GIVEN_BACK: undo_id})
 
 
-def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:
-    tag = next(tag for tag in one.tags if tag.name == name)
+def _notify_tagged(session: TableSession, trash_record: TrashRecord, name: str) -> None:
+    tag = next(tag for tag in trash_record.tags if tag.name == name)
     session.notify(lambda listener: listener.tagged(session.name, tag))
 
 
@@ -233,36 +237,36 @@ def _record(session: TableSession, name: str | None) -> TrashRecord:
             "the trash is empty; with 'maintenance.trash-retained' it is filled",
             kind=ErrorKind.NO_SUCH_FILE,
         )
-    found = store.find(name)
-    if found is None:
+    trash_record = store.find(name)
+    if trash_record is None:
         raise NotFoundError(
             f"no record {name!r} in the trash", kind=ErrorKind.NO_SUCH_FILE, record=name
         )
-    return found
+    return trash_record
 
 
-def _fitting(branch: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
+def _fitting(branch: TableSession, trash_record: TrashRecord) -> Sequence[Snapshot]:
     """Return the record's snapshots that are not back yet, in the order in which they come back.
 
     They have to join those that are there without a gap: below the oldest, newest first, or above the
     newest, oldest first.
     """
-    there = {snapshot.id: snapshot for snapshot in branch.snapshots.stable_listing()}
-    absent = [snapshot for snapshot in one.snapshots if snapshot.id not in there]
-    wrong = [
+    by_id = {snapshot.id: snapshot for snapshot in branch.snapshots.stable_listing()}
+    absent = [snapshot for snapshot in trash_record.snapshots if snapshot.id not in by_id]
+    foreign_ids = [
         snapshot.id
-        for snapshot in one.snapshots
-        if snapshot.id in there and not same_state(there[snapshot.id], snapshot)
+        for snapshot in trash_record.snapshots
+        if snapshot.id in by_id and not same_state(by_id[snapshot.id], snapshot)
     ]
-    if not absent and not wrong:
+    if not absent and not foreign_ids:
         return ()
-    below = bool(there) and bool(absent) and absent[-1].id + 1 == min(there)
-    above = bool(absent) and absent[0].id == max(there, default=0) + 1
-    if wrong or not (below or above):
+    below = bool(by_id) and bool(absent) and absent[-1].id + 1 == min(by_id)
+    above = bool(absent) and absent[0].id == max(by_id, default=0) + 1
+    if foreign_ids or not (below or above):
         raise InvalidInputError(
             "the table has new snapshots, and these no longer join the ones that are there; "
             "tag what you need with rollback_to_as_latest instead",
-            snapshot_ids=[snapshot.id for snapshot in one.snapshots][:20],
+            snapshot_ids=[snapshot.id for snapshot in trash_record.snapshots][:20],
         )
     return absent[::-1] if below else absent
 
@@ -270,47 +274,52 @@ def _fitting(branch: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
 def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashReport:
     """Delete the files of records older than `maintenance.trash-retained`, or of `everything`.
 
-    Files that some root names by now are kept. Nothing is deleted unless every root could be read.
+    Files that a retained reference names by now stay. Nothing is deleted unless every such reference can be read.
     """
     store = trash_of(session)
     retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]
     now = session.clock.now_millis()
-    over = [
-        one
-        for one in store.list()
-        if everything or retained is None or now - one.created_millis > retained
+    expired_records = [
+        trash_record
+        for trash_record in store.list()
+        if everything or retained is None or now - trash_record.created_millis > retained
     ]
     emptied: list[str] = []
-    for one in over:
-        reachable = reachable_paths(session, besides=one.name)
-        held = root_paths(session, Roots(session).record_roots(one))
+    for trash_record in expired_records:
+        reachable = reachable_paths(session, besides=trash_record.name)
+        recorded_paths = root_paths(session, Roots(session).record_roots(trash_record))
         paths = [
-            path for path in dict.fromkeys([*one.paths, *sorted(held)]) if path not in reachable
+            path
+            for path in dict.fromkeys([*trash_record.paths, *sorted(recorded_paths)])
+            if path not in reachable
         ]
         emptied += paths
         if dry_run:
             continue
-        # Who gives it back meanwhile has another record by now, or names its files before this looks again.
-        if not store.delete_as_read(one):
+        # An undo meanwhile has changed the record by now, or names its files before this looks again.
+        if not store.delete_as_read(trash_record):
             continue
+        # An undo that was faster has named the files again.
         reachable = reachable_paths(session)
         paths = [path for path in paths if path not in reachable]
         for path in paths:
             session.manifests.forget(path.rpartition("/")[2])
         session.file_io.delete_many(paths)
-        _notify_emptied(session, one, paths)
+        _notify_emptied(session, trash_record, paths)
     return TrashReport(
-        records=tuple(one.name for one in over), paths=tuple(emptied), dry_run=dry_run
+        records=tuple(trash_record.name for trash_record in expired_records),
+        paths=tuple(emptied),
+        dry_run=dry_run,
     )
 
 
-def _notify_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str]) -> None:
+def _notify_emptied(session: TableSession, trash_record: TrashRecord, paths: Sequence[str]) -> None:
     if not session.components.listeners:
         return
     removal = Removal(
         removal_id=session.ids.new_id(),
         kind="empty-trash",
-        reason=f"{one.reason}; its time in the trash is over",
+        reason=f"{trash_record.reason}; its time in the trash is over",
         at_millis=session.clock.now_millis(),
         files=tuple(path.rpartition("/")[2] for path in paths),
     )

@@ -109,6 +109,7 @@ def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[F
                 [entry.file for entry in bucket_entries], level_count=1, key_order=order
             )
         except LsmError as error:
+            # One bucket with overlaps must not hide the others.
             directory = context.bucket_directory(partition, bucket)
             findings.append(Finding(text=f"{directory}: {error}"))
     return findings
@@ -159,7 +160,7 @@ class ListVerification:
         self._below: tuple[int, pa.Table] | None = None
 
     def problems(self, snapshot: Snapshot, live: pa.Table, *, in_line: bool) -> Iterator[Finding]:
-        """Yield what is wrong with the lists of a root, whose `live` files these are.
+        """Yield what is wrong with the lists of a retained reference, whose `live` files these are.
 
         `in_line`: it is a snapshot of the table, and no tag; these come in the order of their ids.
         """
@@ -212,9 +213,9 @@ class ListVerification:
 _FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 
 
-def ghost_problems(session: TableSession, ghosts: Sequence[Snapshot]) -> Iterator[str]:
+def ghost_problems(session: TableSession, orphan_snapshots: Sequence[Snapshot]) -> Iterator[str]:
     """Yield what is wrong with files that hold no snapshot; a writer that is at it takes its own back."""
-    for snapshot in ghosts:
+    for snapshot in orphan_snapshots:
         if is_there(session, snapshot):
             path = session.paths.snapshot_file(snapshot.id)
             yield (
@@ -382,11 +383,11 @@ _RECORDED_EVERY = 10_000
 
 
 class DeepCheck:
-    """Reads every file once, however many roots and branches name it.
+    """Reads every file once, however many retained references and branches name it.
 
     With a `store`, files that it records with the same size, checksum, time of change and manifest
     entry are passed over, and those that are found sound are recorded. Files of other writers, whose
-    checksum nobody knows, are read each time.
+    checksum is not recorded, are read each time.
     """
 
     def __init__(
@@ -437,7 +438,7 @@ class DeepCheck:
             self.record(complete=False)
 
     def record(self, *, complete: bool) -> None:
-        """Keep what was found sound; `whole`: all roots were looked at, other files no longer exist."""
+        """Keep what was found sound; `whole`: all retained references were looked at, other files no longer exist."""
         if self._store is None:
             return
         try:
@@ -532,13 +533,13 @@ def verify(
     session: TableSession,
     *,
     snapshot_id: int | None = None,
-    held: Snapshot | None = None,
+    snapshot: Snapshot | None = None,
     deep: bool = False,
     incremental: bool = False,
     progress: Progress | None = None,
     read: FileReader = read_files,
 ) -> VerifyReport:
-    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot (`held`: it).
+    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot (`snapshot`: it).
 
     Reads metadata, indexes and the sizes of files; `deep`: also every page of every data file, whose
     rows, keys and statistics are compared with what manifests describe, by `read`. Nothing that is
@@ -556,7 +557,7 @@ def verify(
     if snapshot_id is not None:
         check = _Verification(session, rows if deep else None)
         try:
-            check.snapshot(held or session.snapshots.load(snapshot_id))
+            check.snapshot(snapshot or session.snapshots.load(snapshot_id))
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
         reports = [("", check.report(snapshot_count=1, tag_count=0))]
@@ -608,14 +609,14 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
     for schema_id in check.readable("schemas", session.schemas.ids) or ():
         check.readable(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     listing = partial(session.snapshots.stable_listing_with_ghosts, check.find_snapshot)
-    snapshots, ghosts = check.readable("snapshots", listing) or ((), ())
-    line = check.unsealed(snapshots)
-    check.readable("snapshots", partial(check.chain, line))
-    if line and rows is not None:
-        check.newest(line[-1])
-    for snapshot in line:
+    snapshots, orphan_snapshots = check.readable("snapshots", listing) or ((), ())
+    chain = check.unsealed(snapshots)
+    check.readable("snapshots", partial(check.chain, chain))
+    if chain and rows is not None:
+        check.newest(chain[-1])
+    for snapshot in chain:
         check.snapshot(snapshot)
-    check.readable("EARLIEST", lambda: check.ends(line, ghosts))
+    check.readable("EARLIEST", lambda: check.ends(chain, orphan_snapshots))
     for changelog in check.readable_items(
         "changelog", session.changelogs.ids, session.changelogs.find
     ):
@@ -628,7 +629,7 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
         trash = TrashStore(session.file_io, session.paths)
         check.readable_items("trash", trash.names, trash.find)
         check.readable("verified files", VerifiedFileStore(session.file_io, session.paths).load)
-    return check.report(snapshot_count=len(line), tag_count=len(tags))
+    return check.report(snapshot_count=len(chain), tag_count=len(tags))
 
 
 class _Verification:
@@ -720,9 +721,9 @@ class _Verification:
             self._found.texts.append(f"a rollback is not done; roll back to {to} again if it died")
         return chain.line or snapshots[:-1]
 
-    def ends(self, snapshots: Sequence[Snapshot], ghosts: Sequence[Snapshot]) -> None:
+    def ends(self, snapshots: Sequence[Snapshot], orphan_snapshots: Sequence[Snapshot]) -> None:
         """Nothing is missing before the oldest and after the newest, and nothing is left there."""
-        self._found.texts += ghost_problems(self._session, ghosts)
+        self._found.texts += ghost_problems(self._session, orphan_snapshots)
         problems, warnings, self._hidden = wrong_ends(self._session, snapshots)
         self._found.texts += problems
         self._warnings += warnings
@@ -800,7 +801,7 @@ class _Verification:
         yield from self._added(entries, is_changelog=True)
 
     def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[Finding]:
-        """The schema, manifests and files of one root are there, with their sizes and rows."""
+        """The schema, manifests and files of one retained reference are there, with their sizes and rows."""
         session = self._session
         yield from _listed(lambda: self._schema_problems(snapshot))
         try:
@@ -828,7 +829,7 @@ class _Verification:
             yield from _listed(lambda: self._indexes.problems(snapshot, files))
 
     def _schema_problems(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Raise the first problem with a root's schema; there is nothing to yield besides."""
+        """Raise the first problem with a retained reference's schema; there is nothing to yield besides."""
         session = self._session
         session.with_schema(session.schemas.load(snapshot.schema_id)).check_schema(snapshot)
         yield from ()
@@ -837,7 +838,7 @@ class _Verification:
         return (Finding(text=text) for text in self._row_ids.problems(snapshot, live))
 
     def _readable_files(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """Yield each manifest of a root that cannot be read, and what is wrong with files of the others."""
+        """Yield each manifest of a retained reference that cannot be read, and what is wrong with files of the others."""
         session, tables = self._session, []
         for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
             try:
@@ -873,7 +874,7 @@ class _Verification:
             self._look(entries_of(entries), is_changelog=False, snapshot=snapshot)
 
     def _files(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
-        """Check files that no root before named; report again what was wrong with the others."""
+        """Check files that no retained reference before named; report again what was wrong with the others."""
         files = identities_of(live)
         new = [index for index, file in enumerate(files) if file not in self._looked]
         if new:

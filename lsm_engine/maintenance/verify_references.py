@@ -30,13 +30,13 @@ from lsm_engine.table.staging import indexes_by_partition
 from lsm_engine.types.table_schema import ROW_ID
 from lsm_engine.write.buckets import listed_hashes
 
-# -- Verify the index files of a root --------------------------------------------------------------
+# -- Verify the index files of a retained reference ------------------------------------------------
 #
 # They are there, whole, and speak of files and rows that exist.
 
 
 class IndexVerification:
-    """Looks at each index file once, however many roots name it."""
+    """Looks at each index file once, however many retained references name it."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class IndexVerification:
         return len(self._seen)
 
     def problems(self, snapshot: Snapshot, live: Sequence[ManifestEntry]) -> Iterator[Finding]:
-        """Yield what is wrong with the index files of a root whose live files are `live`."""
+        """Yield what is wrong with the index files of a retained reference whose live files are `live`."""
         try:
             entries = self._session.index_entries(snapshot)
         except LsmError as error:
@@ -114,14 +114,14 @@ def _of_vector(
 
 
 class BucketVerification:
-    """Looks at each set of indexes once, however many roots have it."""
+    """Looks at each set of indexes once, however many retained references have it."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
         self._sound: set[frozenset[str]] = set()
 
     def problems(self, entries: Iterable[IndexManifestEntry]) -> Iterator[Finding]:
-        """Yield what is wrong with the bucket indexes of a root."""
+        """Yield what is wrong with the bucket indexes of a retained reference."""
         context = self._session.context()
         for partition, files in indexes_by_partition(entries).items():
             names = frozenset(file.file_name for _, file in files)
@@ -244,7 +244,7 @@ _SHOWN = 3
 
 
 class StatisticsVerification:
-    """The statistics of all roots of one branch; each file is read once."""
+    """The statistics of all retained references of one branch; each file is read once."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
@@ -301,7 +301,7 @@ MISCOUNTED = "totalRecordCount is"
 
 
 def live_of(session: TableSession, snapshot: Snapshot) -> pa.Table | None:
-    """Return the live files of a root; manifest lists that readers take a copy of have to be there, too."""
+    """Return the live files of a retained reference; manifest lists that readers take a copy of have to be there, too."""
     copied = copied_lists(snapshot)
     session.manifests.expect(copied)
     for name in copied:
@@ -322,7 +322,7 @@ def wrong_between(
 ) -> Iterator[tuple[Root, Sequence[Finding]]]:
     """Yield gaps between snapshots, those not made on the one before, and totals that are not its plus the delta.
 
-    `there`: ids of snapshots that are there, damaged ones among them.
+    `listed_ids`: ids of snapshot files, damaged ones among them.
     """
     for older, newer in pairwise(snapshots):
         if newer.id != older.id + 1:

@@ -1,7 +1,7 @@
 """Branches: snapshots of their own over the same data files, each in a directory of its own.
 
 A branch is there once its schema-0 is, and holds no claim (metadata/publishing). A directory without it, of a creation or a
-deletion that died, is no branch, yet its files are still roots for maintenance.
+deletion that died, is no branch, yet its files are still retained references for maintenance.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from lsm_engine.metadata.publishing import (
     unclaimed,
 )
 from lsm_engine.planning.names import checked_branch_name
-from lsm_engine.storage.bulk import together
+from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileIO, FileStatus, check_name
 from lsm_engine.storage.paths import BRANCH_PREFIX, TablePaths
 from lsm_engine.storage.warehouse import undurable
@@ -68,6 +68,7 @@ class BranchStore:
         try:
             return self._file_io.read(self._first(name))
         except NotFoundError:
+            # Schema-0 decides who owns the name: without it the name is free.
             return None
 
     def _first(self, name: str) -> str:
@@ -126,6 +127,7 @@ class BranchClaim:
             before = self._store.first_file(self._name)
             require(before)
             data = self._claim.encoded()
+            # Both calls fail if another process was faster; then its claim is read.
             if before is None:
                 is_taken = published(self._file_io, self._first, data)
             else:
@@ -175,8 +177,10 @@ class BranchClaim:
         """Make the files of the branch, in order; False, and none is left, if another has the name by now."""
         data = self._claim.encoded()
         is_claimed = all(
-            together(self._file_io, *(partial(self._claim_new, path) for path in files))
+            results_of(self._file_io, *(partial(self._claim_new, path) for path in files))
         )
+        # A process that takes the name over replaces schema-0, then deletes. Either it sees the
+        # claims, or this sees its claim.
         if is_claimed and self.is_held():
             # One after the other: what the hints name, which are the last, has its content by then.
             contents = (
@@ -198,7 +202,7 @@ class BranchClaim:
                 content = self._file_io.read(path)
                 if claim_in(content, file_name=path) is None:
                     return False
-                deleted(self._file_io, path, expected=content)  # of one who lost the name
+                deleted(self._file_io, path, expected=content)  # of a process that lost the name
         return False
 
     def empty(self, on_file: Callable[[str, bytes], None] = lambda _, __: None) -> bool:
@@ -209,14 +213,18 @@ class BranchClaim:
         while files := [
             status.path for status in self._store.files(self._name) if status.path != self._first
         ]:
+            # In the branch of another no file may be claimed.
             if not self.is_held():
                 return False
             marks = dict(
                 mark
-                for mark in together(self._file_io, *(partial(self._mark, path) for path in files))
+                for mark in results_of(
+                    self._file_io, *(partial(self._mark, path) for path in files)
+                )
                 if mark is not None
             )
             if not self.is_held():
+                # Another took the name over while files were claimed: they get their content back.
                 self._unmark(marks)
                 return False
             for path, (content, _) in marks.items():
@@ -224,7 +232,7 @@ class BranchClaim:
                     on_file(path, content)
             # What a power cut brings back of them is left of a branch that is deleted.
             bulk = undurable(self._file_io)
-            together(
+            results_of(
                 bulk,
                 *(partial(deleted, bulk, path, expected=mark) for path, (_, mark) in marks.items()),
             )
@@ -232,14 +240,17 @@ class BranchClaim:
 
     def _mark(self, path: str) -> tuple[str, tuple[bytes | None, bytes]] | None:
         """Claim a file; return its path, its content, and what it holds now. None if it went, or is temporary."""
+        # A temporary file has no content to give back.
         if path.rpartition("/")[2].startswith("."):
             self._file_io.delete(path)
             return None
         try:
             content = self._file_io.read(path)
         except NotFoundError:
+            # Another process has deleted it.
             return None
         claim = claim_in(content, file_name=path)
+        # A claim of a former holder keeps the content that it stands for.
         if claim is not None:
             return path, (claim.before, content)
         mark = Claim(
@@ -250,7 +261,7 @@ class BranchClaim:
         return path, (content, mark)
 
     def _unmark(self, marks: Mapping[str, tuple[bytes | None, bytes]]) -> None:
-        """Give back what was claimed in the branch of another. Who does not get here leaves void claims."""
+        """Give back what was claimed in the branch of another. A kill before it leaves void claims."""
         for path, (content, mark) in marks.items():
             claim = claim_in(mark, file_name=path)
             if claim is not None and claim.claim_id == self._claim.claim_id and content is not None:
@@ -268,7 +279,7 @@ class BranchClaim:
             self._file_io.remove_empty_directory(directory)
 
     def give_up(self) -> None:
-        """Delete what was made so far, as after an error; what cannot be deleted is left for who deletes the branch."""
+        """Delete what was made so far, as after an error; what cannot be deleted is left to a deletion of the branch."""
         with suppress(LsmError):
             if self.empty():
                 self.release()

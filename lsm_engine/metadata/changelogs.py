@@ -37,6 +37,7 @@ class ChangelogStore:
     def earliest_id(self) -> int | None:
         """Return the oldest id; None without changelogs. The hint is checked before it is believed."""
         hint = self._hint(EARLIEST)
+        # The hint may be old or damaged: the files beside it show whether it is exact.
         if hint is not None and self.exists(hint) and not self.exists(hint - 1):
             return hint
         return min(self.ids(), default=None)
@@ -85,6 +86,7 @@ class ChangelogStore:
         data = encode_snapshot(snapshot)
         is_written = published(self._file_io, path, data)
         if not is_written:
+            # An expiry that died may have written it, or a rollback that died have left another one.
             stored = self.find(snapshot.id)
             if stored is None or stored.delta_manifest_list != snapshot.delta_manifest_list:
                 self._file_io.replace(path, data)
@@ -126,6 +128,7 @@ class ChangelogStore:
         try:
             return self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
+            # Deleted since: the caller's condition does not hold.
             return None
 
     def hint_latest(self, snapshot_id: int) -> None:

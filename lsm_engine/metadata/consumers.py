@@ -79,6 +79,7 @@ class ConsumerStore:
             content = self._content(path)
             modified = self._file_io.status(path).modified_millis
         except NotFoundError:
+            # Also where the file went between the two calls.
             return None
         return None if content is None else self._decoded(name, content, modified)
 
@@ -99,12 +100,14 @@ class ConsumerStore:
 
         Call it once what lies before `next_snapshot_id` has been dealt with for good.
         """
-        self.move(name, lambda there: next_snapshot_id if (there or 0) < next_snapshot_id else None)
+        self.move(
+            name, lambda position: next_snapshot_id if (position or 0) < next_snapshot_id else None
+        )
 
     def move(
         self, name: str, position: Callable[[int | None], int | None]
     ) -> tuple[Consumer | None, Consumer | None]:
-        """Let a consumer read another snapshot next, whoever else moves it meanwhile.
+        """Let a consumer read another snapshot next, also if others move it meanwhile.
 
         `position` returns it of where the consumer is, which is None where there is no such consumer; or None: it stays. It
         is asked again after each move of others. Returns the consumer as it was and, if it moved, as it is. Raises
@@ -117,6 +120,7 @@ class ConsumerStore:
             if next_snapshot_id is None:
                 return before, None
             data = encode_consumer(next_snapshot_id, name=name, consumer_id=self._ids.new_id())
+            # Each call fails if another process was faster; then its position is read.
             if before is None or before.content is None:
                 is_moved = published(self._file_io, path, data)
             else:
@@ -194,24 +198,26 @@ class CommitIdentifierStore:
 
     def up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
         """Return the last commits up to a snapshot that counts; None: the table has none yet."""
-        line = list(self._line_down(base))
-        if any(named_base(one) is None for one in line[:-1]):
-            line = list(counted_line(line, self._snapshots.earliest_hint()))
+        chain = list(self._line_down(base))
+        # Without a base only EARLIEST distinguishes a snapshot of the chain from an orphan
+        # snapshot.
+        if any(named_base(snapshot) is None for snapshot in chain[:-1]):
+            chain = list(counted_line(chain, self._snapshots.earliest_hint()))
         recorded = None
-        if line and not has_property(line[-1]) and not ends_line(line[-1]):
+        if chain and not has_property(chain[-1]) and not ends_line(chain[-1]):
             recorded = self.read()
-        file_name = self._paths.snapshot_file(line[-1].id) if line else ""
-        return identifiers_of(line, recorded, file_name)
+        file_name = self._paths.snapshot_file(chain[-1].id) if chain else ""
+        return identifiers_of(chain, recorded, file_name)
 
     def last_commit(
-        self, key: str, line: IdentifiersOfLine, base: Snapshot | None
+        self, key: str, chain: IdentifiersOfLine, base: Snapshot | None
     ) -> LastCommit | None:
         """Return the last commit of a user up to a snapshot; LookupError where that is unknown.
 
-        The file is read after the snapshot: who left a user out of a snapshot had written it there before.
+        The file is read after the snapshot: a user that a snapshot leaves out was written there before.
         """
-        recorded = self.read() if line.asks_file else None
-        return last_commit(key, line, recorded, 0 if base is None else base.id)
+        recorded = self.read() if chain.asks_file else None
+        return last_commit(key, chain, recorded, 0 if base is None else base.id)
 
     def _line_down(self, base: Snapshot | None) -> Iterator[Snapshot]:
         """Yield a snapshot and those below it, until one has the property or there is none."""
@@ -221,8 +227,9 @@ class CommitIdentifierStore:
         for size in count(1):
             if newer is None or has_property(newer) or ends_line(newer):
                 return
-            asked = min(1 << size >> 1, _READ_MAX)
-            ids = range(newer.id - 1, max(newer.id - 1 - asked, 0), -1)
+            # Mostly one snapshot is enough; after another client's commits the batches grow.
+            batch_size = min(1 << size >> 1, _READ_MAX)
+            ids = range(newer.id - 1, max(newer.id - 1 - batch_size, 0), -1)
             for older in self._snapshots.find_many(ids):
                 if older is None or not follows(newer, older):
                     return
@@ -247,17 +254,17 @@ class CommitIdentifierStore:
         return decode_recorded(document, file_name=path), document
 
     def change(
-        self, changed: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
+        self, content_after: Callable[[RecordedIdentifiers | None], RecordedIdentifiers | None]
     ) -> None:
-        """Change what the file holds, whoever else does so meanwhile.
+        """Change what the file holds, also if others change it meanwhile.
 
-        `changed` is asked again after each change of others, with what there is then; where it returns that, or None,
+        `content_after` is asked again after each change of others, with what there is then; where it returns that, or None,
         nothing is written. Raises StorageError.
         """
         path = self._paths.commit_identifier_file
         for _ in range(_TRIES):
             recorded, data = self._read()
-            content = changed(recorded)
+            content = content_after(recorded)
             if content is None or content == recorded:
                 return
             text = encode_recorded(content)

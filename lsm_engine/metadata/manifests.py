@@ -103,6 +103,7 @@ class KeptManifests:
     def keep(self, name: str, value: T) -> T:
         """Cache a value, unless it is larger than the cache, and return it."""
         cache = self._entries if isinstance(value, pa.Table) else self._others
+        # The cache raises for a value that is larger than all of it.
         with self._lock, suppress(ValueError):
             cache[self._key(name)] = value
         return value
@@ -261,6 +262,7 @@ class ManifestStore:
         refuse, name, checksum = self.refuse_entries, manifest.file_name, manifest.checksum
         if columns is None or needed is None:
             return self._kept_or(name, decode, refuse, checksum, keeps=keeps)
+        # Decoding a large manifest takes longer than mapping what another process decoded.
         mapped = self._mapped_of(manifest)
         entries = None if mapped is None else mapped.find(manifest, needed)
         if entries is None:
@@ -273,6 +275,7 @@ class ManifestStore:
 
     def _mapped_of(self, manifest: ManifestFileMeta) -> MappedManifests | None:
         """Return the store of decoded columns for a large manifest that is not cached in memory."""
+        # A manifest in memory needs no copy on disk.
         is_large = _count(manifest) >= ENTRIES_FROM and not self._kept.holds(manifest.file_name)
         return self._mapped if is_large else None
 
@@ -336,6 +339,7 @@ class ManifestStore:
         ]
         if len(small) < 2:
             return metas
+        # Decoding ahead saves time only: the errors come from the read itself.
         with suppress(LsmError):
             files = {
                 self._paths.manifest(meta.file_name): self.content(meta.file_name, meta.checksum)
@@ -350,6 +354,7 @@ class ManifestStore:
     def expect(self, names: Iterable[str]) -> None:
         """Prefetch manifests and lists of a remote store that will be read."""
         for name in names:
+            # Prefetching a cached one would be a request for nothing.
             if self._file_io.facts.is_far and not self._kept.holds(name):
                 self._file_io.prefetch(self._paths.manifest(name))
 
@@ -371,6 +376,7 @@ class ManifestStore:
         value: T | None = self._kept.find(name)
         if value is not None:
             return value
+        # A small manifest is decoded whole and cached, as other facts of it will be asked for.
         needed = columns if _count(manifest) > _KEPT_ENTRIES else None
         return self._kept.keep(name, function(self.read(manifest, needed)))
 
@@ -406,6 +412,7 @@ class ManifestStore:
         """
 
         def content(name: str, checksum: int | None) -> bytes:
+            # A copy in the snapshot saves a request, and is trusted only by its checksum.
             copy = copies().get(name)
             is_whole = copy is not None and checksum_of(copy) == checksum
             return copy if copy is not None and is_whole else self.content(name, checksum)
@@ -424,22 +431,29 @@ class ManifestStore:
         return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
 
     def write(
-        self, name: str, entries: Sequence[ManifestEntry], *, codec: str, put: Put | None = None
+        self,
+        name: str,
+        entries: Sequence[ManifestEntry],
+        *,
+        codec: str,
+        write_file: Put | None = None,
     ) -> WrittenFile:
         """Write a manifest. `codec` as in option manifest.compression.
 
-        A small one is cached: the next commit will read it. `put` takes the
+        A small one is cached: the next commit will read it. `write_file` takes the
         file, by its path, to be written later with others; the same of lists and index manifests.
         """
         data = encode_manifest(entries, codec=codec_named(codec))
-        written = self.write_encoded(name, data, put=put)
+        written = self.write_encoded(name, data, write_file=write_file)
         if len(entries) <= _KEPT_ENTRIES:
             self._kept.keep(name, rows_of(entries, with_stats=True))
         return written
 
-    def write_encoded(self, name: str, data: bytes, *, put: Put | None = None) -> WrittenFile:
+    def write_encoded(
+        self, name: str, data: bytes, *, write_file: Put | None = None
+    ) -> WrittenFile:
         """Write an encoded manifest, such as one of copied entries."""
-        return self._write(name, data, decode_manifest, put)
+        return self._write(name, data, decode_manifest, write_file)
 
     def write_list(
         self,
@@ -447,11 +461,11 @@ class ManifestStore:
         manifests: Sequence[ManifestFileMeta],
         *,
         codec: str,
-        put: Put | None = None,
+        write_file: Put | None = None,
     ) -> WrittenFile:
         """Write a manifest list. Its decoded contents are cached."""
         data = encode_manifest_list(manifests, codec=codec_named(codec))
-        written = self._write(name, data, decode_manifest_list, put)
+        written = self._write(name, data, decode_manifest_list, write_file)
         self._kept.keep(name, list(manifests))
         return written
 
@@ -461,11 +475,11 @@ class ManifestStore:
         entries: Sequence[IndexManifestEntry],
         *,
         codec: str,
-        put: Put | None = None,
+        write_file: Put | None = None,
     ) -> WrittenFile:
         """Write an index manifest. Its decoded contents are cached."""
         data = encode_index_manifest(entries, codec=codec_named(codec))
-        written = self._write(name, data, decode_index_manifest, put)
+        written = self._write(name, data, decode_index_manifest, write_file)
         self._kept.keep(name, list(entries))
         return written
 
@@ -496,7 +510,7 @@ class ManifestStore:
             refuse_row_id_list(metas, file_name=file_name, table=table)
 
     def _write(
-        self, name: str, data: bytes, decode: Callable[..., object], put: Put | None
+        self, name: str, data: bytes, decode: Callable[..., object], write_file: Put | None
     ) -> WrittenFile:
         """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""
         check_readable_avro(data, decode, file_name=name)
@@ -508,7 +522,7 @@ class ManifestStore:
                 bytes=len(data),
                 bytes_max=BYTES_MAX,
             )
-        (put or self._file_io.write_new)(self._paths.manifest(name), data)
+        (write_file or self._file_io.write_new)(self._paths.manifest(name), data)
         return WrittenFile(size=len(data), checksum=checksum_of(data))
 
     def _kept_or(

@@ -1,6 +1,6 @@
 """Create or change a file atomically; if the storage does not report the outcome, read it back.
 
-A content shows who wrote it only where no other process writes the same: names that change hold an id."""
+A content shows its writer only where no other process writes the same: names that change hold an id."""
 
 import json
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from lsm_engine.storage.paths import TablePaths
 
 # -- Listings that maintenance may trust: asked until two answers agree ----------------------------
 #
-# A storage that answers a listing with nothing, or with half of it, makes roots vanish, and
-# what no root names is deleted. One wrong answer is seen because the next differs. A storage
+# A storage that answers a listing with nothing, or with half of it, makes retained references vanish, and
+# what none of these names is deleted. One wrong answer is seen because the next differs. A storage
 # that repeats the same wrong answer looks like an empty directory; snapshots have hints and
 # consecutive ids besides (metadata/snapshots.py).
 
@@ -84,7 +84,7 @@ def replaced(file_io: FileIO, path: str, data: bytes, *, expected: bytes) -> boo
 
     Raises CommitUnknownError if the reply is lost and the file, looked at, holds neither of the two.
     """
-    return _changed(
+    return _is_changed(
         lambda: file_io.replace_if_unchanged(path, data, expected=expected),
         lambda: _content(file_io, path),
         expected,
@@ -98,7 +98,7 @@ def deleted(file_io: FileIO, path: str, *, expected: bytes) -> bool:
     True also where the reply is lost and the file is not there any more. Raises CommitUnknownError if it holds
     something else then.
     """
-    return _changed(
+    return _is_changed(
         lambda: file_io.delete_if_unchanged(path, expected=expected),
         lambda: _content(file_io, path),
         expected,
@@ -106,7 +106,7 @@ def deleted(file_io: FileIO, path: str, *, expected: bytes) -> bool:
     )
 
 
-def _changed(
+def _is_changed(
     change: Callable[[], bool],
     look: Callable[[], bytes | None],
     before: bytes,
@@ -131,23 +131,25 @@ def _content(file_io: FileIO, path: str) -> bytes | None:
     try:
         return file_io.read(path)
     except NotFoundError:
+        # For a deletion that is the expected answer.
         return None
     except LsmError as cause:
+        # Without an answer neither outcome may be assumed.
         raise CommitUnknownError(
             "the storage did not report whether the file was changed; look before trying again",
             path=path,
         ) from cause
 
 
-# -- Claims: what the files of a branch hold while somebody makes the branch or takes it away ------
+# -- Claims: what the files of a branch hold while it is made, deleted or renamed ------------------
 #
-# A branch has several files, and no call changes them together. So whoever makes, deletes or
+# A branch has several files, and no call changes them together. So a process that makes, deletes or
 # renames one puts a claim, with an id that no other has, in the place of its schema-0: that
 # decides whose the name is. Every other file is claimed, too, before it gets its content or is
-# deleted, and after all are claimed schema-0 is looked at once more. Whoever was stopped
+# deleted, and after all are claimed schema-0 is looked at once more. A process that was stopped
 # meanwhile, and goes on in the branch of another, leaves claims there at most, which are void:
 # schema-0 does not hold the same one. A file under a void claim reads as what it held before.
-# So does schema-0 while whoever has renamed the branch looks whether it is still the one that
+# So does schema-0 while the process that renames the branch looks whether it is still the one that
 # was copied.
 
 RENAMING = "renaming"
@@ -156,7 +158,7 @@ _START = b'{"lsm-claim":'
 _AS_IT_IS = (
     "utf-8",
     "surrogateescape",
-)  # whoever searches files for a text finds it; damaged ones come back as they are
+)  # a search of the files for a text finds it; damaged ones come back as they are
 
 
 @record
@@ -202,17 +204,20 @@ def unclaimed(file_io: FileIO, paths: TablePaths, path: str, data: bytes) -> byt
     if claim is None:
         return data
     first = paths.schema_file(0)
+    # Schema-0 decides by itself. Under a rename the branch still exists.
     if path == first:
         return claim.before if claim.reason == RENAMING else None
     try:
         content = file_io.read(first)
     except NotFoundError:
+        # The name is free, so that the claim is void.
         return claim.before
     owner = claim_in(content, file_name=first)
     if owner is not None:
+        # Only the holder's own claims hide a file.
         is_void = owner.claim_id != claim.claim_id or owner.reason == RENAMING
         return claim.before if is_void else None
-    with suppress(LsmError):  # whoever may only read goes by what it held
+    with suppress(LsmError):  # a process that may only read goes by what it held
         if claim.before is None:
             file_io.delete_if_unchanged(path, expected=data)
         else:

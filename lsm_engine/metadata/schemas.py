@@ -79,6 +79,7 @@ class SchemaStore:
         try:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
+            # The error names the schema, and asks whether the directory is a table.
             raise self._missing(schema_id) from None
         document = unclaimed(self._file_io, self._paths, path, data)
         if document is None:
@@ -135,6 +136,7 @@ class TableIdentity:
         if snapshot is not None:
             schema = self._known()
             expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{schema.id}")
+            # The snapshot has no checksum of this schema: its file is asked, once for each mark.
             if expected is None or schema.checksum is None:
                 newer = snapshot.checksum_of(f"{SCHEMA_PREFIX}{snapshot.schema_id}")
                 if newer is None:
@@ -156,7 +158,9 @@ class TableIdentity:
         try:
             stored = self._schemas.load(schema.id)
         except NotFoundError:
+            # Only a drop deletes schema files, or a rename of the table moves them.
             return True
+        # A table that was made anew has the id again, at another time.
         if stored.time_millis != schema.time_millis:
             return True
         checksums = (stored.checksum, schema.checksum)

@@ -48,7 +48,7 @@ from lsm_engine.planning.snapshot_chain import (
     rollback_target,
     without_ghosts,
 )
-from lsm_engine.storage.bulk import behind, together
+from lsm_engine.storage.bulk import behind, results_of
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.file_io import FileIO, FileStatus, Noted
 from lsm_engine.storage.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
@@ -68,6 +68,7 @@ def found_snapshot(
     try:
         data = unclaimed(file_io, paths, path, file_io.read(path, length=READ_MAX))
     except NotFoundError:
+        # Expired or not made yet: the caller decides by other files.
         return None
     if data is None:
         return None
@@ -93,6 +94,7 @@ def hinted(file_io: FileIO, path: str) -> tuple[int | None, str]:
         data = file_io.read(path, length=HINT_BYTES)
         return decode_hint(data), data.note if isinstance(data, Noted) else ""
     except LsmError:
+        # A hint is advice: without it a listing finds the newest.
         return None, ""
 
 
@@ -120,7 +122,7 @@ def _between(ids: list[int], low: int, high: int) -> list[int]:
 def require_base(snapshot: Snapshot, below: Snapshot | None, path: str) -> None:
     """Raise CorruptFileError if a snapshot was made on another than the one below it.
 
-    Nobody may build on it then: the file below is lost, one of the two is another branch's, or LATEST, of a commit
+    No commit may build on it then: the file below is lost, one of the two is another branch's, or LATEST, of a commit
     that was rolled back, names for a moment one that never counted. `path` is that of the file below.
     """
     if named_base(snapshot) is not None and (below is None or not follows(snapshot, below)):
@@ -134,8 +136,8 @@ def require_base(snapshot: Snapshot, below: Snapshot | None, path: str) -> None:
 
 # -- Snapshot hints --------------------------------------------------------------------------------
 #
-# EARLIEST and LATEST of the snapshots of one table or branch, read unchecked and written by who
-# knows, and ids.
+# EARLIEST and LATEST of the snapshots of one table or branch, read unchecked; callers that know
+# the ids write them.
 
 GAPS_LOOKED_UP = 10_000
 """Missing ids that are asked for one by one."""
@@ -158,7 +160,7 @@ class SnapshotHints:
     def earliest_hint(self) -> int | None:
         """Return the EARLIEST hint, unchecked; None if there is none.
 
-        Expiry moves it before it reads any root: a smaller id is being deleted, or is deleted.
+        Expiry moves it before it reads any retained reference: a smaller id is being deleted, or is deleted.
         """
         return self._hint(EARLIEST)
 
@@ -184,6 +186,7 @@ class SnapshotHints:
         """
         if hint is None or hint <= newest_id:
             return
+        # Asked again, as a rollback moves LATEST before the file goes.
         lost = self.stray_latest(newest_id)
         if lost is not None:
             raise CorruptFileError(
@@ -210,12 +213,14 @@ class SnapshotHints:
         )
         if not ids:
             hints = (self._hint(LATEST), self._hint(EARLIEST))
+            # A hint that names an existing file shows that the listing lies.
             if any(hint is not None and self.exists(hint) for hint in hints):
                 raise StorageError(
                     "the storage lists no snapshots, and there are some; nothing was deleted",
                     directory=self._paths.snapshot_directory,
                 )
             return []
+        # A stale listing lacks the newest and oldest ones first.
         while self.exists(ids[-1] + 1):
             ids.append(ids[-1] + 1)
         while self.exists(ids[0] - 1):
@@ -225,13 +230,13 @@ class SnapshotHints:
         return ids
 
     def forget_latest(self) -> None:
-        """Take LATEST away: everybody lists then."""
+        """Delete LATEST: readers and writers list then."""
         self._file_io.delete(self._paths.snapshot_hint(LATEST))
 
     def hint_latest(self, snapshot_id: int, *, may_skip: bool = True) -> None:
         """Write LATEST, unless the store throttles: without it, or with an old one, others look on.
 
-        Who then deletes the snapshot that the old one names may not skip it, and waits for the disk.
+        A process that then deletes the snapshot that the old one names may not skip it, and waits for the disk.
         """
         self._write_hint(LATEST, snapshot_id, may_skip=may_skip)
 
@@ -245,13 +250,14 @@ class SnapshotHints:
         try:
             self._write_hint(LATEST, snapshot.id, may_skip=True, note=note)
         except LsmError as error:
+            # Some stores take no metadata: the hint alone is enough.
             if not note or not _refuses_notes(error):
                 raise
             self._takes_notes = False
             self.hint_latest(snapshot.id)
 
     def hint_earliest(self, snapshot_id: int) -> None:
-        """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
+        """Write EARLIEST, also backwards: for a process that gives ids back under a sign of its own."""
         self._write_hint(EARLIEST, snapshot_id)
 
     def _write_hint(
@@ -272,6 +278,7 @@ class SnapshotHints:
         are fetched meanwhile.
         """
         path = self._paths.snapshot_hint(hint)
+        # A hint that was fetched before the question may be older than an acknowledged commit.
         if not expected:
             self._file_io.forget_prefetched([path])
         snapshot_id, note = hinted(self._file_io, path)
@@ -285,7 +292,7 @@ def _refuses_notes(error: LsmError) -> bool:
     return isinstance(error, UnsupportedError) or error.facts.get("status") in _NO_NOTES
 
 
-# -- The newest snapshot on a far store ------------------------------------------------------------
+# -- The newest snapshot on a remote store ---------------------------------------------------------
 #
 # Of what this process knows, one round or two find out whether it is that still.
 #
@@ -305,7 +312,7 @@ _CLIMBED = 20  # snapshots newer than what is known that are looked for one by o
 _LIKELY = 10  # snapshots below the newest that maintenance asks for before it has listed them
 _TABLES = 4_096  # whose newest snapshot a process remembers
 
-_known: "LRUCache[tuple[FileIO, str], _Known]" = LRUCache(_TABLES)
+_newest_known: "LRUCache[tuple[FileIO, str], _Known]" = LRUCache(_TABLES)
 _lock = threading.Lock()
 _clock = SystemClock()
 
@@ -324,7 +331,7 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
     It is advice, and checked when it is used: it may be older than the question.
     """
     with _lock:
-        is_known = (file_io, paths.snapshot_directory) in _known
+        is_known = (file_io, paths.snapshot_directory) in _newest_known
     if file_io.facts.is_far and not is_known:
         file_io.prefetch(paths.snapshot_hint(LATEST))
 
@@ -332,7 +339,7 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
 def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
     """Return hints and snapshot files that are likely to exist, by the known newest snapshot or LATEST."""
     with _lock:
-        known_newest = _known.get((file_io, paths.snapshot_directory))
+        known_newest = _newest_known.get((file_io, paths.snapshot_directory))
     latest = paths.snapshot_hint(LATEST)
     newest = hinted_id(file_io, latest) if known_newest is None else known_newest.snapshot.id
     if newest is None:
@@ -344,7 +351,7 @@ def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
 def newest_lately(file_io: FileIO, paths: TablePaths) -> Snapshot | None:
     """Return the newest snapshot of a second ago, if this process knows it. The caller has to verify it."""
     with _lock:
-        known_newest = _known.get((file_io, paths.snapshot_directory))
+        known_newest = _newest_known.get((file_io, paths.snapshot_directory))
     is_fresh = known_newest and _clock.monotonic_millis() - known_newest.at_millis < _FRESH_MILLIS
     return known_newest.snapshot if known_newest and is_fresh else None
 
@@ -368,17 +375,18 @@ class NewestSnapshot:
         if not self._file_io.facts.is_far:
             return
         with _lock:
+            # No commit is made on a marker.
             if rollback_target(snapshot) is None:
                 seen_millis = _clock.monotonic_millis() if at_millis is None else at_millis
-                _known[self._key] = _Known(snapshot=snapshot, at_millis=seen_millis)
+                _newest_known[self._key] = _Known(snapshot=snapshot, at_millis=seen_millis)
             else:
-                _known.pop(self._key, None)
+                _newest_known.pop(self._key, None)
 
     def forget(self) -> None:
         """Forget the snapshot: snapshots are being deleted."""
         if self._file_io.facts.is_far:
             with _lock:
-                _known.pop(self._key, None)
+                _newest_known.pop(self._key, None)
 
     def of_writer(self) -> Snapshot | None:
         """Return a base for a writer, which learns after its create whether the base was the newest.
@@ -386,7 +394,7 @@ class NewestSnapshot:
         The newest snapshot of a second ago is not verified again.
         """
         with _lock:
-            known_newest = _known.get(self._key)
+            known_newest = _newest_known.get(self._key)
         if known_newest is None:
             return None
         now = _clock.monotonic_millis()
@@ -400,7 +408,7 @@ class NewestSnapshot:
     def look(self) -> Snapshot | None:
         """Return the newest if it is the known one or a successor; None: the caller searches."""
         with _lock:
-            known_newest = _known.get(self._key)
+            known_newest = _newest_known.get(self._key)
         return (
             None
             if known_newest is None
@@ -417,6 +425,7 @@ class NewestSnapshot:
             began = _clock.monotonic_millis()
             newer, below = self._successor_and(proof.id, newest.id + 1, since_millis)
             if newer is None:
+                # Read after the successor: with the proof in place no id above it was free.
                 if not same_state(below, proof):
                     return None
                 self.remember(newest, began)
@@ -431,11 +440,12 @@ class NewestSnapshot:
         newer = below = None
         is_concurrent = _is_young(since_millis)
         if is_concurrent:
-            newer, below = together(
+            newer, below = results_of(
                 self._file_io, lambda: self._find(successor), lambda: self._find(proof)
             )
         else:
             newer = self._find(successor)
+        # Answers that took long may have an expiry between them: the proof is read again, last.
         if newer is None and not (is_concurrent and _is_young(since_millis)):
             below = self._find(proof)
         return newer, below
@@ -452,12 +462,15 @@ class NewestSnapshot:
         proof = hint - 1 if state is None else hint
         ids = [hint, hint + 1, *({proof} - {hint})]
         reads = (partial(self._find, number) for number in ids)
-        snapshots = dict(zip(ids, together(self._file_io, *reads), strict=True))
+        snapshots = dict(zip(ids, results_of(self._file_io, *reads), strict=True))
+        # An expiry does not fit into a short round. After a longer one the proof is read again,
+        # last.
         if _clock.monotonic_millis() - began > _ROUND_MILLIS:
             snapshots[proof] = self._find(proof)
         hinted, newer = snapshots[hint], snapshots[hint + 1]
         if hinted is None or rollback_target(hinted) is not None:
             return None
+        # LATEST has no note of this file, so that its base has to prove that it counts.
         if hinted.delta_manifest_list != state:
             below = snapshots[proof] if state is None else self._find(hint - 1)
             is_above = below is not None and is_built_on(hinted, below)
@@ -542,6 +555,7 @@ class SnapshotStore(SnapshotHints):
 
     def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
+        # An expiry that was paused may have put EARLIEST above the target of a rollback.
         if listed[0] < counted[0]:
             first, links = self.find(counted[0]), earliest != counted[0]
             if first and self.is_rolled_back_below(first, listed, links=links):
@@ -571,7 +585,7 @@ class SnapshotStore(SnapshotHints):
             top, below = self.find(counted[-1]), self.find(counted[-1] - 1)
             if top is not None and not is_cut_off(top, below, latest=latest):
                 require_base(top, below, self._paths.snapshot_file(top.id - 1))
-                newest = self._beside(top) or top
+                newest = self._newest_beside_marker(top) or top
                 return [number for number in counted if number <= newest.id] or [newest.id]
             counted = counted[:-1]
         return counted
@@ -581,7 +595,7 @@ class SnapshotStore(SnapshotHints):
     def latest(self, *, reads_state: bool = False) -> Snapshot | None:
         """Return the newest snapshot, or None before the first commit; `reads_state`: its files are read next.
 
-        LATEST and three files, or a listing where it is not exact; from afar one round (metadata/snapshots).
+        LATEST and three files, or a listing where it is not exact; on a remote store one round (metadata/snapshots).
         CorruptFileError: LATEST names a newer one, whose file is missing. NotFoundError: see `of_table`.
         """
         newest = self._latest(reads_state=reads_state)
@@ -600,7 +614,9 @@ class SnapshotStore(SnapshotHints):
                     return newest
             hinted = None if hint is None else self.find(hint)
             newest = None if hinted is None else self._climbed(hinted)
-            newest = self._beside(newest) if newest and self._is_on_line(newest) else None
+            newest = (
+                self._newest_beside_marker(newest) if newest and self._is_on_line(newest) else None
+            )
             if newest is not None:
                 return newest
             earliest = self.earliest_hint()
@@ -608,20 +624,21 @@ class SnapshotStore(SnapshotHints):
             if not ids:
                 if hint or earliest:  # which a drop may leave
                     self.require_table(None)
+                # A hint without any snapshot is the only witness of a lost one.
                 self.require_reached(0, earliest if hint is None else hint)
                 return None
             top = self.find(ids[-1])
             newest = None if top is None else self._climbed(top)
             again = self.earliest_hint()
             if newest is not None and (again in (None, earliest) or again <= newest.id):
-                newest = self._beside(newest)
+                newest = self._newest_beside_marker(newest)
                 if newest is not None:
                     self.require_reached(newest.id, hint)
                     return newest
         raise self._vanishing()
 
     def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
-        """Return the newest, or from afar what was it a moment ago, if `is_own`: publishing finds out."""
+        """Return the newest, or on a remote store what was it a moment ago, if `is_own`: publishing finds out."""
         remembered = self._newest.of_writer() if self._file_io.facts.is_far else None
         if remembered is not None and is_own(remembered):
             return remembered
@@ -655,15 +672,16 @@ class SnapshotStore(SnapshotHints):
             earliest and earliest < snapshot.id and not names_base
         )
 
-    def _beside(self, newest: Snapshot) -> Snapshot | None:
-        """Return the newest snapshot of a table whose top is this one: beside a seal another one.
+    def _newest_beside_marker(self, newest: Snapshot) -> Snapshot | None:
+        """Return the newest snapshot of a table whose top is this one: beside a rollback marker another one.
 
-        That is the seal's target, or what has been made on it since. Until the target is there again,
-        which only a tag kept, the seal changes nothing. None where somebody must look again.
+        That is the marker's target, or what has been made on it since. Until the target is there again,
+        which only a tag kept, the marker changes nothing. None: look again.
         """
         target = rollback_target(newest)
         if target is None:
             return newest
+        # N+1 before N: if it is absent or goes, N was the newest at that moment (rule 5).
         first = self.find(target + 1)
         target_snapshot = self.find(target)  # after `first`
         if target_snapshot is None or not leads_to(newest, target_snapshot):
@@ -674,8 +692,8 @@ class SnapshotStore(SnapshotHints):
 
     def rollback_under_way(self) -> int | None:
         """Return the id that a rollback returns to which is not done, or died; None without one."""
-        top = self.find(max(self.listed_ids(), default=0))
-        return None if top is None else rollback_target(top)
+        newest = self.find(max(self.listed_ids(), default=0))
+        return None if newest is None else rollback_target(newest)
 
     def _vanishing(self) -> NotFoundError:
         return NotFoundError(
@@ -753,7 +771,7 @@ class SnapshotStore(SnapshotHints):
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
 
-        Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is asked twice:
+        Those come first that an expiry has passed and not deleted, orphan snapshots are left out. A listing is asked twice:
         the answers have to agree on the ids between the ends, where nothing comes or goes. Gaps and both ends are
         then looked up one by one. StorageError: a hint names a snapshot that is there and the listing is empty.
         CorruptFileError: as `latest`.
@@ -806,7 +824,7 @@ class SnapshotStore(SnapshotHints):
         self._newest.forget()
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Create a snapshot file; False if somebody else has its id, and nothing changed.
+        """Create a snapshot file; False if another one has its id, and nothing changed.
 
         It counts once `commit/publish.confirm` has looked; until then no hint names it. Raises
         CommitUnknownError if the storage did not answer: look with `find` before anything is deleted.
@@ -820,7 +838,7 @@ class SnapshotStore(SnapshotHints):
         return published(self._file_io, path, encode_snapshot(snapshot))
 
     def announce_behind(self, snapshot: Snapshot) -> None:
-        """Point LATEST at a snapshot that counts and is no table's first; from afar nobody waits for it."""
+        """Point LATEST at a snapshot that counts and is no table's first; on a remote store nothing waits for it."""
         self._newest.remember(snapshot)
         behind(self._file_io, lambda: self.announce(snapshot))
 
@@ -828,7 +846,7 @@ class SnapshotStore(SnapshotHints):
         """Point LATEST at a snapshot that counts, and EARLIEST if it is the table's first.
 
         Looks once more after writing: of two writers the slower one would else leave its smaller
-        id. Whoever writes last sees what landed before. EARLIEST is made, and never overwritten.
+        id. The last writer sees what landed before. EARLIEST is made, and never overwritten.
         """
         try:
             if is_first:
@@ -836,9 +854,9 @@ class SnapshotStore(SnapshotHints):
             for _ in range(_RACES):
                 self.hint_newest(snapshot)
                 if not self._is_there(snapshot):
-                    self.forget_latest()  # it may name a ghost
+                    self.forget_latest()  # it may name an orphan snapshot
                 elif self._file_io.facts.is_far or not self.exists(snapshot.id + 1):
-                    return  # from afar who reads an older one climbs, which costs less
+                    return  # a remote reader of an older one climbs, which costs less
                 newest = self.latest()
                 if newest is None or same_state(newest, snapshot):
                     return
@@ -859,6 +877,7 @@ class SnapshotStore(SnapshotHints):
         Raises StorageError if it cannot be written: then nothing may be deleted.
         """
         now = self.earliest_hint()
+        # Never backwards: an expiry that found the greater one may be deleting below it.
         if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
             return
         self.hint_earliest(snapshot_id)
@@ -874,7 +893,7 @@ class SnapshotStore(SnapshotHints):
             self.hint_earliest(max(min(later.ids(), default=snapshot_id), snapshot_id))
 
     def mend_earliest(self) -> None:
-        """Set EARLIEST to the oldest snapshot where it is beyond the newest: who moved it gave up."""
+        """Set EARLIEST to the oldest snapshot where it is beyond the newest: the expiry that moved it gave up."""
         now = self.earliest_hint()
         ids = self.ids()  # after it, as both only grow
         if ids and now is not None and now > ids[-1]:
@@ -925,6 +944,7 @@ class SnapshotStore(SnapshotHints):
         try:
             return self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
+            # Deleted since: the caller's condition does not hold.
             return None
 
     def delete_there(self, snapshot_id: int) -> None:
@@ -956,9 +976,9 @@ def delete_states(
     """
     looks = [partial(store.find_now, snapshot.id) for snapshot in snapshots]
     first: list[Callable[[], Any]] = [*([] if files is None else [files]), *looks[:1]]
-    current = together(file_io, *first)[-1] if first else None
+    current = results_of(file_io, *first)[-1] if first else None
     for i, snapshot in enumerate(snapshots):
         acts: list[Callable[[], Snapshot | None]] = [*looks[i + 1 : i + 2]]
         if same_state(current, snapshot):
             acts.insert(0, partial(store.delete_there, snapshot.id))
-        current = together(file_io, *acts)[-1] if acts else None
+        current = results_of(file_io, *acts)[-1] if acts else None

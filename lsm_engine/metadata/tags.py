@@ -76,6 +76,7 @@ class TagStore:
         try:
             content = self._file_io.read(path)
         except NotFoundError:
+            # Deleted since: nothing is left to do.
             return False
         return deleted(self._file_io, path, expected=content)
 
@@ -106,6 +107,7 @@ class TagStore:
                 if status.name.startswith(TAG_PREFIX) and not status.is_directory
             )
             files = self._files(names)
+            # A tag that vanished may have been renamed, and its new name was not in the listing.
             if None not in files.values():
                 return [*self._tags_in(files)]
         raise StorageError(
@@ -128,30 +130,32 @@ class TagStore:
 
         Once this one is deleted it would pass for it, renamed by another client.
         """
-        others = {self._paths.tag_file(one): one for one in self.names() if one != name}
-        for path, data in self._file_io.read_many(others, READ_MAX):
+        names_by_path = {
+            self._paths.tag_file(listed): listed for listed in self.names() if listed != name
+        }
+        for path, data in self._file_io.read_many(names_by_path, READ_MAX):
             if (
                 data is not None
                 and self._names(data, path) == name
-                and self._is_of(name, self._paths.branch_name, others[path], data)
+                and self._is_of(name, self._paths.branch_name, names_by_path[path], data)
             ):
                 raise CorruptFileError(
-                    f"tag {others[path]!r} has the file of tag {name!r}, and would be read as that; delete "
-                    f"{others[path]!r} first, or restore its file",
+                    f"tag {names_by_path[path]!r} has the file of tag {name!r}, and would be read as that; delete "
+                    f"{names_by_path[path]!r} first, or restore its file",
                     file=path,
                 )
 
     def load(self, name: str) -> Tag:
         """Return a tag; raises NotFoundError with the nearest name there is."""
-        found = self.find(name)
-        self._of_table(None if found is None else found.snapshot)
-        if found is None:
-            near = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+        tag = self.find(name)
+        self._of_table(None if tag is None else tag.snapshot)
+        if tag is None:
+            suggestions = difflib.get_close_matches(name, self.names(), n=1)
+            hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
             if name.isdecimal():
                 hint = f"; a snapshot is named by its id as a number, {name} without quotes{hint}"
             raise NotFoundError(f"no tag {name!r}{hint}", kind=ErrorKind.NO_SUCH_TAG, tag=name)
-        return found
+        return tag
 
     def list(self) -> list[Tag]:
         """Return every tag by snapshot, then name. One that cannot be read is an error, not a gap."""
@@ -164,6 +168,7 @@ class TagStore:
         files: dict[str, bytes | None] = {}
         for path, data in self._file_io.read_many(path_names, READ_MAX):
             document = data and unclaimed(self._file_io, self._paths, path, data)
+            # A claim without former content is a tag that a branch is still being made with.
             if data is None or document is not None:
                 files[path_names[path]] = document
         return files
@@ -176,7 +181,7 @@ class TagStore:
             data,
             name=name,
             file_name=self._paths.tag_file(name),
-            is_of=lambda named, branch: self._is_of(named, branch, name, data),
+            is_of=lambda origin_name, branch: self._is_of(origin_name, branch, name, data),
         )
 
     def _names(self, data: bytes, path: str) -> str | None:
@@ -185,16 +190,16 @@ class TagStore:
             return named_in(data, file_name=path)
         return None
 
-    def _is_of(self, named: str, branch: str, name: str, data: bytes) -> bool:
+    def _is_of(self, origin_name: str, branch: str, name: str, data: bytes) -> bool:
         """Whether a tag's file is the copy of another's, or was exchanged with it.
 
         Other clients rename the file of a tag and leave in it what we wrote: then there is no other, neither here
         nor in the branch that wrote it.
         """
         origin = TablePaths(root=self._paths.root, branch_name=branch)
-        for path in {self._paths.tag_file(named), origin.tag_file(named)}:
+        for path in {self._paths.tag_file(origin_name), origin.tag_file(origin_name)}:
             with suppress(NotFoundError, CorruptFileError):
-                there = self._file_io.read(path, length=READ_MAX)
-                if there == data or named_in(there, file_name=path) == name:
+                origin_data = self._file_io.read(path, length=READ_MAX)
+                if origin_data == data or named_in(origin_data, file_name=path) == name:
                     return True
         return False

@@ -1,4 +1,4 @@
-"""TrashRecord: what one act of maintenance took, kept so that it can be given back."""
+"""Trash records: what one maintenance operation deleted, kept so that it can be restored."""
 
 from collections.abc import Sequence
 from dataclasses import field as attribute
@@ -110,7 +110,7 @@ def decode_trash(data: bytes, *, name: str, file_name: str) -> TrashRecord:
 #
 # Records of removed files. Their files stay where they were until a record goes.
 #
-# Nothing is moved: a record is one more root, so that its files live on. Taking something and
+# Nothing is moved: a record is one more retained reference, so that its files live on. Taking something and
 # giving it back cost a document each, whatever the size of the data, on any storage.
 
 
@@ -121,7 +121,7 @@ class TrashStore:
         self._file_io = file_io
         self._paths = paths
 
-    def put(self, record: TrashRecord) -> None:
+    def write(self, record: TrashRecord) -> None:
         """Write a record, whole or not at all. From now on its files are reachable."""
         if not published(self._file_io, self._paths.trash_file(record.name), encode_trash(record)):
             raise AlreadyExistsError("a trash record of this name exists", name=record.name)
@@ -132,13 +132,14 @@ class TrashStore:
         try:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
+            # Emptied or given back since.
             return None
         return decode_trash(data, name=name, file_name=path)
 
     def list(self) -> list[TrashRecord]:
         """Return every record, oldest first. One that cannot be read is an error, not a gap."""
-        there = [one for one in map(self.find, self.names()) if one is not None]
-        return sorted(there, key=lambda one: (one.created_millis, one.name))
+        records = [stored for stored in map(self.find, self.names()) if stored is not None]
+        return sorted(records, key=lambda record: (record.created_millis, record.name))
 
     def names(self) -> Sequence[str]:
         """Return the names of records; nothing of them is read."""
@@ -149,7 +150,7 @@ class TrashStore:
         ]
 
     def claim(self, record: TrashRecord, undo_id: str) -> TrashRecord | None:
-        """Write down in a record who gives it back; None, and no change, if it has changed since it was read."""
+        """Write the id of an undo into a record; None, and no change, if it has changed since it was read."""
         claimed = replace(record, undo_id=undo_id)
         data = encode_trash(claimed)
         path = self._paths.trash_file(record.name)
@@ -171,15 +172,15 @@ class TrashStore:
 
 def kept_by_record(record: TrashRecord) -> tuple[MetadataNames, frozenset[str]]:
     """Return the metadata and the data files, by bare name, that a record keeps. Names are unique."""
-    named: dict[str, set[str]] = {}
+    by_directory: dict[str, set[str]] = {}
     for path in record.paths:
         directory, _, name = path.rpartition("/")
-        named.setdefault(directory, set()).add(name)
-    manifests = frozenset(named.pop("manifest", ()))
+        by_directory.setdefault(directory, set()).add(name)
+    manifests = frozenset(by_directory.pop("manifest", ()))
     return MetadataNames(
         manifest_lists=manifests,
         manifests=manifests,
         index_manifests=manifests,
-        index_files=frozenset(named.pop("index", ())),
-        statistics=frozenset(named.pop("statistics", ())),
-    ), frozenset(name for names in named.values() for name in names)
+        index_files=frozenset(by_directory.pop("index", ())),
+        statistics=frozenset(by_directory.pop("statistics", ())),
+    ), frozenset(name for names in by_directory.values() for name in names)

@@ -24,11 +24,11 @@ from lsm_engine.planning.proposal import NO_CHANGE, CommitStep, LiveChange
 from lsm_engine.planning.row_ids import with_row_ids
 from lsm_engine.planning.snapshot_chain import is_far_ahead, with_base
 
-# -- What a snapshot holds of its manifests for readers from afar ----------------------------------
+# -- What a snapshot holds of its manifests for readers of a remote store --------------------------
 #
 # Their names, and a copy of its two lists.
 #
-# The names are advice: whoever knows them fetches the manifests at once, and saves a round. Few
+# The names are advice: a reader that knows them fetches the manifests at once, and saves a round. Few
 # and small ones are named, so that a filter which needs only some of them fetches little in
 # vain. The copy of a list is taken where it has the checksum that the snapshot keeps of the
 # list, and saves a request each.
@@ -77,6 +77,7 @@ def copied_lists(snapshot: Snapshot) -> Mapping[str, bytes]:
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(text), _LISTS_MAX)
     except (ValueError, zlib.error):
+        # The copy only saves requests: the lists themselves are read then.
         return {}
     if len(data) != size:
         return {}
@@ -271,6 +272,7 @@ def plan_full_merge(
             and _may_meet(levels, meta.min_level, meta.max_level)
         )
         small = _is_small(meta, target_size_bytes)
+        # Rows without a bucket are ordered by their entries alone.
         waits = meta.min_bucket is not None and meta.min_bucket < 0
         changes = meta.deleted_file_count > 0 or touched or small or waits
         into = rewritten if changes else unchanged
@@ -346,7 +348,7 @@ class SnapshotFiles:
     checksums: Mapping[str, int] = field(default_factory=dict)  # of these and the schema, by name
     named_manifests: tuple[
         ManifestFileMeta, ...
-    ] = ()  # manifests that the snapshot names, for readers from afar
+    ] = ()  # manifests that the snapshot names, for readers of a remote store
     lists: Mapping[str, bytes] = field(default_factory=dict)  # what lists hold, for them too
 
 
@@ -383,6 +385,7 @@ def plan_commit(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in delta
     )
+    # Other clients may not count: a total that is unknown stays so.
     before = 0 if base is None else base.total_record_count
     if change.base_record_count is not None and before is not None:
         delta_rows += change.base_record_count - before
@@ -417,6 +420,7 @@ def snapshot_of(
     state is restored, its own index manifest and watermark.
     """
     base, step = plan.base, plan.step
+    # One clock in the far future would keep expiry from all later snapshots.
     is_ahead = base is not None and is_far_ahead(base.time_millis, now_millis)
     assert bool(step.changelog) == (files.changelog_manifest_list is not None), step
     state = plan.change.state or base
@@ -462,10 +466,10 @@ def _with_identifiers(
     properties: Mapping[str, str] | None, text: str | None
 ) -> Mapping[str, str] | None:
     """Return properties with those commit identifiers; a writer may hand in the properties of another snapshot."""
-    others = {
+    kept_properties = {
         name: value for name, value in (properties or {}).items() if name != COMMIT_IDENTIFIERS
     }
-    return others if text is None else {**others, COMMIT_IDENTIFIERS: text}
+    return kept_properties if text is None else {**kept_properties, COMMIT_IDENTIFIERS: text}
 
 
 def _checksums(
@@ -493,6 +497,7 @@ def index_entries_after(
         for change in plan.step.index_changes
         if change.kind is EntryKind.DELETE
     }
+    # An old index of an overwritten partition would keep keys in buckets that another one has now.
     assigned = frozenset(
         change.partition
         for change in plan.step.index_changes

@@ -98,6 +98,7 @@ def _delete_all(
     delta: Sequence[ManifestEntry], after: dict[FileIdentity, ManifestEntry]
 ) -> Conflict | None:
     for entry in delta:
+        # Another commit has replaced or deleted the file: its rows would count twice.
         if entry.kind is EntryKind.DELETE and after.pop(entry.identity, None) is None:
             return _conflict(
                 ConflictReason.FILE_GONE,
@@ -178,6 +179,7 @@ def _overlap(
         if run is not None:
             run.append(entry)
     ours = {entry.identity for entry in delta if entry.kind is EntryKind.ADD}
+    # Neighbours in key order are enough: files of one run do not overlap before the commit.
     for entries in runs.values():
         ranges = sorted(
             (
@@ -290,6 +292,8 @@ def _changed_since(
     moved = {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
     for entry in plan.delta:
         key = _key(entry)
+        # A file that only changes its level keeps its vector, and an overwrite deletes every row
+        # anyway.
         if entry.kind is EntryKind.ADD or key in moved or key[:2] in plan.overwritten:
             continue
         if now.get(key) != then.get(key):
@@ -305,6 +309,7 @@ def _marked_file_gone(plan: CommitPlan, live: Iterable[ManifestEntry]) -> Confli
         return None
     live_keys = {_key(entry) for entry in live}
     live_keys -= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.DELETE}
+    # A commit may mark rows of files that it adds itself.
     live_keys |= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
     for change in new:
         for key in _marked(change):

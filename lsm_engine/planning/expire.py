@@ -1,6 +1,6 @@
-"""What goes with expired snapshots or a deleted tag: the files that no other root names.
+"""What goes with expired snapshots or a deleted tag: the files that no other retained reference names.
 
-Every root has to be handed in, and read in full: a root that cannot be read ends the expiry before
+Every retained reference has to be handed in, and read in full: one that cannot be read ends the expiry before
 it begins (the caller's duty). Files are identified by partition, bucket and name, never by level: a
 file that was upgraded keeps its name and its bytes."""
 
@@ -35,7 +35,7 @@ class DeadFile:
 
 @record
 class MetadataNames:
-    """Metadata files that roots name, by bare name."""
+    """Metadata files that retained references name, by bare name."""
 
     manifest_lists: frozenset[str] = frozenset()
     manifests: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class MetadataNames:
         for names in several:
             for kind, file_names in sets.items():
                 file_names |= getattr(names, kind)
-        return MetadataNames(**{kind: frozenset(known) for kind, known in sets.items()})
+        return MetadataNames(**{kind: frozenset(name_set) for kind, name_set in sets.items()})
 
     def __or__(self, other: "MetadataNames") -> "MetadataNames":
         return MetadataNames.union((self, other))
@@ -67,9 +67,9 @@ class MetadataNames:
 
 @record
 class KeptRoot:
-    """A root that is kept: a snapshot, a changelog, a tag, a branch's. `name` is for people.
+    """A retained reference: a snapshot, a changelog, a tag, a branch's. `name` is for people.
 
-    `entries` are the ADD entries of everything that the root can still read; for a kept snapshot
+    `entries` are the ADD entries of everything that the retained reference can still read; for a kept snapshot
     after the first one its delta is enough, as the state before it belongs to the one before.
     Entries outside of the buckets of the candidates may be left out. `changelog` are the entries of
     changelog lists that it can still read, `file_names` data files that it keeps by name alone.
@@ -140,7 +140,7 @@ def dead_candidates(deltas: Iterable[ManifestEntry]) -> dict[PhysicalFile, DeadF
 
 
 def candidate_buckets(candidates: Iterable[PhysicalFile]) -> frozenset[tuple[bytes, int]]:
-    """Return the buckets whose entries kept roots have to be asked for."""
+    """Return the buckets whose entries retained references have to be asked for."""
     return frozenset((partition, bucket) for partition, bucket, _ in candidates)
 
 
@@ -156,7 +156,7 @@ def plan_expiry(
     """Plan the removal of `choice.expired`.
 
     `changelogs`: entries of the changelog lists of the expired snapshots, `names`: the metadata that
-    they name. `kept` must hold every root that is kept: all of `choice.kept`, every tag, branch,
+    they name. `retained` must hold every retained reference: all of `choice.retained`, every tag, branch,
     long-lived changelog, those of `outlived` included. Tags do not pin changelog files: nothing reads
     a changelog through a tag.
     """
@@ -181,10 +181,10 @@ def plan_tag_removal(
     reason: str,
     tags: Sequence[Tag] = (),
 ) -> ExpirePlan:
-    """Plan what goes with tags: what they name (`state`: their live entries) and no other root does.
+    """Plan what goes with tags: what they name (`state`: their live entries) and no other retained reference does.
 
-    `kept` must hold every other tag and every snapshot; of the snapshots the first one's whole state
-    and the deltas of the rest. The tag files go first, so that nobody finds a tag without files.
+    `retained` must hold every other tag and every snapshot; of the snapshots the first one's whole state
+    and the deltas of the rest. The tag files go first, so that no tag is ever without files.
     """
     unreferenced = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), retained)
     return ExpirePlan(
@@ -208,7 +208,7 @@ def plan_changelog_expiry(
     """Plan the removal of changelogs that had outlived their snapshots.
 
     `data`: data files that only they still kept readable, `changelogs`: entries of their changelog
-    lists. `kept` must hold every root that is kept, the other changelogs included.
+    lists. `retained` must hold every retained reference, the other changelogs included.
     """
     unreferenced = _unreferenced(
         {physical(entry): _dead(entry) for entry in data}, changelogs, retained
@@ -225,7 +225,7 @@ def plan_changelog_expiry(
 
 @record
 class _Unreferenced:
-    """Candidates that no root names; how many each root saved; all metadata that roots name."""
+    """Candidates that no retained reference names; how many each of these saved; all metadata that they name."""
 
     data_files: tuple[DeadFile, ...]
     changelog_files: tuple[DeadFile, ...]
@@ -261,7 +261,7 @@ def _unreferenced(
 def _take_kept(
     root: KeptRoot, unreferenced: dict[PhysicalFile, DeadFile], feed: dict[PhysicalFile, DeadFile]
 ) -> int:
-    """Take what a root names out of data and changelog files that would go; return how many."""
+    """Take what a retained reference names out of data and changelog files that would go; return how many."""
     before = len(unreferenced) + len(feed)
     for entry in root.entries:
         if entry.kind is EntryKind.ADD:
@@ -354,7 +354,7 @@ def plan_orphans(
     force: bool = False,
     uploads: Iterable[UnfinishedUpload] = (),
 ) -> OrphanPlan:
-    """Return the listed files that no root reaches, and the uploads, that are older than an age.
+    """Return the listed files that no retained reference reaches, and the uploads, that are older than an age.
 
     `listed` must have been gathered before `reachable`: a file that a commit adds in between is then
     reachable or not listed, never an orphan. `reachable` holds the paths that any snapshot,

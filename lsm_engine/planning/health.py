@@ -99,7 +99,7 @@ class Depth(IntEnum):
     """How much is looked at.
 
     SHALLOW: the newest snapshot with its manifests, and tags, branches and consumers by name. WHOLE: every
-    root is verified, orphans are looked for, and what roots keep is counted. DEEP: every page is read too.
+    retained reference is verified, orphans are looked for, and what each of these keeps is counted. DEEP: every page is read too.
     """
 
     SHALLOW = 0
@@ -352,7 +352,7 @@ def catalog_findings(
 ) -> Iterator[Finding]:
     """Yield where names differ, and where lineages do.
 
-    `known`: names in the catalog; `found`: tables in the warehouse; `drifts`: of lineages, by table and
+    `cataloged`: names in the catalog; `stored`: tables in the warehouse; `drifts`: of lineages, by table and
     branch, "" for main.
     """
     names, stored_names = set(cataloged), set(stored)

@@ -130,14 +130,14 @@ def _commit_text(verb: str, commit: Commit) -> str:
 
 # -- Retention pins --------------------------------------------------------------------------------
 #
-# What a retention would leave readable, what it would free, and what each root keeps on disk.
+# What a retention would leave readable, what it would free, and what each retained reference keeps on disk.
 
 
 @record
 class RootPin:
-    """History that one root keeps: data files that the newest snapshot no longer reads.
+    """History that one retained reference keeps: data files that the newest snapshot no longer reads.
 
-    `only_*`: those that no other root keeps, so what deleting this root would free.
+    `only_*`: those that no other retained reference keeps, so what deleting this one would free.
     """
 
     name: str
@@ -151,7 +151,7 @@ class RootPin:
 class RetentionSimulation:
     """What expiry with `retention` at `at_millis` would do; nothing was touched.
 
-    `readable`: snapshot ids left; `tags`: names that stay readable. `pins`: roots that keep history,
+    `readable`: snapshot ids left; `tags`: names that stay readable. `pins`: retained references that keep history,
     the one whose removal frees most first. `plan` is what expiry itself would carry out, `changelogs`
     the same for changelogs that have outlived their snapshots.
     """
@@ -210,9 +210,9 @@ def pins_of(
     history: Mapping[PhysicalFile, DeadFile],
     held_files: Sequence[tuple[str, Iterable[PhysicalFile]]],
 ) -> tuple[RootPin, ...]:
-    """Return what each root keeps of `history`: the files that the newest snapshot does not read.
+    """Return what each retained reference keeps of `history`: the files that the newest snapshot does not read.
 
-    `held`: the name of each root, and the files that it names (those outside of history count not).
+    `held_files`: the name of each retained reference and the files that it names; files outside of `history` do not count.
     """
     pinned = [(name, history.keys() & set(files)) for name, files in held_files]
     holders: dict[PhysicalFile, int] = {}

@@ -148,7 +148,7 @@ class ChangeSplit:
 def in_turns(splits: Sequence[ChangeSplit]) -> list[ChangeSplit]:
     """Return the splits of one snapshot such that a key leaves one bucket before it comes to another.
 
-    Whoever applies rows in their order ends with each row, also where keys move back and forth.
+    A reader that applies rows in their order ends with each row, also where keys move back and forth.
     """
     if len(splits) < 2 or not any(_may(split, retracts=True) for split in splits):
         return list(splits)

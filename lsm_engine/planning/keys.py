@@ -65,7 +65,7 @@ class MovedKeys:
     """What to write. A row goes to partition `target`; -1: it is dropped.
 
     It has the bucket of row `root`, itself or an earlier one, whose bucket is `bucket`; -1: a new key
-    of the target. `left`: the partition that the row takes its key away from, -1: none; the key's
+    of the target. `left_partition`: the partition that the row takes its key away from, -1: none; the key's
     bucket there is `left_bucket` or, where that is -1, the one that the row before has.
     """
 

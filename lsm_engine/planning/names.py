@@ -14,7 +14,7 @@ _TURNS_TEXT_ROUND = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 
 
 def checked_name(kind: str, name: str, *, numeric: bool = False) -> str:
-    """Return `name` if a `what` ("tag", "branch", "consumer") may be called so.
+    """Return `name` if a `kind` ("tag", "branch", "consumer") may be called so.
 
     Raises InvalidInputError for blank names, path separators, control characters, marks that turn
     text round, names with blanks around them or a leading dot, and names over 200 bytes. `numeric`

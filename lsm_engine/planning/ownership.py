@@ -64,9 +64,9 @@ class PublishOutcome(Enum):
     LANDED = "landed"
     """The snapshot is ours and visible."""
     LOST = "lost"
-    """Somebody else has the id: nothing of ours is visible, plan again."""
+    """Another snapshot has the id: nothing of ours is visible, plan again."""
     ABSENT = "absent"
-    """Nobody has the id yet: publish the same bytes under the same id again."""
+    """The id is free: publish the same bytes under the same id again."""
     UNKNOWN = "unknown"
     """The id has come and gone: whose it was is unknown, so nothing may be deleted."""
 
@@ -76,12 +76,13 @@ def resolve_publish(
 ) -> PublishOutcome:
     """Return how an attempt to publish `attempted` ended.
 
-    `found` is the snapshot that now has the id, read after the attempt; `latest_id` the newest id
-    there is, read after `found`.
+    `stored` is the snapshot that has the id now, read after the attempt; `latest_id` the newest id,
+    read after `stored`.
     """
     if stored is not None:
         assert stored.id == attempted.id, (stored.id, attempted.id)
         return PublishOutcome.LANDED if same_state(stored, attempted) else PublishOutcome.LOST
+    # A newer snapshot stands on this id, which was used and freed: whose it was cannot be seen.
     if latest_id is not None and latest_id >= attempted.id:
         return PublishOutcome.UNKNOWN
     return PublishOutcome.ABSENT
@@ -135,47 +136,48 @@ def has_property(snapshot: Snapshot) -> bool:
 
 
 def ends_line(snapshot: Snapshot) -> bool:
-    """Whether nothing below a snapshot belongs to its history: it is the first, or the seal of a rollback."""
+    """Whether nothing below a snapshot belongs to its history: it is the first, or a rollback marker."""
     return snapshot.id <= FIRST_SNAPSHOT_ID or rollback_target(snapshot) is not None
 
 
-def counted_line(line: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
-    """Return the part of a line, newest first, that is certain to count.
+def counted_line(chain: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
+    """Return the part of a snapshot chain, newest first, that is certain to count.
 
     Below a snapshot that names no base may lie a file that never counted, as long as EARLIEST (read after the
     files) has passed it.
     """
-    for place, (newer, older) in enumerate(pairwise(line), 1):
-        if named_base(newer) is None and older.id < believed(earliest, line[0].id):
-            return line[:place]
-    return line
+    for place, (newer, older) in enumerate(pairwise(chain), 1):
+        if named_base(newer) is None and older.id < believed(earliest, chain[0].id):
+            return chain[:place]
+    return chain
 
 
 def identifiers_of(
-    line: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
+    chain: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
 ) -> IdentifiersOfLine:
-    """Return the last commits up to the first of a line of snapshots, newest first, without a gap.
+    """Return the last commits up to the first of a snapshot chain, newest first, without a gap.
 
-    The line ends with the first that has the property, or with the oldest there is. `recorded` is what the
-    file holds, None without one; it is used only where nothing on the line has the property.
+    The chain ends with the first that has the property, or with the oldest there is. `recorded` is what the
+    file holds, None without one; it is used only where nothing on the snapshot chain has the property.
     """
-    if not line:
+    if not chain:
         return IdentifiersOfLine(identifiers=CommitIdentifiers())
-    oldest, oldest_id = line[-1], None
+    oldest, oldest_id = chain[-1], None
     if has_property(oldest):
         identifiers = decode_identifiers(
             (oldest.properties or {})[COMMIT_IDENTIFIERS], file_name=file_name
         )
-        line = line[:-1]
+        chain = chain[:-1]
     elif oldest.id <= FIRST_SNAPSHOT_ID or recorded is None:
         # No file: no numbered commit of this engine has expired without leaving the property behind.
         identifiers = CommitIdentifiers()
     else:
         oldest_id = oldest.id
         identifiers = _expired(recorded, oldest_id)
-    if any(map(is_of_another_client, line)):
+    # Another client's expiry leaves no trace of a number, so that the file has to.
+    if any(map(is_of_another_client, chain)):
         identifiers = replace(identifiers, is_recorded=True)
-    for snapshot in reversed(line):
+    for snapshot in reversed(chain):
         if snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER:
             key = key_of(snapshot.commit_user)
             identifiers = identifiers.with_commit(key, last_commit_of(snapshot))
@@ -195,7 +197,7 @@ def last_commit_of(snapshot: Snapshot) -> LastCommit:
 def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers:
     """Return what the file has of snapshots below the oldest one.
 
-    What it has of newer ones is on the line, or was rolled back.
+    What it has of newer ones is on the snapshot chain, or was rolled back.
     """
     has_gap = recorded.snapshot_id < oldest_id - 1 and not recorded.is_recorded
     mark = AT_LEAST if has_gap else ""
@@ -206,6 +208,8 @@ def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers
     }
     for key, (identifier, base_id) in recorded.pending.items():
         last = users.get(key)
+        # An intent whose snapshot would have expired may have landed; a newer one would be on the
+        # chain.
         may_have_landed = base_id + 1 < oldest_id
         if may_have_landed and (last is None or last.identifier < identifier):
             seconds = 0 if last is None else last.seconds
@@ -222,25 +226,27 @@ def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers
 
 
 def last_commit(
-    key: str, line: IdentifiersOfLine, recorded: RecordedIdentifiers | None, base_id: int
+    key: str, chain: IdentifiersOfLine, recorded: RecordedIdentifiers | None, base_id: int
 ) -> LastCommit | None:
     """Return the last commit of a user, None for one who has none; raises LookupError where that is unknown.
 
-    `recorded` is needed if `line.asks_file`. What it has of snapshots above `base_id` was rolled back, or somebody is
+    `recorded` is needed if `chain.asks_file`. What it has of snapshots above `base_id` was rolled back, or somebody is
     ahead of the base, and wins the race for the next snapshot.
     """
-    identifiers = line.identifiers
+    identifiers = chain.identifiers
     if key in identifiers.users:
         return identifiers.users[key]
-    if line.asks_file:
+    if chain.asks_file:
+        # A snapshot that asks for the file was committed after the file was written.
         if recorded is None:
-            raise LookupError(key)  # somebody has deleted the file
+            raise LookupError(key)  # the file was deleted
         last = recorded.users.get(key)
-        newest_id = base_id if line.oldest_id is None else line.oldest_id - 1
+        newest_id = base_id if chain.oldest_id is None else chain.oldest_id - 1
         if last is not None and last.snapshot_id <= newest_id:
             return last
         if last is None and key[:FORGOTTEN_LENGTH] in recorded.forgotten:
             raise LookupError(key)
+    # The user may have committed in the part that another client expired.
     if identifiers.is_incomplete:
         raise LookupError(key)
     return None
@@ -259,6 +265,7 @@ def is_replay(step: CommitStep, last: LastCommit | None) -> bool:
     is_same = last.identifier == step.commit_identifier
     if is_same and initial_of(step.kind) in last.kinds:
         return True
+    # The number may have been committed. Guessing would double rows, or lose them.
     if AT_LEAST in last.kinds or (is_same and UNCERTAIN in last.kinds):
         raise LookupError(step.commit_user)
     return False
@@ -280,18 +287,18 @@ def carried_users(
     Those go that have not committed for too long, and the least recent half where there are too many: the file
     is then written once for many commits.
     """
-    others = {other: last for other, last in identifiers.users.items() if other != key}
+    other_users = {user: last for user, last in identifiers.users.items() if user != key}
     oldest = now_seconds - limits.seconds
-    users = {other: last for other, last in others.items() if last.seconds >= oldest}
+    users = {user: last for user, last in other_users.items() if last.seconds >= oldest}
     if len(users) + 1 > min(limits.users, USERS_CARRIED):
         count = limits.users - 1 if limits.users < USERS_CARRIED else USERS_CARRIED // 2
         users = dict(list(users.items())[len(users) - count :])
-    return CarriedUsers(users=users, has_evicted=len(users) < len(others))
+    return CarriedUsers(users=users, has_evicted=len(users) < len(other_users))
 
 
 def recorded_before(
     key: str,
-    line: IdentifiersOfLine,
+    chain: IdentifiersOfLine,
     recorded: RecordedIdentifiers | None,
     base_id: int,
     *,
@@ -302,20 +309,21 @@ def recorded_before(
 
     A file that is ahead of the base keeps what it has of newer snapshots: they may be there by now.
     """
-    identifiers, former = line.identifiers, recorded or RecordedIdentifiers(snapshot_id=0)
+    identifiers, former = chain.identifiers, recorded or RecordedIdentifiers(snapshot_id=0)
     users = {
-        key: last for key, last in former.users.items() if not _is_off_line(last, line, base_id)
+        key: last for key, last in former.users.items() if not _is_off_line(last, chain, base_id)
     }
     for user, last in identifiers.users.items():
         if user not in users or users[user].snapshot_id <= base_id:
             users[user] = last
     recent = sorted(users.items(), key=lambda item: (item[1].seconds, item[1].snapshot_id))
-    others = [(user, last) for user, last in recent if user != key]
+    other_users = [(user, last) for user, last in recent if user != key]
     oldest = now_seconds - limits.seconds
-    kept = dict(others[max(len(others) - limits.users + 1, 0) :])
-    users = {user: last for user, last in users.items() if user == key or user in kept}
+    recorded_users = dict(other_users[max(len(other_users) - limits.users + 1, 0) :])
+    # By number, then by age, as the options limit both; the committing user stays.
+    users = {user: last for user, last in users.items() if user == key or user in recorded_users}
     users = {user: last for user, last in users.items() if user == key or last.seconds >= oldest}
-    lost = {user[:FORGOTTEN_LENGTH] for user, _ in others if user not in users}
+    lost = {user[:FORGOTTEN_LENGTH] for user, _ in other_users if user not in users}
     return RecordedIdentifiers(
         snapshot_id=max(former.snapshot_id, base_id),
         users=users,
@@ -331,25 +339,26 @@ def recorded_before(
     )
 
 
-def _is_off_line(last: LastCommit, line: IdentifiersOfLine, base_id: int) -> bool:
-    """Whether the file has a commit that is among the snapshots that are there, and not on their line."""
-    return line.oldest_id is not None and line.oldest_id <= last.snapshot_id <= base_id
+def _is_off_line(last: LastCommit, chain: IdentifiersOfLine, base_id: int) -> bool:
+    """Whether the file has a commit that is among the snapshots that are there, and not on their snapshot chain."""
+    return chain.oldest_id is not None and chain.oldest_id <= last.snapshot_id <= base_id
 
 
 def rolled_back(
-    recorded: RecordedIdentifiers, line: IdentifiersOfLine, target_id: int
+    recorded: RecordedIdentifiers, chain: IdentifiersOfLine, target_id: int
 ) -> RecordedIdentifiers:
     """Return what the file holds without what a rollback to a snapshot takes back.
 
-    What a user had before its last commit, if that is taken back, is on the line of the target, or it is not known.
+    What a user had before its last commit, if that is taken back, is on the snapshot chain of the target, or it is not known.
     """
     users = {key: last for key, last in recorded.users.items() if last.snapshot_id <= target_id}
+    # A user whose last commit was taken back may have an older one that the file does not have.
     lost = {key[:FORGOTTEN_LENGTH] for key in recorded.users if key not in users}
     return replace(
         recorded,
         snapshot_id=target_id,
         users=users,
         pending={},
-        forgotten=recorded.forgotten | lost if line.asks_file else recorded.forgotten,
-        is_recorded=line.identifiers.is_recorded,
+        forgotten=recorded.forgotten | lost if chain.asks_file else recorded.forgotten,
+        is_recorded=chain.identifiers.is_recorded,
     )

@@ -286,14 +286,14 @@ class CommitOutcome(Enum):
     LANDED = "landed"
     """It is visible and counts."""
     LOST = "lost"
-    """Somebody else has the id, or it was revoked: nothing of it is visible."""
+    """Another snapshot has the id, or it was revoked: nothing of it is visible."""
 
 
 def retry_wait_millis(lost: int, *, least: int, longest: int, fraction: float) -> int:
     """Return how long to wait after the `lost`-th lost race; `fraction` from 0 to 1 is random.
 
     All of it is jitter: up to `least`, after more losses up to a half, a third, a quarter of that, at
-    most `longest`. Who has lost most waits least: a writer that backs off further with each loss never
+    most `longest`. The one that has lost most waits least: a writer that backs off further with each loss never
     lands beside one that does not lose (decisions/0033).
     """
     return int(min(longest, least / min(lost, _SHORTEST_PART)) * fraction)

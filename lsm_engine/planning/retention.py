@@ -83,6 +83,7 @@ def kept_of_passed(
     """
     if not passed:
         return None
+    # Without the limit: an expiry that died may have been allowed more at a time.
     full_choice = choose_expired(
         snapshots,
         replace(retention, expire_limit=NO_LIMIT),
@@ -123,6 +124,7 @@ def choose_expired(
     end, reason = min(cuts)
     oldest_kept_time = now_millis - retention.time_retained_millis
     expired_count = 0
+    # A snapshot cannot be younger than its successor, whatever its stamp.
     made_by = latest_possible_times([snapshot.time_millis for snapshot in snapshots])
     for index, (snapshot, successor) in enumerate(pairwise(snapshots), 1):
         if snapshot.id >= end:
@@ -162,6 +164,7 @@ def choose_expired_changelogs(
     )
     going = {snapshot.id for snapshot in choice.expired}
     expired = [own_changelog for own_changelog in own[:-1] if own_changelog.id in going]
+    # A reader at the newest changelog finds by it where the snapshots go on.
     stays = bool(own) and own[-1].id in going
     return ExpiryChoice(
         expired=tuple(expired),

@@ -1,8 +1,8 @@
-"""The seal of a rollback: the snapshot by which it is decided, and what readers take from it.
+"""The rollback marker: the snapshot by which it is decided, and what readers take from it.
 
-A seal stands on the newest snapshot and holds the state of an older one, the target, with the target's
+A rollback marker stands on the newest snapshot and holds the state of an older one, the target, with the target's
 own manifest lists. While it is there, the table is at the target: what lies between is about to be
-deleted, and nobody builds on it (docs/commit-protocol.md).
+deleted, and no commit builds on it (docs/commit-protocol.md).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from lsm_engine.planning.snapshot_chain import (
 from lsm_engine.planning.tags import without_changelog
 
 FIRST = "lsm.rollback-first"
-"""Property of a seal: the delta manifest list of the snapshot that goes first, the one above the target."""
+"""Property of a rollback marker: the delta manifest list of the snapshot that goes first, the one above the target."""
 
 
 def seal_of(
@@ -35,7 +35,7 @@ def seal_of(
     now_millis: int,
     writer_version: str,
 ) -> Snapshot:
-    """Return the seal of a rollback to `target`, made on `newest`.
+    """Return the marker of a rollback to `target`, made on `newest`.
 
     `first`: the snapshot above the target, None where that has expired, and only a tag keeps the target.
     """
@@ -43,6 +43,7 @@ def seal_of(
         ROLLBACK_TARGET: str(target.id),
         FIRST: "" if first is None else first.delta_manifest_list,
     }
+    # The numbers go back with the rows: a replay of a commit that was taken back is a new commit.
     identifiers = carried(target)
     if identifiers is not None:
         marks[COMMIT_IDENTIFIERS] = identifiers
@@ -59,25 +60,25 @@ def seal_of(
     )
 
 
-def leads_to(seal: Snapshot, snapshot: Snapshot | None) -> bool:
-    """Whether `found` is the target of a seal: the same state under the same id."""
+def leads_to(marker: Snapshot, snapshot: Snapshot | None) -> bool:
+    """Whether `snapshot` is the target of a rollback marker: the same state under the same id."""
     return (
         snapshot is not None
-        and rollback_target(seal) == snapshot.id
-        and seal.delta_manifest_list == snapshot.delta_manifest_list
+        and rollback_target(marker) == snapshot.id
+        and marker.delta_manifest_list == snapshot.delta_manifest_list
     )
 
 
-def takes_first(seal: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether `found` is what goes first, and not what a writer has made on the target since."""
-    return (seal.properties or {}).get(FIRST) == snapshot.delta_manifest_list
+def takes_first(marker: Snapshot, snapshot: Snapshot) -> bool:
+    """Whether `snapshot` is what goes first, and not what a writer has made on the target since."""
+    return (marker.properties or {}).get(FIRST) == snapshot.delta_manifest_list
 
 
 @record
 class Sealed:
-    """The snapshots of a listing: `line` are those that stay, `taken` those that a seal takes.
+    """The snapshots of a listing: `line` are those that stay, `rolled_back` those that a rollback marker takes.
 
-    All come oldest first. `taken` is without `seal`, which is None where nobody rolls back.
+    All come oldest first. `rolled_back` is without the marker `seal`, which is None without a rollback.
     """
 
     line: tuple[Snapshot, ...]
@@ -86,12 +87,13 @@ class Sealed:
 
 
 def unsealed(snapshots: Sequence[Snapshot]) -> Sealed:
-    """Divide snapshots, oldest first, by the seal at their top, if there is one."""
+    """Divide snapshots, oldest first, by the marker at their top, if there is one."""
     newest = snapshots[-1] if snapshots else None
     to = None if newest is None else rollback_target(newest)
     if newest is None or to is None:
         return Sealed(line=tuple(snapshots))
     index = len(snapshots) - 1
+    # A rollback takes what follows without a gap; an orphan snapshot below is not its own.
     while (
         index > 0
         and snapshots[index - 1].id > to

@@ -1,7 +1,7 @@
 """Which snapshot files count: the gapless chain up to the newest, and nothing below EARLIEST.
 
 A writer that was stopped before its create can land on an id that expiry has passed, or above what a
-rollback took. Such a file is a ghost: it was never part of the table (docs/commit-protocol.md). Three
+rollback took. Such a file is an orphan snapshot: it was never part of the table (docs/commit-protocol.md). Three
 facts distinguish it from a snapshot: expiry moves EARLIEST before an id becomes free; live ids have
 no gap; and each snapshot names the one it was made on."""
 
@@ -19,11 +19,11 @@ _NEAR = 50
 _OURS = "lsm-engine-"
 
 ROLLBACK_TARGET = "lsm.rollback-to"
-"""Property of the snapshot that seals a rollback: the id that the table returns to."""
+"""Property of a rollback marker: the id that the table returns to."""
 
 
 RENAMED_TO = "lsm.renamed-to"
-"""Property of the last snapshot of a branch that is being renamed: the new name. Nobody commits on that."""
+"""Property of the last snapshot of a branch that is being renamed: the new name. No commit is made on that."""
 
 
 def renamed_to(snapshot: Snapshot | None) -> str | None:
@@ -38,6 +38,7 @@ def with_base(
     if base is None:
         return properties or None
     own_properties = {**(properties or {}), BASE: base.delta_manifest_list}
+    # Handed on for some commits: another client that renames over files may still be active.
     foreign_id = base.id if is_of_another_client(base) else _other_client(base)
     if foreign_id is not None and base.id - foreign_id < _NEAR:
         own_properties[OTHER_CLIENT] = str(foreign_id)
@@ -87,13 +88,15 @@ def is_built_on(newer: Snapshot | None, older: Snapshot) -> bool:
 
 
 def rollback_target(snapshot: Snapshot) -> int | None:
-    """Return the id that the seal of a rollback leads to; None for every other snapshot."""
+    """Return the id that a rollback marker leads to; None for every other snapshot."""
+    # Damaged text makes no marker: the snapshot would take others away.
     text = (snapshot.properties or {}).get(ROLLBACK_TARGET)
     return int(text) if text is not None and text.isdecimal() else None
 
 
 def believed(earliest: int | None, newest: int) -> int:
     """Return the id from which on snapshots count, 0 if EARLIEST is unknown or beyond the newest."""
+    # EARLIEST beyond the newest id is garbage, and must not hide the table.
     return earliest if earliest is not None and earliest <= newest else 0
 
 
@@ -102,6 +105,7 @@ def lost_below(earliest: int | None, oldest: Snapshot) -> range:
 
     Empty where another client is about: Java's moves EARLIEST after it has deleted.
     """
+    # An expiry of Java moves EARLIEST after its deletions: missing files are no loss.
     may_lag = is_of_another_client(oldest) or is_beside_others(oldest)
     return range(0) if may_lag or not earliest or earliest < 0 else range(earliest, oldest.id)
 
@@ -110,7 +114,7 @@ def is_cut_off(top: Snapshot, below: Snapshot | None, *, latest: int | None) -> 
     """Whether the topmost snapshot was never part of the table, or is not any more.
 
     What stands alone, above a gap or made on another than the one below, is what a rollback cut off,
-    unless LATEST, which only confirmed commits move, names it. A seal that stands alone has done its work.
+    unless LATEST, which only confirmed commits move, names it. A rollback marker that stands alone has done its work.
     """
     if below is not None and follows(top, below):
         return False
@@ -124,7 +128,7 @@ def is_target_below(
 
     LATEST names that, or it stands on its own base. EARLIEST may lie above: an expiry that was stopped before it
     moved that goes on when the rollback has ended. What an expiry leaves below EARLIEST leads up to it, or is
-    a ghost: alone, and not named by LATEST; it takes the oldest first. After a power cut any of them may be
+    an orphan snapshot: alone, and not named by LATEST; it takes the oldest first. After a power cut any of them may be
     there again, on their bases: of a snapshot that EARLIEST names ask without `its_base`, unless its base was there since.
     """
     if follows(first, below):
@@ -149,9 +153,9 @@ def linked_run(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
 def without_ghosts(
     snapshots: Sequence[Snapshot], *, earliest: int | None, latest: int | None
 ) -> list[Snapshot]:
-    """Return all but ghosts: also what lies behind a gap, and what an expiry has passed but not deleted.
+    """Return all but orphan snapshots: also what lies behind a gap, and what an expiry has passed but not deleted.
 
-    Below EARLIEST those are no ghosts that lead up to it, each made on the one before.
+    Below EARLIEST those are no orphan snapshots that lead up to it, each made on the one before.
     """
     start = believed(earliest, snapshots[-1].id if snapshots else 0)
     passed = [snapshot for snapshot in snapshots if snapshot.id < start]

@@ -161,6 +161,6 @@ def automatic_tags(tags: Iterable[Tag], periods: TagPeriods) -> Mapping[datetime
 
 
 def surplus(names: Iterable[str], max_count: int | None) -> list[str]:
-    """Return which of some automatic tags, oldest first, are too many. `kept` None: no limit."""
+    """Return which of some automatic tags, oldest first, are too many. `max_count` None: no limit."""
     all_names = list(names)
     return [] if max_count is None else all_names[: max(0, len(all_names) - max_count)]

@@ -98,7 +98,7 @@ class _Ahead:
             for batch in self._rows:
                 if not self._hand_over(batch):
                     return
-        except BaseException as error:  # noqa: BLE001 -- raised by whoever takes the rows
+        except BaseException as error:  # noqa: BLE001 -- raised where the rows are taken
             with self._lock:
                 if not self._is_given_up:
                     self._error = error

@@ -597,6 +597,7 @@ class Scan:
             fallback.snapshot,
             None if condition is None else tree_of(condition, branch_session.schema.compared),
             replace(self._request, columns=tuple(self.schema.names)),
+            # A partition that the table has itself hides that of the branch.
             hidden=held_partitions(self._session, self.snapshot),
         )
         added = [replace(split, branch=fallback.branch) for split in branch_plan.splits]
@@ -623,6 +624,7 @@ class Scan:
         try:
             yield
         except NotFoundError as cause:
+            # A tag keeps the files of a tagged read; of others an expiry may delete them.
             if self.untagged is not None:
                 raise_if_expired(self._session.snapshots, self.untagged, cause)
             raise
@@ -640,6 +642,7 @@ class Scan:
         if self._replaced is None or not isinstance(plan.splits, tuple):
             return False
         rows = sum(split.row_count for split in plan.splits)
+        # A remote store answers so slowly that threads always pay.
         brief = rows * len(self.schema) <= _BRIEF_VALUES
         return brief and not plan.source.context.file_io.facts.is_far
 
@@ -659,6 +662,7 @@ class Scan:
             return None
         names = tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(predicate)))))
         rows = self._keys.rows(self.snapshot, keys, names)
+        # The cost of such scans is added up: lookup files pay only after some of them.
         if rows is None:
             self._keys.scanned(self._planned)
             return None
@@ -672,9 +676,7 @@ class Scan:
             return
         plan = self._planned
         executor = LocalExecutor()
-        if (
-            self._request.limit is not None
-        ):  # how far it gets nobody knows: nothing is fetched ahead
+        if self._request.limit is not None:  # how far it gets is unknown: nothing is fetched ahead
             for split in plan.splits:
                 for part in scan_parts(plan.source, [split], replaced=self._replaced, to_end=False):
                     yield from part()

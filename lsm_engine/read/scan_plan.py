@@ -236,7 +236,7 @@ class _Buckets:
         types = {field.id: replace(field.type, nullable=True) for field in fields}
         schemas = self._session.schemas
         if len(ids := schemas.ids()) <= schema.id:
-            return ()  # a schema is missing: nobody knows its types
+            return ()  # a schema is missing, and its types with it
         for number in ids:
             for field in schemas.load(number).fields:
                 if field.id in types and types[field.id] != replace(field.type, nullable=True):

@@ -385,7 +385,7 @@ class BucketReader:
 
     def vector(self, file_name: str) -> DeletionVector | None:
         """Return the deletion vector of a file; None if it has none."""
-        return self._vectors.of(file_name)
+        return self._vectors.vector_of(file_name)
 
     @property
     def rules(self) -> MergeRules:
@@ -406,7 +406,7 @@ class BucketReader:
         """Yield the rows of a section whose files, newest first, hold different columns."""
         files = [file for run in section for file in run]
         for file in files:
-            if len(files) > 1 and self._vectors.of(file.file_name) is not None:
+            if len(files) > 1 and self._vectors.vector_of(file.file_name) is not None:
                 raise UnsupportedError(
                     "this version does not support deletion vectors of rows whose columns lie in several "
                     "files; nothing was read",
@@ -455,7 +455,7 @@ class BucketReader:
         keeps; for rows that need no merging. `deleted`: rows to leave out (None: the file's own vector).
         """
         checked = self._context.schema.options[core_options.PAGE_CHECKSUM]
-        deleted = deleted or self._vectors.of(file.file_name)
+        deleted = deleted or self._vectors.vector_of(file.file_name)
         target = (self._partition, self._bucket, file, tuple(names))
         with self._context.open_file(*target, verify_checksums=checked, number=number) as reader:
             if deleted is not None:

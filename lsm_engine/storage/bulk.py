@@ -28,7 +28,7 @@ _lock = threading.Lock()
 _here = threading.local()
 
 
-def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
+def results_of(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
     """Return the results of acts, in order; raises the first error once all have ended.
 
     On a remote store they run concurrently, unless an act calls this.
@@ -44,8 +44,8 @@ def together(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
 
 
 def both(file_io: FileIO, act: Callable[[], T], other_act: Callable[[], U]) -> tuple[T, U]:
-    """Return the results of two acts, as `together` does."""
-    first, second = together(file_io, cast(Callable[[], Any], act), other_act)
+    """Return the results of two acts, as `results_of` does."""
+    first, second = results_of(file_io, cast(Callable[[], Any], act), other_act)
     return first, second
 
 
@@ -131,6 +131,7 @@ class OneByOne:
                 self.write_new(path, data)
                 written.append(path)
         except LsmError:
+            # All or none: nothing names files of which some are missing.
             self.delete_many(written)
             raise
 
@@ -141,6 +142,7 @@ class OneByOne:
             try:
                 self.delete(path)
             except LsmError as error:
+                # One file that cannot be deleted must not keep the others.
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -188,7 +190,7 @@ class OneByOne:
 
 
 def _delete_quietly(file_io: FileIO, path: str) -> None:
-    with suppress(LsmError):  # the file is temporary: who removes orphans finds it
+    with suppress(LsmError):  # the file is temporary: the removal of orphans finds it
         file_io.delete_many([path])
 
 

@@ -46,7 +46,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_millis(self) -> int:
-        """Return milliseconds since some moment, for measuring: nobody sets this clock."""
+        """Return milliseconds since some moment, for measuring: this clock is never set."""
         return time.monotonic_ns() // 1_000_000
 
     def local_time(self) -> tuple[int, int, int, int, int, int, int]:

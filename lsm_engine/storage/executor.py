@@ -80,7 +80,7 @@ def begin(act: Callable[[K], T], item: K) -> "Future[T]":
 
 
 def _fulfil(future: "Future[T]", act: Callable[[K], T], item: K) -> None:
-    """Act, unless the future is cancelled; it has the result, or the error for whoever asks."""
+    """Act, unless the future is cancelled; it has the result, or the error."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -95,7 +95,7 @@ def begin_all(act: Callable[[K], T], items: Iterable[K]) -> "dict[K, Future[T]]"
 
 
 def _pool() -> ThreadPoolExecutor:
-    """Return this process's pool. Without a lock: after a fork nobody lets go of one that another thread had."""
+    """Return this process's pool. Without a lock: after a fork one that another thread had is never released."""
     own = os.getpid()
     for process in _pools.keys() - {own}:  # threads of a parent process do not run in this one
         _pools.pop(process, None)

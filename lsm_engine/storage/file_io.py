@@ -190,7 +190,7 @@ class FileIO(Protocol):
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a seekable binary file that PyArrow's readers accept; the caller closes it.
 
-        `size`: of the file, in bytes, where it is known: saves a far store a request.
+        `size`: of the file, in bytes, where it is known: saves a remote store a request.
         """
         ...
 
@@ -206,7 +206,7 @@ class FileIO(Protocol):
         ...
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Write a file nobody has seen yet, under a name that nobody else makes.
+        """Write a file that no process has seen, under a name that no other makes.
 
         Not atomic: readers learn of it from a snapshot. Stores with directories raise
         AlreadyExistsError, with nothing changed, if the path is taken; others overwrite.

@@ -1,6 +1,6 @@
 """A file that one process appends to, until any process closes it by giving it another name.
 
-No lock is needed: whoever appends looks, after its bytes are on disk, whether the file still has its
+No lock is needed: a writer looks, after its bytes are on disk, whether the file still has its
 name. If it has, a later closing finds the bytes. If not, they may have come too late, and belong
 into the next file.
 """
@@ -47,12 +47,13 @@ class JournalFile:
             _sync(self._descriptor)
             return os.path.samestat(os.stat(self._path), os.fstat(self._descriptor))
         except FileNotFoundError:
+            # Another process has closed and renamed the journal, maybe before this line.
             return False
         except OSError as cause:
             raise to_storage_error(self._path, cause) from cause
 
     def close(self) -> None:
-        """Let go of the file; it keeps its name until somebody closes it for good."""
+        """Let go of the file; it keeps its name until it is closed for good."""
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
 

@@ -450,6 +450,7 @@ class LocalFileIO(OneByOne):
         except FileExistsError:
             pass  # by another process
         except FileNotFoundError:
+            # Either a directory between was removed, or the whole warehouse.
             if os.path.isdir(self._real_root):
                 raise
             raise NotFoundError(

@@ -184,6 +184,7 @@ def processes_of(root: str | None = None) -> list[LeftFiles]:
     try:
         names = sorted(os.listdir(root))
     except FileNotFoundError:
+        # No process has kept anything here yet.
         return []
     except OSError as cause:
         raise to_storage_error(root, cause) from cause
@@ -214,6 +215,7 @@ def _state_of(directory: str) -> Mapping[str, Any]:
         with open(os.path.join(directory, STATE), "rb") as source:
             state = json.loads(source.read(_STATE_BYTES_MAX))
     except (OSError, ValueError):
+        # Another process may just delete it, or have died while it wrote.
         return {}
     return state if isinstance(state, dict) else {}
 
@@ -231,6 +233,7 @@ def _is_alive(path: str) -> bool:
     try:
         descriptor = os.open(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
+        # Without a lock file the process is dead, or its directory is being deleted.
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -273,7 +276,7 @@ def _locked(path: str) -> Any:
 
 
 def sweep_dead(root: str, prefix: str) -> None:
-    """Remove the user's directories of this prefix whose lock nobody holds, in any container."""
+    """Remove the user's directories of this prefix whose lock is free, in any container."""
     for path in map(str, Path(root).glob(f"{prefix}*")):
         with contextlib.suppress(FileNotFoundError):  # another sweep was quicker
             status = os.lstat(path)
@@ -303,7 +306,7 @@ def unlink(path: str) -> None:
 
 
 def write_private(path: str, build: Callable[[BinaryIO], None]) -> None:
-    """Write a file that its owner alone may read and nobody may change."""
+    """Write a file that its owner alone may read, and that never changes."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         with os.fdopen(descriptor, "wb", 1 << 20) as sink:

@@ -44,6 +44,7 @@ def lock(descriptor: int, directory: int, clock: Clock, *, patience_millis: int)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # Polled, as a blocking call could not end by its patience.
             clock.sleep_millis(_POLL_MILLIS)
         else:
             return True
@@ -142,6 +143,7 @@ def directory_lock(
             real = file_io.real_path(directory)
             own, line = _open(real, stack), _open(os.path.dirname(real), stack)
         except (OSError, LsmError):
+            # The lock only spares lost races; a create decides without it.
             yield True
             return
         is_ours = _acquire(line, own, clock, patience_millis) and _acquire(
@@ -290,6 +292,7 @@ class LockFiles:
                 holder_id=str(facts["id"]), host=str(facts["host"]), process=int(facts["process"])
             )
         except NotFoundError:
+            # The holder has released it.
             return None
         except (ValueError, TypeError, KeyError) as cause:
             raise StorageError("a lock file holds something else; delete it", path=lock) from cause
@@ -304,6 +307,7 @@ class LockFiles:
         try:
             status = self.file_io.status(lock)
         except NotFoundError:
+            # Released since: the next attempt may take it.
             return False
         return self.file_io.now_millis() - status.modified_millis >= ABANDONED_MILLIS
 

@@ -552,6 +552,7 @@ class Requests:
             try:
                 act(client)
             except LsmError as cause:
+                # After a request without an answer no error proves that nothing was changed.
                 if is_unclear:
                     raise self._unknown(path, "changed") from cause
                 raise
@@ -583,6 +584,7 @@ class Requests:
         try:
             return look()
         except LsmError as cause:
+            # The look had no answer either.
             raise self._unknown(path, "changed") from cause
 
     def _unknown(self, path: str, done: str) -> CommitUnknownError:
@@ -821,6 +823,7 @@ def delete_objects(client: Any, keys: Sequence[str]) -> None:
     try:
         obstore.delete(client, keys if len(keys) > 1 else keys[0])
     except FAILURES as cause:
+        # A missing object is deleted, as was asked.
         if len(keys) > 1 or answer_of(cause) is not Answer.MISSING:
             raise
 

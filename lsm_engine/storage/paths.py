@@ -177,5 +177,5 @@ def numbered(name: str, prefix: str) -> int | None:
     digits = name.removeprefix(prefix)
     if not name.startswith(prefix) or not (digits.isascii() and digits.isdigit()):
         return None
-    # "snapshot-007" is not the file of snapshot 7: nobody would ever find it again.
+    # "snapshot-007" is not the file of snapshot 7: it would never be found again.
     return int(digits) if len(digits) <= 19 and str(int(digits)) == digits else None

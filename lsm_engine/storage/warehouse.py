@@ -171,6 +171,7 @@ def _listed(file_io: FileIO, warehouse: str, database: str) -> list[FileStatus]:
     try:
         return file_io.list(database)
     except StorageError as error:
+        # A store may refuse a listing to some users, who can still open tables by name.
         if not _is_forbidden(error):
             raise
         _warn_once(warehouse, database)

@@ -66,15 +66,16 @@ def on_branch(session: TableSession, name: str) -> TableSession:
     schema = SchemaStore(session.file_io, paths).latest()
     if schema is None:
         raise missing(name)
+    # A branch has options of its own, which this version may not know.
     schema.options.require_readable()
     shown = name or MAIN_BRANCH
-    listeners = tuple(one.on_branch(shown) for one in session.components.listeners)
+    listeners = tuple(listener.on_branch(shown) for listener in session.components.listeners)
     components = replace(session.components, listeners=listeners)
     return TableSession(session.name, components, schema, branch=name)
 
 
 def create(session: TableSession, name: str, *, tag: str | None = None) -> Branch:
-    """Make a branch: from a tag, with its snapshot as the first; or empty, with the newest schema.
+    """Create a branch: from a tag, with its snapshot as the first; or empty, with the newest schema.
 
     Of any number of makers of one name one succeeds. What a maker that died has left goes first. Raises
     AlreadyExistsError where the name is another's, NotFoundError where the tag goes meanwhile.
@@ -91,16 +92,22 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
             )
 
     claim = claim_on(session, name, "making")
+    # The claim comes first: of several makers of one name one goes on.
     claim.take(require_free)
     try:
         files = _first_files(session, name, source)
+        # What a dead maker or deleter left under the name goes before the own files are made.
         if not (claim.empty() and claim.fill(files)):
             raise _made_by_another(name)
+        # The files are retained references by now. A deletion of the tag that was planned before
+        # did not see them.
         if source is not None:
             _require_kept(session, store.paths(name), files, source)
+        # Schema-0 comes last: with it the branch exists, whole.
         if not claim.give(session.schemas.copied(0)):
             raise _made_by_another(name)
     except LsmError:
+        # The name is free again; what was made so far goes with the claim.
         claim.give_up()
         raise
     notify_made(session, name)
@@ -120,10 +127,11 @@ def _made_by_another(name: str) -> AlreadyExistsError:
 def _require_kept(
     session: TableSession, paths: TablePaths, files: Mapping[str, bytes], source: Tag
 ) -> None:
-    """Look at the tag once more, as the branch is a root by now; raises NotFoundError.
+    """Look at the tag once more, as the branch is a retained reference by now; raises NotFoundError.
 
     The deletion of the tag may not have seen the branch, and may be taking the files (decisions/0004).
     """
+    # Another content may name another snapshot, or be a copy of a tag whose files are deleted.
     if session.tags.find(source.name) != source:
         raise NotFoundError(
             f"tag {source.name!r} went while a branch was made from it",
@@ -132,7 +140,7 @@ def _require_kept(
         )
     if source.snapshot.changelog_manifest_list is None:
         return
-    # A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a root.
+    # A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a retained reference.
     snapshot = without_changelog(session, source.snapshot)
     path = paths.snapshot_file(snapshot.id)
     data = encode_snapshot(snapshot)
@@ -167,7 +175,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
 
 
 def _newest_schema_id(session: TableSession, snapshot: Snapshot) -> int:
-    """Return the newest schema of a snapshot and its files: who made it may have known an older one."""
+    """Return the newest schema of a snapshot and its files: its writer may have known an older one."""
     live = session.live_rows(snapshot)
     written: list[int] = [] if live is None else pc.unique(live.column(SCHEMA_ID)).to_pylist()
     return max(snapshot.schema_id, *written, 0)
@@ -184,7 +192,9 @@ def delete(session: TableSession, name: str) -> None:
             raise missing(name)
 
     claim = claim_on(session, name, "deleting")
+    # With the claim in the place of schema-0 the branch exists no more, whatever is left of it.
     claim.take(require_there)
+    # Another process may have taken the name over; then it deletes the rest.
     if claim.empty():
         claim.release()
     notify_gone(session, name)
@@ -204,8 +214,10 @@ def require_not_fallen_back_on(session: TableSession, name: str) -> None:
 
 def notify_gone(session: TableSession, name: str) -> None:
     """Report that all snapshots of a branch were deleted, as after a rollback to before the first of them."""
-    gone = session.clock.now_millis()
-    session.notify(lambda listener: listener.on_branch(name).rolled_back(session.name, 0, gone))
+    deleted_millis = session.clock.now_millis()
+    session.notify(
+        lambda listener: listener.on_branch(name).rolled_back(session.name, 0, deleted_millis)
+    )
 
 
 def notify_made(session: TableSession, name: str) -> None:

@@ -120,8 +120,8 @@ class BucketContext:
             legacy = partition_path_of(self.schema, partition, legacy_name=True)
         except UnsupportedError:
             return path  # no writer had a legacy name for such a partition
-        other = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
-        return other if self.file_io.exists(other) else path
+        legacy_path = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
+        return legacy_path if self.file_io.exists(legacy_path) else path
 
     def open_file(
         self,
@@ -210,7 +210,7 @@ class Staging:
     With `deletes` the rows name keys to take away. With `replaces` they replace all of their
     partitions, so that what those hold by now does not matter. `buckets` is what is known
     about buckets beyond the schema (table/staging). `snapshot_id` is what the rows' snapshot will
-    have, if nobody else commits first, where that orders them (`sequence.snapshot-ordering`).
+    have, if no other commit lands first, where that orders them (`sequence.snapshot-ordering`).
     """
 
     context: BucketContext
@@ -251,6 +251,7 @@ def delete_quietly(file_io: FileIO, paths: Iterable[str]) -> None:
     try:
         file_io.delete_many(paths)
     except LsmError as error:
+        # The error that led here matters more; orphans are removed later.
         log.warning("left files behind that nothing names: %s", error)
 
 
@@ -258,6 +259,7 @@ def staged_files(context: BucketContext, message: CommitMessage) -> Iterator[str
     """Yield the files that a message brought. A file that only changed its level is kept."""
     directory = context.bucket_directory(message.partition, message.bucket)
     data, compact = message.data, message.compact
+    # A file that only changed its level belongs to the base, which may be live.
     moved = {file.file_name for file in compact.before}
     for file in (
         *data.new_files,

@@ -63,6 +63,7 @@ class Router:
         """Return the batch cut by bucket; one bucket's rows keep their order."""
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
         totals = [self.total_buckets(partition) for partition in partitions]
+        # Mostly no partition was rescaled: then one number serves all rows.
         if all(total == self._bucket_count for total in totals):
             buckets = self.buckets(incoming.rows)
         else:
@@ -89,10 +90,11 @@ def cut(
     """
     count = 1 if buckets is None else int(buckets.max(initial=0)) + 1
     if len(partitions) == count == 1:
-        whole = RoutedRows(
+        routed = RoutedRows(
             partition=partitions[0], bucket=0, rows=incoming.rows, kinds=incoming.kinds
         )
-        return [whole]
+        return [routed]
+    # One sort by a combined number keeps the order of rows within each bucket.
     ids = partition_ids.astype(np.int64) * count
     if buckets is not None:
         ids += buckets
@@ -145,8 +147,8 @@ def _codes(column: pa.Array) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _paired(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _paired(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return equal numbers for equal pairs, made dense so that they never overflow."""
-    paired = left * (int(right.max(initial=0)) + 1) + right
+    paired = first * (int(second.max(initial=0)) + 1) + second
     dense: npt.NDArray[np.int64] = np.unique(paired, return_inverse=True)[1].astype(np.int64)
     return dense

@@ -68,6 +68,7 @@ def level_facts(entries: pa.Table) -> ManifestLevels:
         return levels_of_rows(entries)
     pairs, of_row = bucket_pairs(entries)
     levels = entries.column(LEVEL).to_numpy().astype(np.int64)
+    # Bucket and level share one number, as one sort of integers is much faster than one of pairs.
     places, first, of_row = np.unique(
         (of_row << 32) + levels, return_index=True, return_inverse=True
     )
@@ -80,28 +81,28 @@ def level_facts(entries: pa.Table) -> ManifestLevels:
     np.maximum.at(newest, of_row, numbers)
     np.minimum.at(least, of_row, totals)
     np.maximum.at(most, of_row, totals)
-    found: dict[bytes, list[LevelFacts]] = {}
+    partitions: dict[bytes, list[LevelFacts]] = {}
     columns = (column.tolist() for column in (places, counts, newest, least, most))
     for place, *facts in zip(*columns, strict=True):
         partition, bucket = pairs[place >> 32]
-        one = LevelFacts(bucket, place & 0xFFFFFFFF, *facts)
-        found.setdefault(partition, []).append(one)
-    return ManifestLevels(partitions=found, level_count=len(places))
+        level = LevelFacts(bucket, place & 0xFFFFFFFF, *facts)
+        partitions.setdefault(partition, []).append(level)
+    return ManifestLevels(partitions=partitions, level_count=len(places))
 
 
 def levels_of_rows(entries: pa.Table) -> ManifestLevels:
     """Return the same as `level_facts`, row by row: of a few that is ten times as fast."""
-    known: dict[tuple[bytes, int, int], tuple[int, int, int, int]] = {}
+    by_level: dict[tuple[bytes, int, int], tuple[int, int, int, int]] = {}
     for kind, partition, bucket, level, newest, total in zip(
         *(entries.column(name).to_pylist() for name in _COLUMNS), strict=True
     ):
         place, count = (partition, bucket, level), -1 if kind == EntryKind.DELETE.value else 1
-        before, last, least, most = known.get(place, (0, newest, total, total))
-        known[place] = (before + count, max(last, newest), min(least, total), max(most, total))
-    found: dict[bytes, list[LevelFacts]] = {}
-    for (partition, bucket, level), facts in known.items():
-        found.setdefault(partition, []).append(LevelFacts(bucket, level, *facts))
-    return ManifestLevels(partitions=found, level_count=len(known))
+        before, last, least, most = by_level.get(place, (0, newest, total, total))
+        by_level[place] = (before + count, max(last, newest), min(least, total), max(most, total))
+    partitions: dict[bytes, list[LevelFacts]] = {}
+    for (partition, bucket, level), facts in by_level.items():
+        partitions.setdefault(partition, []).append(LevelFacts(bucket, level, *facts))
+    return ManifestLevels(partitions=partitions, level_count=len(by_level))
 
 
 class BucketLevels:
@@ -121,39 +122,41 @@ class BucketLevels:
         self._alone = 0
         self._all: Sequence[ManifestLevels] | None = None
 
-    def of(self, partition: bytes) -> Mapping[int, Sequence[LevelFacts]]:
+    def facts_of(self, partition: bytes) -> Mapping[int, Sequence[LevelFacts]]:
         """Return what all manifests record of each bucket of a partition."""
-        known = self._found.get(partition)
-        if known is not None:
-            return known
+        cached = self._found.get(partition)
+        if cached is not None:
+            return cached
         by_bucket: dict[int, list[LevelFacts]] = {}
         for facts in self._facts_of(partition):
-            for one in facts.partitions.get(partition, ()):
-                by_bucket.setdefault(one.bucket, []).append(one)
+            for level in facts.partitions.get(partition, ()):
+                by_bucket.setdefault(level.bucket, []).append(level)
         self._found[partition] = by_bucket
         return by_bucket
 
     def partitions(self) -> Iterable[bytes]:
         """Return the partitions that manifests name; all of these are read for it, in one pass."""
         if not self._is_whole:
-            found: dict[bytes, dict[int, list[LevelFacts]]] = {}
+            by_partition: dict[bytes, dict[int, list[LevelFacts]]] = {}
             for facts in self._facts_of_all():
                 for partition, levels in facts.partitions.items():
-                    by_bucket = found.setdefault(partition, {})
-                    for one in levels:
-                        by_bucket.setdefault(one.bucket, []).append(one)
-            self._found, self._is_whole = found, True
+                    by_bucket = by_partition.setdefault(partition, {})
+                    for level in levels:
+                        by_bucket.setdefault(level.bucket, []).append(level)
+            self._found, self._is_whole = by_partition, True
         return [partition for partition, by_bucket in self._found.items() if by_bucket]
 
     def newest(self, partition: bytes, bucket: int) -> int | None:
         """Return the greatest sequence number that a bucket has ever seen; None if it has seen none."""
-        return max((one.newest for one in self.of(partition).get(bucket, ())), default=None)
+        return max(
+            (level.newest for level in self.facts_of(partition).get(bucket, ())), default=None
+        )
 
     def run_count(self, partition: bytes, bucket: int) -> int:
         """Return how many sorted runs a bucket has: its level-0 files, and the deeper levels in use."""
         files: dict[int, int] = {}
-        for one in self.of(partition).get(bucket, ()):
-            files[one.level] = files.get(one.level, 0) + one.file_count
+        for facts in self.facts_of(partition).get(bucket, ()):
+            files[facts.level] = files.get(facts.level, 0) + facts.file_count
         return sum(count if level == 0 else min(count, 1) for level, count in files.items())
 
     def run_counts(self, chosen: Iterable[Bucket] | None = None) -> dict[Bucket, int]:
@@ -170,10 +173,16 @@ class BucketLevels:
 
         Waiting rows (bucket -2) do not count. Where no bucket was rescaled nothing is folded.
         """
-        levels = [one for bucket, some in self.of(partition).items() if bucket >= 0 for one in some]
-        if not sum(one.file_count for one in levels):
+        levels = [
+            level
+            for bucket, bucket_levels in self.facts_of(partition).items()
+            if bucket >= 0
+            for level in bucket_levels
+        ]
+        if not sum(level.file_count for level in levels):
             return None
-        totals = {total for one in levels for total in (one.least_total, one.most_total)}
+        totals = {total for level in levels for total in (level.least_total, level.most_total)}
+        # Manifests count deleted files too: only where they differ the live files decide.
         if len(totals) > 1:
             live = live_entries(
                 self._manifests,
@@ -193,9 +202,10 @@ class BucketLevels:
             or all(self._manifests.are_known(metas, level_facts))
         ):
             return self._facts_of_all()
+        # Few partitions are looked up alone; beyond that all manifests are read, and kept.
         self._alone += 1
-        held = manifests_in(metas, _only(partition), self._fields)
-        return self._manifests.facts(held, level_facts, _COLUMNS)
+        candidates = manifests_in(metas, _only(partition), self._fields)
+        return self._manifests.facts(candidates, level_facts, _COLUMNS)
 
     def _facts_of_all(self) -> Sequence[ManifestLevels]:
         if self._all is None:
@@ -214,14 +224,14 @@ class NewestNumbers(Mapping[Bucket, int]):
         self._levels = levels
 
     def __getitem__(self, place: Bucket) -> int:
-        found = self._levels.newest(*place)
-        if found is None:
+        number = self._levels.newest(*place)
+        if number is None:
             raise KeyError(place)
-        return found
+        return number
 
     def __iter__(self) -> Iterator[Bucket]:
         levels = self._levels
-        return ((part, bucket) for part in levels.partitions() for bucket in levels.of(part))
+        return ((part, bucket) for part in levels.partitions() for bucket in levels.facts_of(part))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -237,10 +247,10 @@ class BucketTotals(Mapping[bytes, int]):
         self._levels = levels
 
     def __getitem__(self, partition: bytes) -> int:
-        found = self._levels.total(partition)
-        if found is None:
+        total = self._levels.total(partition)
+        if total is None:
             raise KeyError(partition)
-        return found
+        return total
 
     def __iter__(self) -> Iterator[bytes]:
         return (part for part in self._levels.partitions() if self._levels.total(part) is not None)

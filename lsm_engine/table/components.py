@@ -129,6 +129,7 @@ class LocalExecutor:
         try:
             yield from self.ordered(finish, items, is_light=_never if is_far else _is_light)
         except BaseException:
+            # The finished work is not going to be committed, so that its files would be orphans.
             discard(finished)
             raise
 
@@ -155,6 +156,7 @@ class LocalExecutor:
         """
         following = iter(items)  # of very many splits each is made when it is come to
         first = list(islice(following, self.threads))
+        # One item gains nothing by a thread.
         if len(first) <= 1:
             yield from map(work, chain(first, following))
             return
@@ -166,8 +168,8 @@ class LocalExecutor:
             waiting = [begun(item) for item in first]
             try:
                 while waiting:
-                    due = waiting.pop(0)
-                    result = due.result() if isinstance(due, Future) else due()
+                    head = waiting.pop(0)
+                    result = head.result() if isinstance(head, Future) else head()
                     waiting += [begun(item) for item in islice(following, 1)]
                     yield result
             finally:
@@ -185,7 +187,7 @@ def _is_light(item: object) -> bool:
 TreeKey: TypeAlias = tuple[str, bytes, int]
 """Branch, partition and bucket."""
 _WITHOUT = 10
-"""So many attempts after waiting in vain take no turns: who holds the lock may be stopped for hours."""
+"""So many attempts after waiting in vain take no turns: the holder of the lock may be stopped for hours."""
 _MOST_WITHOUT = 1_000
 """As many as they may become, twice as many each time."""
 _PATIENCE_MILLIS = 2_000
@@ -318,7 +320,7 @@ class SkippedPicks:
 class CommitTurns:
     """The turns that attempts of a table's commits take with other processes of this machine. Threads may share it.
 
-    Nothing rests on turns: who waits in vain, as behind a process that was stopped, goes on without,
+    Nothing rests on turns: a writer that waits in vain, as behind a stopped process, goes on without,
     and writers on other machines or of other clients take none (decision 33).
     """
 
@@ -327,8 +329,9 @@ class CommitTurns:
         self._in_vain = _WITHOUT
 
     @contextmanager
-    def taken(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
+    def turn(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
         """Wait for a turn and hold it for one attempt, unless it was waited for in vain lately."""
+        # A stopped holder would cost every attempt its whole patience otherwise.
         if self._without > 0:
             self._without -= 1
             yield

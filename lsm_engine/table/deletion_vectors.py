@@ -33,11 +33,11 @@ def vector_files_by_bucket(
     entries: Iterable[IndexManifestEntry],
 ) -> dict[Bucket, tuple[IndexFileMeta, ...]]:
     """Return the index files of deletion vectors of each bucket that has any."""
-    found: dict[Bucket, list[IndexFileMeta]] = {}
+    by_bucket: dict[Bucket, list[IndexFileMeta]] = {}
     for entry in entries:
         if entry.index_file.index_type == DELETION_VECTORS:
-            found.setdefault((entry.partition, entry.bucket), []).append(entry.index_file)
-    return {bucket: tuple(files) for bucket, files in found.items()}
+            by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry.index_file)
+    return {bucket: tuple(files) for bucket, files in by_bucket.items()}
 
 
 def places_by_bucket(
@@ -59,7 +59,7 @@ class BucketVectors:
         self._places = {place.data_file_name: place for place in places}
         self._read: dict[str, DeletionVector] = {}
 
-    def of(self, file_name: str) -> DeletionVector | None:
+    def vector_of(self, file_name: str) -> DeletionVector | None:
         """Return a data file's vector; None: none of its rows is deleted.
 
         Raises NotFoundError and CorruptFileError, naming the index file.
@@ -73,7 +73,9 @@ class BucketVectors:
 
     def deleted(self, file: DataFileMeta, positions: Longs) -> Bools:
         """Return which rows of a data file are deleted (LookupLevels' DeletedRows)."""
-        return (self.of(file.file_name) or DeletionVector.from_positions(())).holds(positions)
+        return (self.vector_of(file.file_name) or DeletionVector.from_positions(())).holds(
+            positions
+        )
 
 
 @record
@@ -96,7 +98,7 @@ class BucketDeletions:
         self._store = DeletionVectorStore(context.file_io, context.paths)
         self._files = tuple(files)
         self._places = vector_places(files)
-        self._known = BucketVectors(context, self._places.values())
+        self._vectors = BucketVectors(context, self._places.values())
         self._changed: dict[str, DeletionVector | None] = {}
         self._written: list[str] = []
 
@@ -104,7 +106,7 @@ class BucketDeletions:
         """Return a data file's vector, with what was added; None: no row of it is deleted."""
         if file_name in self._changed:
             return self._changed[file_name]
-        return self._known.of(file_name)
+        return self._vectors.vector_of(file_name)
 
     def deleted(self, file: DataFileMeta, positions: Longs) -> Bools:
         """Return which rows of a data file are deleted, by now (LookupLevels' DeletedRows)."""
@@ -121,6 +123,7 @@ class BucketDeletions:
     def forget(self, file_names: Iterable[str]) -> None:
         """Drop the vectors of data files that leave the bucket. Upgraded files keep theirs."""
         for name in file_names:
+            # None marks a vector that goes; a file without one leaves nothing to change.
             if name in self._places or name in self._changed:
                 self._changed[name] = None
 
@@ -137,20 +140,23 @@ class BucketDeletions:
             return VectorChange()
         options = self._context.schema.options
         wide = options[core_options.DELETION_VECTORS_BITMAP64]
-        whole = self._context.schema.has_primary_key
-        touched = [file for file in self._files if whole or self._touches(file)]
+        has_one_file = self._context.schema.has_primary_key
+        touched = [file for file in self._files if has_one_file or self._touches(file)]
         stay = {file.file_name for file in self._files} - {file.file_name for file in touched}
-        kept = {
+        # Vectors that share a replaced index file move into the new one.
+        untouched = {
             name: self.vector(name)
             for name, place in self._places.items()
             if place.index_file not in stay
         }
         vectors = {
             name: vector
-            for name, vector in sorted({**kept, **self._changed}.items())
+            for name, vector in sorted({**untouched, **self._changed}.items())
             if vector is not None and len(vector)
         }
-        most = None if whole else options[core_options.DELETION_VECTOR_INDEX_FILE_TARGET_SIZE]
+        most = (
+            None if has_one_file else options[core_options.DELETION_VECTOR_INDEX_FILE_TARGET_SIZE]
+        )
         new = [
             self._store.write(self._new_name(), piece, wide=wide)
             for piece in _pieces(list(vectors.items()), most)

@@ -51,107 +51,111 @@ _DIGITS = {"decimal128": 38, "decimal256": 76}
 _WHOLE_DIGITS = 20  # of a whole number of 64 bits
 
 
-def check_type(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
+def check_type(column: str, value_type: pa.DataType, column_type: pa.DataType) -> None:
     """Refuse what only a guess could turn into the column's type, and fields that it does not have.
 
     `column`: its name; those of nested fields follow it, behind dots. Raises InvalidInputError.
     """
-    of = pa.types
-    if of.is_dictionary(given):
-        given = given.value_type
-    if given == wanted or of.is_null(given):
+    types = pa.types
+    if types.is_dictionary(value_type):
+        value_type = value_type.value_type
+    if value_type == column_type or types.is_null(value_type):
         return
-    if of.is_nested(given) and of.is_nested(wanted):
-        _check_nested(column, given, wanted)
+    if types.is_nested(value_type) and types.is_nested(column_type):
+        _check_nested(column, value_type, column_type)
         return
-    families = (_family(given), _family(wanted))
-    narrowing = of.is_float64(given) and of.is_float32(wanted)
-    zones = of.is_timestamp(given) and of.is_timestamp(wanted)
-    other_zone = zones and (given.tz is None) != (wanted.tz is None)
+    families = (_family(value_type), _family(column_type))
+    narrowing = types.is_float64(value_type) and types.is_float32(column_type)
+    zones = types.is_timestamp(value_type) and types.is_timestamp(column_type)
+    other_zone = zones and (value_type.tz is None) != (column_type.tz is None)
     if narrowing or other_zone or (families[0] != families[1] and families not in _WIDENS):
         raise InvalidInputError(
-            f"column {column!r} takes {wanted}, not {given}; {_remedy(given, wanted)}",
+            f"column {column!r} takes {column_type}, not {value_type}; {_remedy(value_type, column_type)}",
             column=column,
-            given=str(given),
-            wanted=str(wanted),
+            given=str(value_type),
+            wanted=str(column_type),
         )
 
 
-def _check_nested(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
-    of = pa.types
-    if of.is_struct(given) and of.is_struct(wanted):
-        known = {field.name: field.type for field in wanted}
-        if len({field.name for field in given}) < given.num_fields:
+def _check_nested(column: str, value_type: pa.DataType, column_type: pa.DataType) -> None:
+    types = pa.types
+    if types.is_struct(value_type) and types.is_struct(column_type):
+        columns = {field.name: field.type for field in column_type}
+        if len({field.name for field in value_type}) < value_type.num_fields:
             raise InvalidInputError(
-                f"two fields of column {column!r} share a name: {given}; rename one",
+                f"two fields of column {column!r} share a name: {value_type}; rename one",
                 kind=ErrorKind.INVALID_SCHEMA,
                 column=column,
             )
-        for field in given:
-            if field.name not in known:
+        for field in value_type:
+            if field.name not in columns:
                 raise InvalidInputError(
-                    f"column {column!r} has no field {field.name!r}; there are {', '.join(known)}",
+                    f"column {column!r} has no field {field.name!r}; there are {', '.join(columns)}",
                     kind=ErrorKind.NO_SUCH_COLUMN,
                     column=f"{column}.{field.name}",
                 )
-            check_type(f"{column}.{field.name}", field.type, known[field.name])
-    elif of.is_map(given) and of.is_map(wanted):
-        check_type(f"{column}.key", given.key_type, wanted.key_type)
-        check_type(f"{column}.value", given.item_type, wanted.item_type)
-    elif of.is_map(wanted) and _is_pairs(given):
-        key, value = given.value_type
-        check_type(f"{column}.key", key.type, wanted.key_type)
-        check_type(f"{column}.value", value.type, wanted.item_type)
-    elif _is_list(given) and _is_list(wanted):
-        check_type(f"{column}.element", given.value_type, wanted.value_type)
+            check_type(f"{column}.{field.name}", field.type, columns[field.name])
+    elif types.is_map(value_type) and types.is_map(column_type):
+        check_type(f"{column}.key", value_type.key_type, column_type.key_type)
+        check_type(f"{column}.value", value_type.item_type, column_type.item_type)
+    elif types.is_map(column_type) and _is_pairs(value_type):
+        key, value = value_type.value_type
+        check_type(f"{column}.key", key.type, column_type.key_type)
+        check_type(f"{column}.value", value.type, column_type.item_type)
+    elif _is_list(value_type) and _is_list(column_type):
+        check_type(f"{column}.element", value_type.value_type, column_type.value_type)
     else:
         remedy = "cast it first"
-        if of.is_map(wanted) and of.is_struct(given):
+        if types.is_map(column_type) and types.is_struct(value_type):
             remedy = "maps are dictionaries in a list of rows, such as frame.to_dict('records') of pandas"
         raise InvalidInputError(
-            f"column {column!r} takes {wanted}, not {given}; {remedy}",
+            f"column {column!r} takes {column_type}, not {value_type}; {remedy}",
             column=column,
-            given=str(given),
-            wanted=str(wanted),
+            given=str(value_type),
+            wanted=str(column_type),
         )
 
 
-def fitted(column: str, values: pa.Array, wanted: pa.DataType) -> pa.Array:
+def fitted(column: str, values: pa.Array, column_type: pa.DataType) -> pa.Array:
     """Return values, checked by `check_type`, in a column's type.
 
     Raises InvalidInputError for what does not fit, and for nulls in nested fields that may not be null.
     Under a missing structure such fields hold zeros and empty text: no file takes nulls there.
     """
     try:
-        return in_type(column, values, wanted, _scalars)
+        return in_type(column, values, column_type, _scalars)
     except pa.ArrowException as cause:
+        # The column is named, which Arrow does not do.
         raise InvalidInputError(
-            f"column {column!r} has values that do not fit {wanted}: {cause}",
+            f"column {column!r} has values that do not fit {column_type}: {cause}",
             column=column,
             given=str(values.type),
-            wanted=str(wanted),
+            wanted=str(column_type),
         ) from cause
 
 
-def _scalars(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_integer(values.type) and pa.types.is_decimal(wanted):
-        digits = max(wanted.precision, _WHOLE_DIGITS + wanted.scale)
+def _scalars(values: pa.Array, column_type: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(column_type):
+        # Arrow casts whole numbers only to a decimal with room for all of them.
+        digits = max(column_type.precision, _WHOLE_DIGITS + column_type.scale)
         wide = pa.decimal128 if digits <= _DIGITS["decimal128"] else pa.decimal256
-        values = values.cast(wide(digits, wanted.scale))
-    return values.cast(wanted)
+        values = values.cast(wide(digits, column_type.scale))
+    return values.cast(column_type)
 
 
-def values_array(column: str, values: Sequence[Any], wanted: pa.DataType | None = None) -> pa.Array:
+def values_array(
+    column: str, values: Sequence[Any], column_type: pa.DataType | None = None
+) -> pa.Array:
     """Return Python values of a column as Arrow's, in the type that they have.
 
-    `wanted`: the column's type; where it is a map, dictionaries and lists of pairs are maps. Raises
+    `column_type`: the column's type; where it is a map, dictionaries and lists of pairs are maps. Raises
     InvalidInputError for values that have no type in common, such as times with a zone and without,
     for what is no map, and for half of a character.
     """
     try:
-        if wanted is not None and pa.types.is_map(wanted):
+        if column_type is not None and pa.types.is_map(column_type):
             return _maps(column, values)
-        found = pa.array(values)
+        array = pa.array(values)
     except UnicodeEncodeError as cause:
         raise InvalidInputError(
             f"column {column!r} holds half of a character, which no file can; correct it",
@@ -159,16 +163,18 @@ def values_array(column: str, values: Sequence[Any], wanted: pa.DataType | None 
             text=unwritable_text(cause).facts["text"],
         ) from cause
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as cause:
+        # The column is named, which Arrow does not do.
         raise InvalidInputError(
             f"the values of column {column!r} have no type in common: {cause}", column=column
         ) from cause
-    if _has_times(found.type):
+    # Arrow would silently take a time without a zone for one with, or the reverse.
+    if _has_times(array.type):
         _check_zones(column, values)
-    return found
+    return array
 
 
 def _has_times(kind: pa.DataType) -> bool:
-    fields = (kind.field(at) for at in range(kind.num_fields))
+    fields = (kind.field(index) for index in range(kind.num_fields))
     return bool(pa.types.is_timestamp(kind) or any(_has_times(field.type) for field in fields))
 
 
@@ -197,9 +203,9 @@ def _zones(path: str, values: Iterable[Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _maps(column: str, values: Sequence[Any]) -> pa.Array:
-    whole = [_pairs(column, value) for value in values]
-    offsets = pa.array(accumulate(map(len, whole), initial=0), pa.int32())
-    keys, items = ([pair[at] for pairs in whole for pair in pairs] for at in (0, 1))
+    maps = [_pairs(column, value) for value in values]
+    offsets = pa.array(accumulate(map(len, maps), initial=0), pa.int32())
+    keys, items = ([pair[index] for pairs in maps for pair in pairs] for index in (0, 1))
     missing = pa.array([value is None for value in values], pa.bool_())
     return pa.MapArray.from_arrays(
         offsets, values_array(column, keys), values_array(column, items), mask=missing
@@ -226,7 +232,7 @@ def _pairs(column: str, value: Any) -> list[tuple[Any, Any]]:
     try:
         repeated = len(set(keys)) < len(keys)
     except TypeError:  # keys with structure
-        repeated = any(key in keys[:at] for at, key in enumerate(keys))
+        repeated = any(key in keys[:index] for index, key in enumerate(keys))
     if repeated:
         raise InvalidInputError(
             f"a map of column {column!r} has a key twice; give one value for each key",
@@ -243,12 +249,12 @@ def _no_map(column: str, value: Any) -> InvalidInputError:
     )
 
 
-def _remedy(given: pa.DataType, wanted: pa.DataType) -> str:
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        if wanted.tz is not None:
+def _remedy(value_type: pa.DataType, column_type: pa.DataType) -> str:
+    if pa.types.is_timestamp(value_type) and pa.types.is_timestamp(column_type):
+        if column_type.tz is not None:
             return "give it a time zone"
         return "take its time zone away, such as by value.astimezone(UTC).replace(tzinfo=None)"
-    if pa.types.is_floating(given) and pa.types.is_decimal(wanted):
+    if pa.types.is_floating(value_type) and pa.types.is_decimal(column_type):
         return "write Decimal('12.50') for 12.5, or cast the column first"
     return "cast it first"
 
@@ -310,8 +316,8 @@ class RowKinds:
         self.stored_in: str | None = table.options[core_options.ROWKIND_FIELD]
         self._deletes = deletes
         self._rule = retract_rule(table) if table.has_primary_key else _APPEND_ONLY
-        given = ROW_KIND_COLUMN in incoming.names and ROW_KIND_COLUMN not in table.names
-        self.is_given = given and not deletes
+        has_column = ROW_KIND_COLUMN in incoming.names and ROW_KIND_COLUMN not in table.names
+        self.is_given = has_column and not deletes
         if self.is_given and self.stored_in is not None:
             raise InvalidInputError(
                 f"the table takes row kinds from column {self.stored_in!r}; leave out "
@@ -333,7 +339,7 @@ class RowKinds:
         """Whether rows carry their own row kinds."""
         return self.is_given or (self.stored_in is not None and not self._deletes)
 
-    def of(self, batch: pa.RecordBatch) -> pa.Array:
+    def codes_of(self, batch: pa.RecordBatch) -> pa.Array:
         """Return each row's kind as int8; InvalidInputError for kinds that the table refuses."""
         if self._deletes:
             return pa.array(np.full(batch.num_rows, RowKind.DELETE, np.int8))
@@ -354,8 +360,8 @@ class RowKinds:
 
     def dropped(self, kinds: pa.Array) -> Bools | None:
         """Return the rows that the table drops, or None."""
-        found = self._among(kinds, self._rule.dropped)
-        return found if found.any() else None
+        mask = self._among(kinds, self._rule.dropped)
+        return mask if mask.any() else None
 
     def _among(self, kinds: pa.Array, chosen: frozenset[RowKind]) -> Bools:
         if not chosen:
@@ -363,15 +369,15 @@ class RowKinds:
         return np.isin(kinds.to_numpy(), [kind.value for kind in chosen])
 
 
-def _codes(given: pa.Array, name: str) -> pa.Array:
-    if pa.types.is_dictionary(given.type):
-        given = given.dictionary_decode()
-    if pa.types.is_integer(given.type):
-        codes = given.cast(pa.int64())
+def _codes(kinds: pa.Array, name: str) -> pa.Array:
+    if pa.types.is_dictionary(kinds.type):
+        kinds = kinds.dictionary_decode()
+    if pa.types.is_integer(kinds.type):
+        codes = kinds.cast(pa.int64())
     else:
-        codes = pc.index_in(given.cast(pa.string()), value_set=kind_symbols())
+        codes = pc.index_in(kinds.cast(pa.string()), value_set=kind_symbols())
     inside = pc.and_(pc.greater_equal(codes, 0), pc.less_equal(codes, 3))
-    wrong = len(given) - (pc.sum(pc.fill_null(inside, False)).as_py() or 0)  # noqa: FBT003
+    wrong = len(kinds) - (pc.sum(pc.fill_null(inside, False)).as_py() or 0)  # noqa: FBT003
     if wrong:
         raise InvalidInputError(
             f"{counted(wrong, 'row')} without a valid {name}; write +I, -U, +U or -D",
@@ -430,7 +436,7 @@ def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
 
 
 def _rows_of(rows: list[Any]) -> str:
-    """Return how a list of something else becomes rows, behind ": "; empty if nobody knows."""
+    """Return how a list of something else becomes rows, behind ": "; empty if unknown."""
     first = next((row for row in rows if not isinstance(row, Mapping)), None)
     if isinstance(first, pa.RecordBatch):
         return ": write pyarrow.Table.from_batches(rows)"
@@ -466,7 +472,7 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise InvalidInputError("two columns share a name; rename one", columns=doubled)
-    return decoded(pa.RecordBatchReader.from_batches(reader.schema, _whole(reader)))
+    return decoded(pa.RecordBatchReader.from_batches(reader.schema, _validated_batches(reader)))
 
 
 def _exported(rows: Any) -> pa.RecordBatchReader:
@@ -477,19 +483,19 @@ def _exported(rows: Any) -> pa.RecordBatchReader:
         batch = pa.record_batch(rows)
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
     except (pa.ArrowException, TypeError) as cause:
-        named = hasattr(rows, "columns")
+        has_columns = hasattr(rows, "columns")
         hint = (
             "cast it first"
-            if named
+            if has_columns
             else "write rows.to_frame(name), or pyarrow.table({name: rows})"
         )
-        has = "a column that is no Arrow data" if named else "no columns with names"
+        has = "a column that is no Arrow data" if has_columns else "no columns with names"
         raise InvalidInputError(
             f"this {type(rows).__name__} has {has}: {hint} ({cause})", given=type(rows).__name__
         ) from cause
 
 
-def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _validated_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches whose text is UTF-8, and whose offsets and indexes lead to values: else no reader takes a file."""
     for batch in batches:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -544,11 +550,11 @@ class Conformer:
         """Return the batch with every column of the table; raises InvalidInputError naming the
         column and the number of rows that do not fit.
         """
-        kinds = self._kinds.of(batch)
+        kinds = self._kinds.codes_of(batch)
         dropped = self._kinds.dropped(kinds)
         if dropped is not None:
-            kept = pa.array(~dropped)
-            batch, kinds = batch.filter(kept), kinds.filter(kept)
+            mask = pa.array(~dropped)
+            batch, kinds = batch.filter(mask), kinds.filter(mask)
         columns = [self._column(field, batch, kinds) for field in self._table.fields]
         self._check_key_sizes(columns)
         schema = pa.schema(
@@ -557,11 +563,15 @@ class Conformer:
         return IncomingRows(rows=pa.RecordBatch.from_arrays(columns, schema=schema), kinds=kinds)
 
     def _check_names(self, incoming: pa.Schema) -> None:
-        known = set(self._table.names) | ({ROW_KIND_COLUMN} if self._kinds.is_given else set())
-        unknown = [name for name in incoming.names if name not in known]
+        names = set(self._table.names) | ({ROW_KIND_COLUMN} if self._kinds.is_given else set())
+        unknown = [name for name in incoming.names if name not in names]
         if unknown:
-            near = nearest(unknown[0], self._table.names)
-            hint = f"; did you mean {near!r}?" if near else "; add it with alter(AddColumn(...))"
+            suggestion = nearest(unknown[0], self._table.names)
+            hint = (
+                f"; did you mean {suggestion!r}?"
+                if suggestion
+                else "; add it with alter(AddColumn(...))"
+            )
             raise InvalidInputError(
                 f"the table has no column {unknown[0]!r}{hint}",
                 kind=ErrorKind.NO_SUCH_COLUMN,
@@ -589,11 +599,11 @@ class Conformer:
             column = fitted(field.name, batch.column(index), target)
         default = self._defaults.get(field.name)
         if column.null_count and default is not None:
-            found = pc.fill_null(column, default)
+            filled = pc.fill_null(column, default)
             if index >= 0 and field.type.nullable:  # what an update states stands, be it null
                 is_update = fixed_values(kinds, np.int8) == RowKind.UPDATE_AFTER
-                found = pc.if_else(pa.array(is_update), column, found)
-            column = found
+                filled = pc.if_else(pa.array(is_update), column, filled)
+            column = filled
         if column.null_count:
             self._check_nulls(field, column, kinds, is_given=index >= 0)
         column = stored_values(field.name, field.type, column)
@@ -654,8 +664,8 @@ def conformed(
 ) -> Iterator[IncomingRows]:
     """Yield a stream's batches, made to fit; names and types are checked before the first."""
     conformer = Conformer(reader.schema, table, deletes=deletes)
-    made = (conformer.conform(batch) for batch in reader if batch.num_rows)
-    return (incoming for incoming in made if incoming.rows.num_rows)
+    batches = (conformer.conform(batch) for batch in reader if batch.num_rows)
+    return (incoming for incoming in batches if incoming.rows.num_rows)
 
 
 def _has_bytes(value: pa.DataType) -> bool:

@@ -55,8 +55,8 @@ class BucketFilter:
     def mask(self, entries: pa.Table) -> Mask:
         """Return which entries are in those buckets."""
         pairs, of_row = bucket_pairs(entries)
-        held = np.array([self.holds(*pair) for pair in pairs], dtype=np.bool_)
-        return held[of_row]
+        masks = np.array([self.holds(*pair) for pair in pairs], dtype=np.bool_)
+        return masks[of_row]
 
 
 def bucket_pairs(entries: pa.Table) -> tuple[list[tuple[bytes, int]], npt.NDArray[np.int64]]:
@@ -99,9 +99,10 @@ def live_rows(
     for table in joined(
         manifests.read(meta, columns) for meta in manifests.ahead(metas, columns=columns)
     ):
-        kept = table if keep is None else table.filter(pa.array(keep(table)))
-        if kept.num_rows:
-            tables.append(narrowed(kept) if narrow else kept)
+        # Filtered before the join, so that only entries of the wanted buckets are held.
+        selected = table if keep is None else table.filter(pa.array(keep(table)))
+        if selected.num_rows:
+            tables.append(narrowed(selected) if narrow else selected)
     if not tables:
         return None
     return _folded(pa.concat_tables(tables, promote_options="permissive" if narrow else "none"))
@@ -155,13 +156,15 @@ def standing(entries: pa.Table) -> Mask:
     often = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     if not len(often):
         return stands
-    named = pc.is_in(entries.column(FILE_NAME), value_set=often).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(named)
+    is_repeated = pc.is_in(entries.column(FILE_NAME), value_set=often).to_numpy(
+        zero_copy_only=False
+    )
+    rows = np.flatnonzero(is_repeated)
     suspects = entries.take(pa.array(rows))
     kinds = suspects.column(KIND).to_numpy()
-    left: dict[tuple[bytes, int, int, str], int] = {}
+    pending: dict[tuple[bytes, int, int, str], int] = {}
     for number, identity in enumerate(_identities(suspects)):
-        before = left.pop(identity, None)
+        before = pending.pop(identity, None)
         if before is not None:
             stands[rows[before]] = False
         was_added = before is not None and kinds[before] == EntryKind.ADD
@@ -173,7 +176,7 @@ def standing(entries: pa.Table) -> Mask:
         elif was_added:
             stands[rows[number]] = False
             continue
-        left[identity] = number
+        pending[identity] = number
     return stands
 
 
@@ -189,10 +192,11 @@ def _folded(entries: pa.Table) -> pa.Table:
         return entries
     deletes = entries.filter(pa.array(deleted))
     identities = set(_identities(deletes))
-    named = pc.is_in(
+    # File names come first, as arrays: comparing whole identities is slow, and few are deleted.
+    is_named = pc.is_in(
         entries.column(FILE_NAME), value_set=pc.unique(deletes.column(FILE_NAME))
     ).to_numpy(zero_copy_only=False)
-    suspects = np.flatnonzero(named & ~deleted)
+    suspects = np.flatnonzero(is_named & ~deleted)
     live = ~deleted
     for position, identity in zip(
         suspects.tolist(), _identities(entries.take(pa.array(suspects))), strict=True
@@ -265,8 +269,8 @@ class ManySplits(Sequence[Split]):
         is_plain = (least == most) & (least > 0) & (np.maximum.reduceat(deletes, starts) == 0)
         counts = rows.column(ROW_COUNT).to_numpy()[self._order].astype(np.int64)
         count = int(np.add.reduceat(counts, starts)[is_plain].sum())
-        others = self._entries(self._buckets[~is_plain])
-        return count, chain.from_iterable(map(self._plan_bucket, others))
+        uncounted = self._entries(self._buckets[~is_plain])
+        return count, chain.from_iterable(map(self._plan_bucket, uncounted))
 
     @overload
     def __getitem__(self, index: int) -> Split: ...
@@ -278,22 +282,24 @@ class ManySplits(Sequence[Split]):
             if begin >= 0 and (end is None or end >= 0) and (index.step or 1) > 0:
                 return tuple(islice(self, begin, end, index.step))  # each bucket is planned once
             return tuple(self)[index]
-        at = index + len(self) if index < 0 else index
-        if not 0 <= at < len(self):
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
             raise IndexError(index)
-        bucket = int(np.searchsorted(self._ends, at, side="right")) - 1
-        return self._of(bucket)[at - self._ends[bucket]]
+        bucket = int(np.searchsorted(self._ends, position, side="right")) - 1
+        return self._splits_of(bucket)[position - self._ends[bucket]]
 
     @cached_property
     def _ends(self) -> list[int]:
         """How many splits there are before each bucket, and in all."""
         counts: list[int] = []
         for entries in self._entries(self._buckets):
-            found = Counter((one.partition, one.bucket) for one in self._plan_bucket(entries))
-            counts += [found[place] for place in sorted(by_bucket(entries))]
+            split_counts = Counter(
+                (split.partition, split.bucket) for split in self._plan_bucket(entries)
+            )
+            counts += [split_counts[place] for place in sorted(by_bucket(entries))]
         return list(accumulate(counts, initial=0))
 
-    def _of(self, bucket: int) -> tuple[Split, ...]:
+    def _splits_of(self, bucket: int) -> tuple[Split, ...]:
         (entries,) = self._entries(self._buckets[bucket : bucket + 1])
         return self._plan_bucket(entries)
 
@@ -313,8 +319,8 @@ class ManySplits(Sequence[Split]):
             last = max(first + 1, int(np.searchsorted(ends, done + room, side="right")))
             places = np.concatenate(
                 [
-                    self._order[self._starts[one] : self._starts[one + 1]]
-                    for one in buckets[first:last]
+                    self._order[self._starts[number] : self._starts[number + 1]]
+                    for number in buckets[first:last]
                 ]
             )
             # Files of a bucket mostly stand together: then nothing is copied.
@@ -323,14 +329,15 @@ class ManySplits(Sequence[Split]):
             else:
                 rows = self._rows.take(pa.array(places))
             yield entries_of(rows)
+            # The longer the reader goes on, the more entries pay at once.
             first, room = last, min(2 * room, _ROWS_TOGETHER)
 
 
 def counted(splits: Sequence[Split]) -> tuple[int, list[Split]]:
     """Return how many rows metadata has of splits that are read without a filter, and those that are to be read."""
-    rows, rest = splits.counted_levels() if isinstance(splits, ManySplits) else (0, splits)
+    rows, uncounted = splits.counted_levels() if isinstance(splits, ManySplits) else (0, splits)
     to_read = []
-    for split in rest:
+    for split in uncounted:
         if split.raw and split.is_counted:
             rows += split.row_count
         else:
@@ -369,16 +376,16 @@ def stats_layouts(
         hidden = _NONE if replaced is None else replaced.get(file.file_name, _NONE)
         layout = (file.schema_id, file.value_stats_columns, file.write_columns, hidden)
         layouts.setdefault(layout, []).append(file)
-    for (schema_id, listed, written, hidden), some in layouts.items():
+    for (schema_id, listed, written, hidden), members in layouts.items():
         stored = written_with(schema_id).written_fields(written)
-        values = [file.value_stats for file in some]
+        values = [file.value_stats for file in members]
         yield StatsLayout(
-            files=tuple(some),
+            files=tuple(members),
             stats=StoredStats(
-                min_values=pa.array([one.min_values for one in values], pa.binary()),
-                max_values=pa.array([one.max_values for one in values], pa.binary()),
-                null_counts=pa.array([one.null_counts for one in values], pa.list_(pa.int64())),
-                row_counts=pa.array([file.row_count for file in some], pa.int64()),
+                min_values=pa.array([stats.min_values for stats in values], pa.binary()),
+                max_values=pa.array([stats.max_values for stats in values], pa.binary()),
+                null_counts=pa.array([stats.null_counts for stats in values], pa.list_(pa.int64())),
+                row_counts=pa.array([file.row_count for file in members], pa.int64()),
             ),
             covered=covered_columns(stored, schema.fields, listed=listed, hidden=hidden),
         )

@@ -14,12 +14,12 @@ from lsm_engine.types.table_schema import TableSchema
 # -- What callers name: one name may be given as text, several as any sequence of names ------------
 
 
-def names_of(given: object, argument: str) -> tuple[str, ...]:
+def names_of(value: object, argument: str) -> tuple[str, ...]:
     """Return names as a tuple; InvalidInputError naming the argument for what is none."""
-    if isinstance(given, str):
-        return (given,)
+    if isinstance(value, str):
+        return (value,)
     names = (
-        tuple(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else (given,)
+        tuple(value) if isinstance(value, Iterable) and not isinstance(value, Mapping) else (value,)
     )
     for name in names:
         if not isinstance(name, str):
@@ -29,15 +29,15 @@ def names_of(given: object, argument: str) -> tuple[str, ...]:
     return names
 
 
-def is_whole(given: object) -> bool:
-    """Whether somebody gave a whole number, NumPy's included; truth is none."""
-    return isinstance(given, Integral) and not isinstance(given, bool)
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, of NumPy too; a bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def only_one(given: object, argument: str, other: str) -> None:
+def only_one(value: object, argument: str, other_argument: str) -> None:
     """Raise InvalidInputError where two arguments that both name rows are given."""
-    if given is not None:
-        raise InvalidInputError(f"{argument} and {other} both name rows; give one of them")
+    if value is not None:
+        raise InvalidInputError(f"{argument} and {other_argument} both name rows; give one of them")
 
 
 # -- Columns that an answer adds to those of the table ---------------------------------------------
@@ -45,12 +45,13 @@ def only_one(given: object, argument: str, other: str) -> None:
 # No table of others may have them already.
 
 
-def refuse_taken(names: Iterable[str], added: Collection[str], what: str) -> None:
-    """Raise UnsupportedError, naming them, where columns have the names that `what` adds."""
-    taken = sorted(set(names).intersection(added))
-    if taken:
+def refuse_taken(names: Iterable[str], added: Collection[str], feature: str) -> None:
+    """Raise UnsupportedError, naming them, where columns have the names that a `feature` adds."""
+    duplicates = sorted(set(names).intersection(added))
+    if duplicates:
         raise UnsupportedError(
-            f"the table has columns of the names that {what} adds; rename them", columns=taken
+            f"the table has columns of the names that {feature} adds; rename them",
+            columns=duplicates,
         )
 
 
@@ -72,7 +73,7 @@ class PartitionTest:
 
     def __call__(self, partition: bytes) -> bool:
         stored = pa.array([partition], pa.binary())
-        masks = (partition_mask(one, stored, self._fields) for one in self._predicates)
+        masks = (partition_mask(predicate, stored, self._fields) for predicate in self._predicates)
         return any(bool(mask[0]) for mask in masks)
 
 
@@ -92,11 +93,11 @@ def partition_columns(
             given=sorted(columns),
         )
     try:
-        given = [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
+        arrays = [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
     except pa.ArrowInvalid as error:
         shown = {name: values[0] for name, values in columns.items()} if len(fields) else {}
         raise InvalidInputError(f"no partition has these values: {error}", given=shown) from error
     return [
         stored_values(field.name, field.type, values)
-        for field, values in zip(fields, given, strict=True)
+        for field, values in zip(fields, arrays, strict=True)
     ]

@@ -68,12 +68,12 @@ def _entries(
         yield from read(meta)
 
 
-# -- What each root of a table names ---------------------------------------------------------------
+# -- What each retained reference of a table names -------------------------------------------------
 #
 # Its manifests, lists, index files, and the entries it can read.
 #
-# Maintenance deletes only what no root names, so a root that cannot be read ends it before it
-# begins. Roots are the snapshots, tags and long-lived changelogs of main and of every branch,
+# Maintenance deletes only what no retained reference names, so one that cannot be read ends it before it
+# begins. Retained references are the snapshots, tags and long-lived changelogs of main and of every branch,
 # and the records of the trash.
 
 Buckets = Collection[tuple[bytes, int]] | None
@@ -86,7 +86,7 @@ _ENTRIES = 4096  # made at once, about
 def branches(session: TableSession) -> list[TableSession]:
     """Return the table's branches: main, and every branch directory there is.
 
-    Directories of branches that are half made or half deleted count: their files are roots too.
+    Directories of branches that are half made or half deleted count: their files are retained references too.
     """
     main = open_branch(session, "")
     branches = BranchStore(session.file_io, main.paths).directories()
@@ -101,11 +101,11 @@ def other_branches(session: TableSession) -> list[TableSession]:
 
 def open_branch(session: TableSession, branch: str) -> TableSession:
     """Return a branch by the name of its directory; "" is main."""
-    opened = TableSession(session.name, session.components, session.schema, branch=branch)
+    branch_session = TableSession(session.name, session.components, session.schema, branch=branch)
     if branch != session.paths.branch_name:
-        opened.schema = _own_schema(opened)
-    opened.manifests = session.manifests  # what one branch has read, the others need not
-    return opened
+        branch_session.schema = _own_schema(branch_session)
+    branch_session.manifests = session.manifests  # what one branch has read, the others need not
+    return branch_session
 
 
 def _own_schema(branch: TableSession) -> TableSchema:
@@ -113,14 +113,14 @@ def _own_schema(branch: TableSession) -> TableSchema:
 
     So where the branch is half made, half deleted or damaged: its partitions are those of the others.
     """
-    given = replace(branch.schema, read_from=None)
+    fallback = replace(branch.schema, read_from=None)
     with suppress(CorruptFileError, NotFoundError):
-        return branch.schemas.latest() or given
-    return given
+        return branch.schemas.latest() or fallback
+    return fallback
 
 
 class Roots:
-    """What each root of one branch names, and every root that is kept."""
+    """What each retained reference of one branch names, and all references of the table."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
@@ -154,6 +154,8 @@ class Roots:
         try:
             return names | self._index_names(snapshot)
         except NotFoundError:
+            # A killed expiry deletes index manifests before lists: what can still be read is
+            # enough.
             return names
 
     def _list_names(self, snapshot: Snapshot, name: str) -> MetadataNames:
@@ -167,6 +169,7 @@ class Roots:
         try:
             return self._list_names(snapshot, name)
         except NotFoundError:
+            # A killed expiry has deleted the list, and with it the need to know its manifests.
             return MetadataNames()
 
     def _index_names(self, snapshot: Snapshot) -> MetadataNames:
@@ -180,30 +183,33 @@ class Roots:
             statistics=statistics,
         )
 
-    def together(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
-        """Yield snapshots; from afar their lists and new manifests are fetched some at a time."""
+    def prefetched(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
+        """Yield snapshots; on a remote store their lists and new manifests are fetched some at a time."""
         if not self._session.file_io.facts.is_far:
             yield from snapshots
             return
-        rest = iter(snapshots)
-        while some := list(islice(rest, _TOGETHER)):
-            self.expect(some)
-            added = [meta.file_name for one in some for meta in self._metas_if_there(one)]
+        remaining = iter(snapshots)
+        while batch := list(islice(remaining, _TOGETHER)):
+            self.expect(batch)
+            added = [
+                meta.file_name for snapshot in batch for meta in self._metas_if_there(snapshot)
+            ]
             self._session.manifests.expect(added[:_EXPECTED])
-            yield from some
+            yield from batch
 
     def expect(self, snapshots: Iterable[Snapshot]) -> None:
-        """Have the lists of the first snapshots fetched from afar, and what else their names show."""
+        """Have the lists of the first snapshots fetched from a remote store, and what else their names show."""
         if self._session.file_io.facts.is_far:
-            some = list(islice(snapshots, _TOGETHER))
-            lists = map(lists_to_fetch, some)
-            added = islice(chain.from_iterable(map(new_manifests, some)), _EXPECTED)
+            batch = list(islice(snapshots, _TOGETHER))
+            lists = map(lists_to_fetch, batch)
+            added = islice(chain.from_iterable(map(new_manifests, batch)), _EXPECTED)
             self._session.manifests.expect([*chain.from_iterable(lists), *added])
 
     def _metas_if_there(self, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
         try:
             return self._session.manifest_list(snapshot, snapshot.delta_manifest_list)
         except NotFoundError:
+            # It is only advice what to fetch; a reader of the list gets the error.
             return ()
 
     def delta_entries(
@@ -213,16 +219,18 @@ class Roots:
 
         `keeps`: they may be asked for again; what goes would only drive out what stays.
         """
-        seen = self.together(snapshots)
-        lists = ((one, one.delta_manifest_list) for one in seen)
+        read_snapshots = self.prefetched(snapshots)
+        lists = ((snapshot, snapshot.delta_manifest_list) for snapshot in read_snapshots)
         yield from self._entries(lists, keeps=keeps)
 
     def changelog_entries(
         self, snapshots: Iterable[Snapshot], *, keeps: bool = True
     ) -> Iterator[ManifestEntry]:
         """Yield the entries of changelog lists; deleted ones are left out. `keeps`: as above."""
-        lists = ((one, one.changelog_manifest_list) for one in snapshots)
-        yield from self._entries(((one, name) for one, name in lists if name), keeps=keeps)
+        lists = ((snapshot, snapshot.changelog_manifest_list) for snapshot in snapshots)
+        yield from self._entries(
+            ((snapshot, name) for snapshot, name in lists if name), keeps=keeps
+        )
 
     def _entries(
         self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool = True
@@ -233,13 +241,15 @@ class Roots:
 
     def _tables(self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool) -> Iterator[pa.Table]:
         for snapshot, name in lists:
+            # A killed expiry deletes lists and manifests of snapshots whose files still exist.
             with suppress(NotFoundError):
                 for meta in self._session.manifest_list(snapshot, name):
                     with suppress(NotFoundError):
                         yield self._session.manifests.read(meta, keeps=keeps)
 
     def fed_by_deltas(self, changelog: Snapshot) -> bool:
-        """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
+        """Whether a changelog's rows are the snapshot's own new files, as no others were written."""
+        # Compactions and overwrites emit nothing without a changelog of their own.
         if changelog.changelog_manifest_list or changelog.commit_kind is not CommitKind.APPEND:
             return False
         with suppress(NotFoundError):  # of a branch that is deleted: what there is stays
@@ -249,32 +259,33 @@ class Roots:
 
     def kept_roots(
         self,
-        kept: Iterable[Snapshot],
+        snapshots: Iterable[Snapshot],
         buckets: Buckets = None,
         *,
         changelogs: Iterable[Snapshot] | None = None,
         besides: Iterable[str] = (),
     ) -> Iterator[KeptRoot]:
-        """Yield every root that is kept: tags, `kept` snapshots and changelogs of this branch, and
+        """Yield every retained reference: tags, `snapshots` and changelogs of this branch, and
         all of the other branches and the trash.
 
-        `changelogs` None: those there are. `besides`: tags of this branch that go. One root is
+        `changelogs` None: those there are. `besides`: tags of this branch that go. One is
         held at a time: there may be tens of thousands.
         """
         feeds = self._session.changelogs.all() if changelogs is None else changelogs
         yield from self.kept_tags(buckets, besides=besides)
-        yield from self.kept_snapshots(kept, buckets)
+        yield from self.kept_snapshots(snapshots, buckets)
         yield from self.kept_changelogs(feeds)
-        for branch in (one.gathered() for one in other_branches(self._session)):
+        for branch in (other_branch.gathered() for other_branch in other_branches(self._session)):
             yield from Roots(branch).of_other_branch(buckets)
         yield from self.kept_trash(buckets)
 
     def of_other_branch(self, buckets: Buckets) -> Iterator[KeptRoot]:
-        """Yield the roots of a branch that nothing is taken from."""
+        """Yield the retained references of a branch that nothing is taken from."""
         snapshots = self._session.snapshots.stable_listing()
         yield from self.kept_tags(buckets)
         yield from self.kept_snapshots(snapshots, buckets)
         yield from self.kept_changelogs(self._session.changelogs.all())
+        # Changelog files of snapshots are named by no state: without this they would be free.
         yield KeptRoot(
             name=self._shown("changelogs of snapshots"),
             entries=(),
@@ -283,24 +294,27 @@ class Roots:
         )
 
     def kept_snapshots(
-        self, kept: Iterable[Snapshot], buckets: Buckets = None
+        self, snapshots: Iterable[Snapshot], buckets: Buckets = None
     ) -> Iterator[KeptRoot]:
-        """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
+        """Yield `snapshots` as retained references: the first with its whole state, the others with their deltas.
 
-        Behind a gap, and for the seal of a rollback, the whole state is yielded again. Of snapshots
+        Behind a gap, and for a rollback marker, the whole state is yielded again. Of snapshots
         below the EARLIEST hint, which an expiry that died has begun to delete, whatever is still there
         is kept.
         """
         marked = self._session.snapshots.earliest_hint() or 0
         before: Snapshot | None = None
-        for snapshot in self.together(kept):
+        for snapshot in self.prefetched(snapshots):
             name = self._shown(f"snapshot {snapshot.id}")
+            # Half deleted: its lists may be missing, and what is left of them is kept for the next
+            # expiry.
             if snapshot.id < marked:
                 lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-                entries = list(self._entries((snapshot, one) for one in lists))
+                entries = list(self._entries((snapshot, manifest_list) for manifest_list in lists))
                 yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
                 continue
             names = self.metadata_names(snapshot)
+            # With the one before it kept, a delta names every file that a snapshot adds to it.
             goes_on = before is not None and follows(snapshot, before)
             before = snapshot
             entries = (
@@ -322,12 +336,12 @@ class Roots:
     def kept_tags(
         self, buckets: Buckets = None, *, besides: Iterable[str] = ()
     ) -> Iterator[KeptRoot]:
-        """Yield tags as roots, but those named `besides`."""
+        """Yield tags as retained references, but those named `besides`."""
         removed = set(besides)
         for tag in self._session.tags.stable_listing():
             if tag.name in removed:
                 continue
-            # Whoever makes one of what has expired looks then, and gives up, or was killed before that.
+            # A maker of one looks for an expiry after it, and gives up, or was killed before that.
             with suppress(NotFoundError) if is_lock(tag.name) else nullcontext():
                 root = self._tag_root(tag, buckets)
                 yield root
@@ -340,50 +354,52 @@ class Roots:
         )
 
     def kept_changelogs(self, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
-        """Yield long-lived changelogs as roots: their changelog files, or the snapshot's new files.
+        """Yield long-lived changelogs as retained references: their changelog files, or the snapshot's new files.
 
         Of those below their EARLIEST hint, as of snapshots, whatever is still there.
         """
         marked = self._session.changelogs.earliest_hint() or 0
-        for one in changelogs:
+        for changelog in changelogs:
             names = MetadataNames()
             entries: list[ManifestEntry] = []
             feed: list[ManifestEntry] = []
-            listed = one.changelog_manifest_list
-            if listed is not None and one.id < marked:
+            listed = changelog.changelog_manifest_list
+            if listed is not None and changelog.id < marked:
                 names = MetadataNames(manifest_lists=frozenset([listed]))
-                names |= self._names_if_there(one, listed)
-                feed = list(self._entries([(one, listed)]))
+                names |= self._names_if_there(changelog, listed)
+                feed = list(self._entries([(changelog, listed)]))
             elif listed is not None:
-                names = self._list_names(one, listed)
-                feed = list(self._delta(self._session.manifest_list(one, listed)))
-            elif self.fed_by_deltas(one):
-                names = self._names_if_there(one, one.delta_manifest_list)
-                entries = list(self._entries([(one, one.delta_manifest_list)]))
+                names = self._list_names(changelog, listed)
+                feed = list(self._delta(self._session.manifest_list(changelog, listed)))
+            elif self.fed_by_deltas(changelog):
+                names = self._names_if_there(changelog, changelog.delta_manifest_list)
+                entries = list(self._entries([(changelog, changelog.delta_manifest_list)]))
             yield KeptRoot(
-                name=self._shown(f"changelog {one.id}"),
+                name=self._shown(f"changelog {changelog.id}"),
                 entries=entries,
                 names=names,
                 changelog=feed,
             )
 
     def kept_trash(self, buckets: Buckets) -> Iterator[KeptRoot]:
-        """Yield what the records of the trash hold as roots: it may be asked back."""
-        for one in TrashStore(self._session.file_io, self._session.paths).list():
-            yield from self.record_roots(one, buckets)
+        """Yield what the records of the trash hold as retained references: it may be asked back."""
+        for trash_record in TrashStore(self._session.file_io, self._session.paths).list():
+            yield from self.record_roots(trash_record, buckets)
 
-    def record_roots(self, one: TrashRecord, buckets: Buckets = None) -> Iterator[KeptRoot]:
-        """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
-        names, file_names = kept_by_record(one)
-        yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
-        own = Roots(open_branch(self._session, one.branch))
+    def record_roots(
+        self, trash_record: TrashRecord, buckets: Buckets = None
+    ) -> Iterator[KeptRoot]:
+        """Yield one record as retained references: its files by name, and the states of its snapshots and tags."""
+        names, file_names = kept_by_record(trash_record)
+        yield KeptRoot(name=trash_record.name, entries=(), names=names, file_names=file_names)
+        own = Roots(open_branch(self._session, trash_record.branch))
         roots = chain(
-            own.kept_snapshots(one.snapshots, buckets),
-            (own._tag_root(tag, buckets) for tag in one.tags),
-            own.kept_changelogs(one.changelogs),
+            own.kept_snapshots(trash_record.snapshots, buckets),
+            (own._tag_root(tag, buckets) for tag in trash_record.tags),
+            own.kept_changelogs(trash_record.changelogs),
         )
         for root in roots:
-            yield replace(root, name=f"{root.name} in {one.name}")
+            yield replace(root, name=f"{root.name} in {trash_record.name}")
 
     def _live(self, snapshot: Snapshot, buckets: Buckets) -> list[ManifestEntry]:
         holds = None if buckets is None else BucketScope(buckets=frozenset(buckets))
@@ -393,14 +409,14 @@ class Roots:
         for meta in metas:  # of what stays: the next plan asks for them again
             yield from self._session.manifests.fact(meta, entries_of)
 
-    def _shown(self, what: str) -> str:
+    def _shown(self, name: str) -> str:
         branch = self._session.paths.branch_name
-        return f"{what} of branch {branch!r}" if branch else what
+        return f"{name} of branch {branch!r}" if branch else name
 
 
 # -- Carry out what maintenance has planned --------------------------------------------------------
 #
-# Delete files in an order that a kill may cut anywhere.
+# Files are deleted in an order that a kill may cut anywhere.
 #
 # With `maintenance.trash-retained` the files are kept, and a record protects them from others.
 
@@ -415,32 +431,36 @@ def carry_out(
     kind: str = "expire-snapshots",
     again: Callable[[], ExpirePlan] | None = None,
 ) -> bool:
-    """Delete what a plan names, in its order. Files that are deleted already are no error.
+    """Delete what a plan names, in its order. A file that is already deleted is no error.
 
     A plan has one tag at most. False, and nothing is deleted, if that has changed since it was read, or is
-    deleted. `again` plans anew once it is deleted: who made another tag of it meanwhile is a root then, or has
-    seen that it was deleted.
+    deleted. `again` plans anew once it is deleted: another tag of it that was made meanwhile is a retained reference then, or its
+    maker has seen that it was deleted.
     """
+    # Changelogs and the record come first: a stop after them leaves too much, never too little.
     _keep_changelogs(session, plan)
-    kept = keep_in_trash(session, plan)
+    trash_record = keep_in_trash(session, plan)
+    # A tag that has changed may name the planned files again.
     if not all(map(session.tags.delete, plan.tags)):
-        if kept is not None:
-            TrashStore(session.file_io, session.paths).delete(kept.name)
+        if trash_record is not None:
+            TrashStore(session.file_io, session.paths).delete(trash_record.name)
         return False
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
         session.file_io.sync_directory(session.paths.tag_directory)
-    if again is not None and not kept:
+    # Another tag of the snapshot may have been made since the first plan.
+    if again is not None and not trash_record:
         plan = again()
     directories: set[str] = set()
 
     def delete_files() -> None:
-        if not kept:
+        if not trash_record:
             directories.update(_delete_files(session, plan))
 
-    if kept is not None:
+    if trash_record is not None:
         _delete_recorded(session, plan)
+    # So many deletions take so long that a look at the first snapshot would be old after them.
     elif sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
         delete_files()
         delete_states(session.file_io, session.snapshots, plan.expired)
@@ -456,7 +476,7 @@ def carry_out(
 
 
 def _delete_changelog(session: TableSession, changelog: Snapshot) -> None:
-    """Delete a changelog's file as it was read. Raises CommitConflictError where it was given back since."""
+    """Delete a changelog's file as it was read. Raises CommitConflictError where it was restored since."""
     if session.changelogs.delete_unchanged(changelog):
         return
     if session.changelogs.exists(changelog.id):
@@ -471,7 +491,7 @@ def _delete_changelog(session: TableSession, changelog: Snapshot) -> None:
 def _delete_recorded(session: TableSession, plan: ExpirePlan) -> None:
     """Delete the snapshot files that a record of the trash holds, each only as it was read.
 
-    What is given back meanwhile has another content. Raises CommitConflictError then.
+    What is restored meanwhile has another content. Raises CommitConflictError then.
     """
     for snapshot in plan.expired:
         if session.snapshots.delete_unchanged(snapshot):
@@ -524,7 +544,7 @@ def keep_in_trash(
         tags=plan.tags,
         paths=tuple(planned_paths(session, plan) if paths is None else paths),
     )
-    TrashStore(session.file_io, session.paths).put(record)
+    TrashStore(session.file_io, session.paths).write(record)
     return record
 
 
@@ -544,9 +564,9 @@ def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
     if plan.outlived:
         marked = changelogs.earliest_hint()
         if marked is None or not changelogs.exists(marked):
-            there = changelogs.ids()
-            if marked is None or not there:
-                changelogs.hint_earliest(min([*there, plan.outlived[0].id]))
+            ids = changelogs.ids()
+            if marked is None or not ids:
+                changelogs.hint_earliest(min([*ids, plan.outlived[0].id]))
     for snapshot in plan.outlived:
         session.changelogs.publish(snapshot)
     if plan.outlived:
@@ -571,7 +591,7 @@ def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:
         return directories
     session.file_io.delete_many(data_paths())
     lists_at = len(metadata) - len(plan.metadata.manifest_lists)
-    # Lists name the others: whoever tries again finds by them what an error left.
+    # Lists name the others: the next attempt finds by them what an error left.
     for paths in (metadata[:lists_at], metadata[lists_at:]):
         session.file_io.delete_many(paths)
     return directories
@@ -586,7 +606,7 @@ def _metadata_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
 
 
 def _paths_of(session: TableSession, file: DeadFile) -> Iterator[str]:
-    """A file outside of the table (`external_path`) is nobody's to delete but its owner's."""
+    """Yield the paths of a file; one outside of the table (`external_path`) belongs to its owner."""
     if file.external_path is None:
         context = session.context()
         for name in (file.file_name, *file.extra_files):
@@ -612,9 +632,9 @@ def now_seconds(session: TableSession) -> int:
     return session.clock.now_millis() // 1000
 
 
-def change_file(session: TableSession, changed: Changed) -> None:
+def change_file(session: TableSession, content_after: Changed) -> None:
     """Change the file, durably: what rests on it may not outlive it in a power cut."""
-    session.commit_identifiers.change(changed)
+    session.commit_identifiers.change(content_after)
     if session.options[core_options.COMMIT_FSYNC]:
         session.file_io.sync([session.paths.commit_identifier_file])
 
@@ -637,40 +657,49 @@ def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count
         and not session.commit_identifiers.read()
     ):
         return
+    # Up to the newest, as a replay is looked up from there.
     newest = snapshots[-1]
-    line = session.commit_identifiers.up_to(newest)
-    change_file(session, lambda recorded: _up_to(session, line, recorded, newest))
+    snapshot_chain = session.commit_identifiers.up_to(newest)
+    change_file(session, lambda recorded: _up_to(session, snapshot_chain, recorded, newest))
 
 
 def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
     """Take back what a rollback takes back: a replay of it is a new commit."""
     if session.commit_identifiers.read() is None:
         return
-    line = session.commit_identifiers.up_to(target)
+    snapshot_chain = session.commit_identifiers.up_to(target)
 
-    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
+    def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
         if recorded is None:
             return None
-        return _up_to(session, line, rolled_back(recorded, line, target.id), target)
+        return _up_to(
+            session, snapshot_chain, rolled_back(recorded, snapshot_chain, target.id), target
+        )
 
-    change_file(session, changed)
+    change_file(session, content_after)
 
 
 def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifiers | None:
     """Return what the file of a branch holds that begins with a snapshot; None: it needs none."""
-    line, recorded = session.commit_identifiers.up_to(snapshot), session.commit_identifiers.read()
-    if recorded is None and not line.identifiers.has_file:
+    snapshot_chain, recorded = (
+        session.commit_identifiers.up_to(snapshot),
+        session.commit_identifiers.read(),
+    )
+    if recorded is None and not snapshot_chain.identifiers.has_file:
         return None
-    former = None if recorded is None else rolled_back(recorded, line, snapshot.id)
-    return _up_to(session, line, former, snapshot)
+    former = None if recorded is None else rolled_back(recorded, snapshot_chain, snapshot.id)
+    return _up_to(session, snapshot_chain, former, snapshot)
 
 
 def identifiers_up_to(branch: TableSession, newest: Snapshot) -> RecordedIdentifiers | None:
     """Return the commit identifiers of a branch up to a snapshot, for main; None: its snapshots have them all."""
-    line, recorded = branch.commit_identifiers.up_to(newest), branch.commit_identifiers.read()
-    if recorded is None and not line.identifiers.has_file:
+    snapshot_chain, recorded = (
+        branch.commit_identifiers.up_to(newest),
+        branch.commit_identifiers.read(),
+    )
+    if recorded is None and not snapshot_chain.identifiers.has_file:
         return None
-    return _up_to(branch, line, recorded, newest)
+    return _up_to(branch, snapshot_chain, recorded, newest)
 
 
 def take_identifiers_over(
@@ -683,7 +712,7 @@ def take_identifiers_over(
     if added is None:
         return
 
-    def changed(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
+    def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers:
         if recorded is None:
             return added if is_done else replace(added, snapshot_id=0, is_recorded=False)
         users = {**added.users, **recorded.users}
@@ -704,15 +733,20 @@ def take_identifiers_over(
             is_recorded=recorded.is_recorded and added.is_recorded,
         )
 
-    change_file(session, changed)
+    change_file(session, content_after)
 
 
 def _up_to(
     session: TableSession,
-    line: IdentifiersOfLine,
+    snapshot_chain: IdentifiersOfLine,
     recorded: RecordedIdentifiers | None,
     newest: Snapshot,
 ) -> RecordedIdentifiers:
     return recorded_before(
-        "", line, recorded, newest.id, limits=limits_of(session), now_seconds=now_seconds(session)
+        "",
+        snapshot_chain,
+        recorded,
+        newest.id,
+        limits=limits_of(session),
+        now_seconds=now_seconds(session),
     )

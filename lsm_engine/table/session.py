@@ -46,18 +46,18 @@ _FEW_BUCKETS = 500  # a listing has a thousand entries a page
 class PlannedSchema:
     """A schema that the first commit through any session of it publishes (commit).
 
-    It was made of `known`, the schema in force, by `changes`; `check` looks again whether they suit the rows, as
+    It was made of `known_schema`, the schema in force, by `changes`; `check` looks again whether they suit the rows, as
     others may have committed since the snapshot `base`.
     """
 
     def __init__(
         self,
-        known: TableSchema,
+        known_schema: TableSchema,
         changes: Sequence[SchemaChange],
         base: Snapshot | None,
         check: Callable[[], object],
     ) -> None:
-        self.known, self.changes, self.base, self.check = known, changes, base, check
+        self.known_schema, self.changes, self.base, self.check = known_schema, changes, base, check
         self.published: TableSchema | None = None
         """The schema that is there, once it is."""
 
@@ -120,7 +120,7 @@ class TableSession:
     @cached_property
     def identity(self) -> TableIdentity:
         """Whether the directory still holds this table."""
-        return TableIdentity(self.schemas, self.name, lambda: self.known)
+        return TableIdentity(self.schemas, self.name, lambda: self.known_schema)
 
     @cached_property
     def tags(self) -> TagStore:
@@ -145,12 +145,14 @@ class TableSession:
     def storage_time(self, *, deletes: bool = False) -> int:
         """Return the time by the storage's clock, in milliseconds; raises StorageError.
 
-        Most storage stamps a file for that. Where that is refused to who only reads, it is this machine's time,
+        Most storage stamps a file for that. Where a reader may not write, it is this machine's time,
         unless something is deleted by it (`deletes`).
         """
         try:
             return self.file_io.now_millis()
         except StorageError:
+            # Where files are deleted by age, a clock of another machine could make young files look
+            # old.
             if deletes:
                 raise
             return self.clock.now_millis()
@@ -193,7 +195,7 @@ class TableSession:
         """
         if self.is_planned:
             return self  # a commit refuses it where others altered the table first
-        # Ids have no gaps, so that the next one is enough: a listing may be old, and costs more from afar.
+        # Ids have no gaps, so that the next one is enough: a listing may be old, and costs more on a remote store.
         if not self.file_io.exists(self.paths.schema_file(self.schema.id + 1)):
             return self
         newest = self.schemas.latest()
@@ -214,9 +216,9 @@ class TableSession:
         return self._like(self.components, replace(self.schema, options=options))
 
     def _like(self, components: Components, schema: TableSchema) -> "TableSession":
-        other = TableSession(self.name, components, schema, branch=self.paths.branch_name)
-        other.planned = self.planned  # shared: whichever commits first publishes it for all
-        return other
+        session = TableSession(self.name, components, schema, branch=self.paths.branch_name)
+        session.planned = self.planned  # shared: whichever commits first publishes it for all
+        return session
 
     @property
     def is_planned(self) -> bool:
@@ -230,14 +232,14 @@ class TableSession:
         return published.checksum if published else None
 
     @property
-    def known(self) -> TableSchema:
+    def known_schema(self) -> TableSchema:
         """The schema whose file shows that this is still the table."""
-        return self.schema if self.planned is None else self.planned.known
+        return self.schema if self.planned is None else self.planned.known_schema
 
     @property
     def in_force(self) -> "TableSession":
         """The table by the schema that is published."""
-        return self.with_schema(self.known) if self.is_planned else self
+        return self.with_schema(self.known_schema) if self.is_planned else self
 
     def with_level_0(self) -> "TableSession":
         """Return the table as its newest rows are, those in level 0 among them.
@@ -248,11 +250,12 @@ class TableSession:
         options = self.options
         if not options[core_options.DELETION_VECTORS_ENABLED]:
             return self
+        # Merging while reading shows level 0 too, without another code path.
         merging = {core_options.DELETION_VECTORS_MERGE_ON_READ.key: "true"}
         return self.with_options(options.with_texts(merging))
 
     def gathered(self, paths: Iterable[str] = ()) -> "TableSession":
-        """Return the table as it is now: from afar all that maintenance asks for comes at once.
+        """Return the table as it is now: on a remote store all that maintenance asks for comes at once.
 
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
         among them that are known, for one round less; by default those that this process, or LATEST, knows.
@@ -273,9 +276,10 @@ class TableSession:
             set(paths) or likely_documents(self.file_io, ours),
             below="" if self._has_few_directories() else None,
         )
-        opened = self.with_components(replace(self.components, file_io=file_io))
-        opened.manifests = self.manifests
-        return opened
+        session = self.with_components(replace(self.components, file_io=file_io))
+        # Manifests never change, so that the cached ones are good for the new session.
+        session.manifests = self.manifests
+        return session
 
     def _has_few_directories(self) -> bool:
         """Whether a listing of the table's directory takes one request: no partitions, and few buckets."""
@@ -295,14 +299,16 @@ class TableSession:
         return self.with_schema(schema)
 
     def newest_of_writer(self) -> Snapshot | None:
-        """Return what a writer builds on: the newest snapshot, or from afar what was it a moment ago."""
-        return self.snapshots.latest_of_writer(lambda one: self._is_of_schema(one) is True)
+        """Return what a writer builds on: the newest snapshot, or on a remote store what was it a moment ago."""
+        return self.snapshots.latest_of_writer(
+            lambda snapshot: self._is_of_schema(snapshot) is True
+        )
 
     def _is_of_schema(self, snapshot: Snapshot) -> bool | None:
         """Whether a snapshot keeps the checksum of this schema's file; None where one has none."""
         expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{self.schema.id}")
-        found = self.schema_checksum
-        return None if expected is None or found is None else expected == found
+        actual = self.schema_checksum
+        return None if expected is None or actual is None else expected == actual
 
     def check_schema(self, snapshot: Snapshot) -> None:
         """Raise where a snapshot keeps another checksum of this schema's file.
@@ -310,6 +316,7 @@ class TableSession:
         NotFoundError: the table was dropped and made again. CorruptFileError: the file is damaged.
         """
         if self._is_of_schema(snapshot) is False:
+            # Raises first for a table that was made anew: its schema is whole, and another one.
             self.identity.require(snapshot)
             raise CorruptFileError(
                 "the schema is not the one that the snapshot was made with: its checksum differs, and the "
@@ -375,7 +382,7 @@ class TableSession:
         try:
             before = self.snapshots.find(snapshot.id - 1)
         except LsmError:
-            return  # whoever needs that one gets the error
+            return  # a reader of that one gets the error
         if before is None or before.index_manifest is None:
             return
         if follows(snapshot, before) and adds_up(snapshot, before):
@@ -420,11 +427,11 @@ class TableSession:
         """Notify every listener of a schema that was published."""
         self.notify(lambda listener: listener.altered(self.name, schema))
 
-    def notify(self, what: Callable[[TableListener], None]) -> None:
+    def notify(self, event: Callable[[TableListener], None]) -> None:
         """Notify every listener; the failure of one is logged and undoes nothing."""
         for listener in self.components.listeners:
             try:
-                what(listener)
+                event(listener)
             except LsmError as error:  # it has all that there is to know, in one line
                 log.error("a listener of table %s failed: %s", self.name, error)
             except Exception:  # a listener is a guest: whatever it raises, the commit stands

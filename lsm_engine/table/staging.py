@@ -57,7 +57,7 @@ class _Base:
     def staging(self, *, deletes: bool, replaces: bool) -> Staging:
         """Return what writing new rows needs."""
         session = self._session
-        # Who replaces a partition needs nothing of it but a number of buckets that is its own.
+        # A writer that replaces a partition needs only its number of buckets.
         needed = not replaces or self._mode.policy.is_postponed
         buckets = self._buckets() if needed else BucketFacts()
         unindexed = [entry for entries in buckets.unindexed.values() for entry in entries]
@@ -102,29 +102,30 @@ class _Base:
     ) -> dict[bytes, tuple[ManifestEntry, ...]]:
         manifests = self._session.manifests
         indexed = {(partition, bucket) for partition, has in indexes.items() for bucket, _ in has}
-        named: set[Bucket] = set()
+        pairs_in_manifests: set[Bucket] = set()
         for pairs in manifests.facts(self._metas, _buckets_of, (PARTITION, BUCKET)):
-            named.update(pairs)
-        missing = {pair for pair in named - indexed if pair[1] >= 0}
+            pairs_in_manifests.update(pairs)
+        # Only buckets without an index are read: mostly there are none, as every writer keeps one.
+        missing = {pair for pair in pairs_in_manifests - indexed if pair[1] >= 0}
         if not missing:
             return {}
-        found: dict[bytes, list[ManifestEntry]] = {}
+        entries_by_partition: dict[bytes, list[ManifestEntry]] = {}
         for entry in live_entries(manifests, self._metas, BucketScope(buckets=frozenset(missing))):
-            found.setdefault(entry.partition, []).append(entry)
-        return {partition: tuple(entries) for partition, entries in found.items()}
+            entries_by_partition.setdefault(entry.partition, []).append(entry)
+        return {partition: tuple(entries) for partition, entries in entries_by_partition.items()}
 
 
 def indexes_by_partition(
     entries: Iterable[IndexManifestEntry],
 ) -> dict[bytes, tuple[tuple[int, IndexFileMeta], ...]]:
     """Return the index files of dynamic buckets, by partition; buckets ascend."""
-    found: dict[bytes, list[tuple[int, IndexFileMeta]]] = {}
+    by_partition: dict[bytes, list[tuple[int, IndexFileMeta]]] = {}
     for entry in entries:
         if entry.index_file.index_type == HASH:
-            found.setdefault(entry.partition, []).append((entry.bucket, entry.index_file))
+            by_partition.setdefault(entry.partition, []).append((entry.bucket, entry.index_file))
     return {
         partition: tuple(sorted(files, key=lambda pair: pair[0]))
-        for partition, files in found.items()
+        for partition, files in by_partition.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
+"""Tags: create, replace, rename and delete them, and delete the files that only a deleted tag named."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ from lsm_engine.planning.tags import (
     same_tag,
     surplus,
 )
-from lsm_engine.storage.bulk import both, together
+from lsm_engine.storage.bulk import both, results_of
 from lsm_engine.table.references import Roots, carry_out
 from lsm_engine.table.session import TableSession
 
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 AN_HOUR = 3_600_000
 _RACES = 10
-_ROOTS_READ = 3  # times that roots are read which expire meanwhile
+_ROOTS_READ = 3  # times that retained references are read which expire meanwhile
 
 
 def create(
@@ -68,18 +68,18 @@ def create(
         if snapshot_id is not None:
             raise InvalidInputError("name a snapshot or a time, not both", tag=name)
         snapshot, holder = first_at(session, from_millis)
-        return named(session, name, snapshot, lifetime, holder=holder)
+        return tag_snapshot(session, name, snapshot, lifetime, holder=holder)
     if snapshot_id is None and session.file_io.facts.is_far:
-        # Whoever is stopped for long and then killed may leave a tag of a snapshot that has expired; a lock would cost
+        # A maker that is stopped for long and then killed may leave a tag of an expired snapshot; a lock would cost
         # two requests more.
-        known = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
-        tag = _of_newest(session, name, known, lifetime)
+        newest = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)
+        tag = _of_newest(session, name, newest, lifetime)
         if tag is not None:
             return tag
-    return named(session, name, snapshot_of(session, snapshot_id), lifetime)
+    return tag_snapshot(session, name, snapshot_of(session, snapshot_id), lifetime)
 
 
-def named(
+def tag_snapshot(
     session: TableSession,
     name: str,
     snapshot: Snapshot,
@@ -88,17 +88,19 @@ def named(
     numeric: bool = False,
     holder: Tag | None = None,
 ) -> Tag:
-    """Name one snapshot, which a lock tag keeps until it is named: a tag is there only of what nobody deletes.
+    """Create a tag of a snapshot. A lock tag keeps the snapshot until then, so that no tag names deleted files.
 
     `numeric` allows names that are numbers, as tags make themselves. `holder`: a tag that keeps the snapshot, which may
     have expired otherwise. A kill leaves the lock tag for its hour. Raises NotFoundError (expired), AlreadyExistsError.
     """
+    # A tag may keep what a rollback took long ago. Read before the lock tag is made: a rollback
+    # under way is refused here.
     is_kept = holder is not None and was_rolled_back(session, snapshot)
     with locked(session, snapshot, "tagging-"):
         # An expiry that moved EARLIEST before it could see the lock may be deleting the files.
         if not _is_kept(session, snapshot, holder):
             raise _expired(snapshot)
-        tag = session.tags.create(_made(session, name, snapshot, lifetime), numeric=numeric)
+        tag = session.tags.create(_new_tag(session, name, snapshot, lifetime), numeric=numeric)
         # A rollback that listed tags before takes the snapshot, and leaves the tag.
         if not is_kept and is_rolled_back(session, snapshot):
             session.tags.delete(tag)
@@ -108,23 +110,23 @@ def named(
 
 
 def _of_newest(
-    session: TableSession, name: str, known: Snapshot, lifetime: int | None
+    session: TableSession, name: str, newest: Snapshot, lifetime: int | None
 ) -> Tag | None:
-    """Name what was the newest lately; None, and no tag, where it is not the newest any more.
+    """Create a tag of the snapshot that was the newest lately; None, and no tag, if it is not the newest any more.
 
     It is looked at after the tag is made, the successor first: what is there after that has never had one, so
     that no expiry has passed it.
     """
-    tag = session.tags.create(_made(session, name, known, lifetime))
-    newer = session.snapshots.find_now(known.id + 1)
-    if newer is not None or not same_state(session.snapshots.find_now(known.id), known):
+    tag = session.tags.create(_new_tag(session, name, newest, lifetime))
+    newer = session.snapshots.find_now(newest.id + 1)
+    if newer is not None or not same_state(session.snapshots.find_now(newest.id), newest):
         session.tags.delete(tag)
         return None
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
 
 
-def of(
+def tag_for_operation(
     session: TableSession,
     name: str,
     snapshot: Snapshot,
@@ -132,12 +134,12 @@ def of(
     *,
     holder: Tag | None = None,
 ) -> Tag:
-    """Name one snapshot for as long as an operation runs: nothing rests on such a tag of another.
+    """Create a tag of a snapshot for as long as an operation runs. Other operations do not rely on it.
 
     `holder`: a tag that keeps the snapshot, which may have expired otherwise.
     """
     is_kept = holder is not None and was_rolled_back(session, snapshot)
-    tag = session.tags.create(_made(session, name, snapshot, lifetime))
+    tag = session.tags.create(_new_tag(session, name, snapshot, lifetime))
     try:
         if not is_kept and is_rolled_back(session, snapshot):
             raise rolled_back(snapshot)
@@ -145,6 +147,7 @@ def of(
         if not _is_kept(session, snapshot, holder):
             raise _expired(snapshot)
     except LsmError:
+        # Nothing may rest on a tag of a snapshot whose files are being deleted.
         session.tags.delete(tag)
         raise
     session.notify(lambda listener: listener.tagged(session.name, tag))
@@ -152,7 +155,8 @@ def of(
 
 
 def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> bool:
-    """Whether nobody deletes the files of a snapshot: its tag is there as it was read, or it has not expired."""
+    """Whether no process deletes the files of a snapshot: its tag is as it was read, or it has not expired."""
+    # Every deletion spares the files of a tag, so that an unchanged tag is proof without EARLIEST.
     now = None if holder is None else session.tags.find(holder.name)
     if now is not None and holder is not None and now.content == holder.content:
         return True
@@ -162,7 +166,7 @@ def _is_kept(session: TableSession, snapshot: Snapshot, holder: Tag | None) -> b
 def replace(
     session: TableSession, name: str, *, snapshot_id: int | None = None, retained: str | None = None
 ) -> Tag:
-    """Move a tag to another snapshot (None: the newest) or lifetime; what only it named then goes.
+    """Move a tag to another snapshot (None: the newest) or lifetime; delete the files that only it named.
 
     Its own snapshot may have expired: then only the lifetime changes.
     Raises NotFoundError if there is no such tag, CommitConflictError if others keep changing it. A kill leaves
@@ -180,23 +184,25 @@ def replace(
 
 
 def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | None) -> Tag | None:
-    """Let a tag name another snapshot, in one atomic step, and free what only the old one named.
+    """Replace a tag's snapshot in one atomic step, and delete the files that only the old one named.
 
     None, and no change, where the tag is not `old` any more. Meanwhile a tag of its own keeps the new snapshot:
     were the old name to come back because that is expiring, an expiry might have looked just then, and have
-    taken the old one's files. Who is killed leaves that tag for its hour.
+    taken the old one's files. A kill leaves that tag for its hour.
     """
     same = same_tag(old, snapshot)
     with nullcontext() if same else _both_kept(session, old, snapshot):
-        tag = session.tags.replace(old, _made(session, old.name, snapshot, lifetime))
+        tag = session.tags.replace(old, _new_tag(session, old.name, snapshot, lifetime))
         if tag is not None and not same and is_rolled_back(session, snapshot):
             tag = _moved_back(session, old, tag)
     if tag is None:
         return None
+    # While the old snapshot exists its files are its own, and expiry deletes them later.
     if not same and is_expiring(session, old.snapshot):
         try:
             reason = f"tag {old.name!r} has moved on"
             plan = plan_removal(session, [old], besides=(), reason=reason)
+            # The tag names another snapshot by now: only the files are left to delete.
             carry_out(session, changed(plan, tags=()), kind="replace-tag")
         except (CorruptFileError, NotFoundError) as error:  # the tag has moved already
             log.warning("what tag %s named before becomes orphans: %s", old.name, error)
@@ -206,17 +212,21 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
 
 @contextmanager
 def _both_kept(session: TableSession, old: Tag, snapshot: Snapshot) -> Iterator[None]:
-    """Keep what a tag is to name, and what it names, which it is given back where a rollback takes the other.
+    """Keep the snapshot that a tag gets, and its old one, which it gets back if a rollback takes the new one.
 
     Raises NotFoundError while a rollback takes the tag.
     """
+    # Called for its error: a tag must not move away from a rollback that is about to delete it.
     was_rolled_back(session, old.snapshot)
-    with kept(session, snapshot, "replacing-"), locked(session, old.snapshot, "replacing-"):
+    with (
+        snapshot_retained(session, snapshot, "replacing-"),
+        locked(session, old.snapshot, "replacing-"),
+    ):
         yield
 
 
 def _moved_back(session: TableSession, old: Tag, tag: Tag) -> Tag | None:
-    """Give a tag back what it named, as a rollback has taken its new snapshot; return None then.
+    """Give a tag its old snapshot back, as a rollback has taken the new one; return None then.
 
     A rollback that has taken both takes the tag. The tag is returned where others have changed it since.
     """
@@ -236,14 +246,14 @@ def _changing(session: TableSession, name: str) -> CommitConflictError:
 
 
 @contextmanager
-def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
-    """Keep a snapshot, by a tag of a name that begins with `prefix`, until its files are named anew.
+def snapshot_retained(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
+    """Keep a snapshot by a lock tag, whose name begins with `prefix`, until another reference names its files.
 
     It may have expired and only another tag keep it. Raises NotFoundError (expired) where an expiry has got
     hold of it.
     """
     with locked(session, snapshot, prefix) as tag:
-        # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+        # The deletion of another tag of it is planned once more after the tag is deleted, and then sees this one.
         if is_expiring(session, snapshot) and not _has_other_tag(session, tag):
             raise _expired(snapshot)
         yield
@@ -251,18 +261,20 @@ def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[Non
 
 @contextmanager
 def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[Tag]:
-    """Make a lock tag of a state, with a name that begins with `prefix`, and delete it at the end.
+    """Create a lock tag of a snapshot, with a name that begins with `prefix`, and delete it at the end.
 
     The caller looks, once it is made, whether the files of the state are there. The tag stays for its hour
     where what is done meanwhile may take effect later, or by a kill.
     """
     name = f"{prefix}{session.ids.new_id()[-12:]}"
-    tag = session.tags.create(_made(session, name, snapshot, AN_HOUR))
+    tag = session.tags.create(_new_tag(session, name, snapshot, AN_HOUR))
     try:
         yield tag
     except (CommitUnknownError, StorageError, OSError):
+        # What was begun may still land, so that the lock tag stays for its hour.
         raise
     except BaseException:
+        # Nothing of the operation can land any more.
         _unlock(session, tag)
         raise
     _unlock(session, tag)
@@ -273,14 +285,15 @@ def _unlock(session: TableSession, tag: Tag) -> None:
     try:
         session.file_io.delete(session.paths.tag_file(tag.name))
     except (LsmError, OSError) as error:
+        # The operation is over, and the lock tag expires by itself.
         log.warning("tag %s stays until it expires: %s", tag.name, error)
 
 
 def _has_other_tag(session: TableSession, tag: Tag) -> bool:
     """Whether a tag keeps the same state that is no lock tag: the maker of one may be about to give up."""
     return any(
-        same_state(other.snapshot, tag.snapshot) and not is_lock(other.name)
-        for other in session.tags.list()
+        same_state(listed.snapshot, tag.snapshot) and not is_lock(listed.name)
+        for listed in session.tags.list()
     )
 
 
@@ -293,33 +306,34 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
     for _ in range(_RACES):
         session.tags.require_no_copy(name)
         old = session.tags.find(name)
-        taken = session.tags.find(new_name)
+        existing = session.tags.find(new_name)
         if old is None:
             return session.tags.load(name)  # raises, naming the nearest
         if name == new_name:
             return old
-        tag = _renamed(session, old, taken, new_name)
+        tag = _renamed(session, old, existing, new_name)
         if tag is not None:
             return tag
     raise _changing(session, name)
 
 
-def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) -> Tag | None:
+def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: str) -> Tag | None:
     """Rename a tag; None where others have changed, renamed or deleted it: then nothing is changed.
 
-    The old name gets an id of this renaming first, and the new name the same: so who else renames that tag
+    The old name gets an id of this renaming first, and the new name the same: so another rename of that tag
     can neither delete the old name nor the new one of this renaming without being seen. Meanwhile a tag of its own
     keeps the files: a kill leaves no new name of what another has deleted.
     """
     is_kept = was_rolled_back(session, old.snapshot)
+    # With a new id a concurrent rename or deletion of the same tag fails, on either side.
     own = session.tags.replace(old, changed(old, id=session.ids.new_id()))
     if own is None:
         return None
     with locked(session, own.snapshot, "renaming-"):
-        there = session.tags.find(own.name)
-        if there is None or there.content != own.content:
-            return None  # whoever deleted it may not have seen the lock
-        stored = _given_new_name(session, old, own, taken, new_name)
+        stored_old = session.tags.find(own.name)
+        if stored_old is None or stored_old.content != own.content:
+            return None  # its deletion may not have seen the lock tag
+        stored = _given_new_name(session, old, own, existing, new_name)
         if stored is None:
             return None
         session.notify(lambda listener: listener.untagged(session.name, old.name))
@@ -332,25 +346,25 @@ def _renamed(session: TableSession, old: Tag, taken: Tag | None, new_name: str) 
 
 
 def _given_new_name(
-    session: TableSession, old: Tag, own: Tag, taken: Tag | None, new_name: str
+    session: TableSession, old: Tag, own: Tag, existing: Tag | None, new_name: str
 ) -> Tag | None:
     tag = changed(own, name=new_name)
-    if taken is not None and taken == tag and old.id is not None and taken.id == old.id:
+    if existing is not None and existing == tag and old.id is not None and existing.id == old.id:
         # A renaming that was killed, or goes on, has made it.
-        stored = session.tags.replace(taken, tag)
+        stored = session.tags.replace(existing, tag)
         if stored is None:
             return None
     else:
         stored = session.tags.create(tag)
     if not session.tags.delete(own):
-        # Whoever deleted the old name may have deleted the files, too, before the new one was made.
+        # The deletion of the old name may have taken the files, before the new name was made.
         session.tags.delete(stored)
         return None
     return stored
 
 
 def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
-    """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
+    """Delete a tag, and if its snapshot has expired, the files that only the tag named.
 
     Of a tag that cannot be read, or beside which some document cannot, or goes meanwhile, the tag's own
     file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag,
@@ -362,6 +376,8 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
         try:
             tag = session.tags.load(name)
         except CorruptFileError as error:
+            # The files of an unreadable tag cannot be planned, so that only its own file is
+            # deleted.
             if session.tags.delete_unread(name):
                 _warn_of_orphans(name, error)
                 session.notify(lambda listener: listener.untagged(session.name, name))
@@ -382,7 +398,7 @@ def _deleted(session: TableSession, tag: Tag, kind: str) -> bool:
     try:
         is_done = _delete(session, tag, kind=kind)
     except (CorruptFileError, NotFoundError) as error:
-        # Some root cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
+        # Some retained reference cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
         is_done = session.tags.delete(tag) or not session.tags.exists(tag.name)
         if is_done:
             _warn_of_orphans(tag.name, error)
@@ -396,6 +412,7 @@ def _warn_of_orphans(name: str, error: LsmError) -> None:
 
 
 def _delete(session: TableSession, tag: Tag, *, kind: str) -> bool:
+    # While the snapshot exists its files are its own, and expiry deletes them later.
     if is_there(session, tag.snapshot):
         reason = f"tag {tag.name!r} was taken back; its snapshot is kept"
         return carry_out(session, ExpirePlan(reason=reason, tags=(tag,)), kind=kind)
@@ -412,12 +429,13 @@ def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
 def plan_removal(
     session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
 ) -> ExpirePlan:
-    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots.
+    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no retained references.
 
-    Roots that expire while they are read are read again, as the table is then.
+    Retained references that expire while they are read are read again, as the table is then.
     """
     besides = tuple(besides)
     for _ in range(_ROOTS_READ - 1):
+        # A snapshot may expire between the listing and the read of its lists.
         with suppress(NotFoundError):
             return _planned_removal(session, tags, besides, reason)
     return _planned_removal(session, tags, besides, reason)
@@ -434,8 +452,8 @@ def _planned_removal(
         names |= roots.tag_names(tag.snapshot)
     buckets = {(entry.partition, entry.bucket) for entry in state}
 
-    kept = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
-    return plan_tag_removal(state, names, kept, reason=reason, tags=tags)
+    references = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
+    return plan_tag_removal(state, names, references, reason=reason, tags=tags)
 
 
 # --- which snapshot ------------------------------------------------------------------------------
@@ -462,9 +480,9 @@ def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
     # A listing asked twice has a tag that is renamed meanwhile. Nothing rests on the lock tag of another.
     tags_there = session.tags.stable_listing()
     holders = [tag for tag in tags_there if not is_lock(tag.name)]
-    there = {snapshot.id for snapshot in snapshots}
-    known = [*snapshots, *(tag.snapshot for tag in holders if tag.snapshot.id not in there)]
-    later = [snapshot for snapshot in known if snapshot.time_millis >= millis]
+    live_ids = {snapshot.id for snapshot in snapshots}
+    candidates = [*snapshots, *(tag.snapshot for tag in holders if tag.snapshot.id not in live_ids)]
+    later = [snapshot for snapshot in candidates if snapshot.time_millis >= millis]
     if not later:
         raise NotFoundError(
             "no snapshot was made at that time or after it",
@@ -477,22 +495,22 @@ def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
 
 def is_there(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a snapshot is still one of the table's, and not another one under its id."""
-    found = session.snapshots.find(snapshot.id)
-    return found is not None and same_state(found, snapshot)
+    stored = session.snapshots.find(snapshot.id)
+    return stored is not None and same_state(stored, snapshot)
 
 
 def is_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a rollback takes a snapshot, or has taken it: asked once a tag of it is there.
 
-    A rollback lists the tags that go once its seal is there, from which on the table is at the target. So it
-    sees the tag, or who made the tag sees a newest snapshot that is older; or, where others have committed
+    A rollback lists the tags that go once its marker is there, from which on the table is at the target. So it
+    sees the tag, or the maker of the tag sees a newest snapshot that is older; or, where others have committed
     since, another snapshot under that id, or none: the newest is read first.
     """
     newest = session.snapshots.latest()
     if newest is None or newest.id < snapshot.id:
         return True
-    there = session.snapshots.find(snapshot.id)
-    return there is not None and not same_state(there, snapshot)
+    stored = session.snapshots.find(snapshot.id)
+    return stored is not None and not same_state(stored, snapshot)
 
 
 def was_rolled_back(session: TableSession, snapshot: Snapshot) -> bool:
@@ -514,24 +532,25 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
     It is deleted, too, where a rollback has made the snapshot again from the tag. An expiry deletes the
     changelog before the snapshot file, and EARLIEST passes the snapshot before both.
     """
-    there, marked = both(
+    stored, marked = both(
         session.file_io,
         lambda: session.snapshots.find(snapshot.id),
         lambda: session.snapshots.earliest_hint() or 0,
     )
-    if there is not None and same_state(there, snapshot) and marked <= snapshot.id:
-        return there
+    # EARLIEST passes a snapshot before its changelog is deleted: at or above EARLIEST it is whole.
+    if stored is not None and same_state(stored, snapshot) and marked <= snapshot.id:
+        return stored
     return tags.without_changelog(snapshot)
 
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a snapshot is deleted, or EARLIEST has passed it (decisions/0004)."""
-    is_passed, has_gone = together(
+    is_passed, is_deleted = results_of(
         session.file_io,
         lambda: snapshot.id < (session.snapshots.earliest_hint() or 0),
         lambda: not is_there(session, snapshot),
     )
-    return is_passed or has_gone
+    return is_passed or is_deleted
 
 
 def lifetime_of(session: TableSession, retained: str | None, name: str) -> int | None:
@@ -541,12 +560,13 @@ def lifetime_of(session: TableSession, retained: str | None, name: str) -> int |
     try:
         return parse_millis(retained)
     except ValueError as cause:
+        # The error names the tag, which the parser does not know.
         raise InvalidInputError(
             f"a tag is retained for a time such as '7 d', not {retained!r}", tag=name
         ) from cause
 
 
-def _made(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | None) -> Tag:
+def _new_tag(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | None) -> Tag:
     return Tag(
         name=name,
         snapshot=snapshot,
@@ -565,7 +585,7 @@ def _expired(snapshot: Snapshot) -> LsmError:
 
 
 def rolled_back(snapshot: Snapshot) -> LsmError:
-    """Return the error of who finds that a rollback has taken a snapshot."""
+    """Return the error for a snapshot that a rollback has taken."""
     return NotFoundError(
         f"snapshot {snapshot.id} was just rolled back, or is being so; choose an older one, or the newest",
         kind=ErrorKind.NO_SUCH_SNAPSHOT,
@@ -577,8 +597,8 @@ def rolled_back(snapshot: Snapshot) -> LsmError:
 #
 # Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
 #
-# `scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
-# who does not know when that is, or dies, leaves it for the time that the option sets.
+# `scan.plan-auto-tag-for-read.time-retained` asks for them. A reader that reads to the end deletes the tag;
+# one that does not know its end, or dies, leaves it for the time that the option sets.
 
 BranchSnapshot = tuple[TableSession, Snapshot]
 """A branch of the table, and its snapshot that is read."""
@@ -590,29 +610,32 @@ def tag_for_read(branch: BranchSnapshot, lifetime_millis: int) -> Tag:
     Raises NotFoundError (expired) for a snapshot that an expiry has got hold of.
     """
     session, snapshot = branch
-    return of(session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis)
+    return tag_for_operation(
+        session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis
+    )
 
 
 @contextmanager
 def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> Iterator[None]:
     """Keep snapshots of branches while they are read; `lifetime_millis` None: do not."""
-    with ExitStack() as made:
+    with ExitStack() as stack:
         if lifetime_millis is not None:
             for branch in branches:
-                made.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
+                stack.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
         yield
 
 
 def _take_back(session: TableSession, tag: Tag) -> None:
-    """Delete a tag, with files that it was the last to name; a failure leaves it to expire."""
+    """Delete a tag, and the files that only it named; after a failure it expires."""
     try:
         if not delete_as_read(session, tag):
             log.info("tag %s of a read has expired or changed before its end", tag.name)
     except LsmError as error:
+        # The rows have been read: the tag may wait for the end of its lifetime.
         log.warning("tag %s of a read stays until it expires: %s", tag.name, error)
 
 
-# -- Tags whose lifetime is over go, with the files that nothing else names ------------------------
+# -- Expiry of tags whose lifetime is over, with the files that only they name ---------------------
 
 
 @record
@@ -637,37 +660,37 @@ def expire_tags(
     automatic: bool = False,
     listed: Sequence[Tag] | None = None,
 ) -> TagExpiryReport:
-    """Take tags whose lifetime is over. `older_than`: those with a birthday before that age as well.
+    """Delete tags whose lifetime is over. `older_than`: also those created before that age.
 
     `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`. `listed`: the tags, where they
     are known.
     """
     if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
         return TagExpiryReport(names=(), dry_run=dry_run)
-    there = session.tags.stable_listing() if listed is None else listed
+    candidates = session.tags.stable_listing() if listed is None else listed
     year, month, day, hour, minute, second, nanos = session.clock.local_time()
     now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
-    over = list(expired_tags(there, local_now=now))
+    expired = list(expired_tags(candidates, local_now=now))
     if older_than is not None:
         age = parse_age(older_than)
-        born = [(tag, created_at(tag)) for tag in there]
-        over += [
+        born = [(tag, created_at(tag)) for tag in candidates]
+        expired += [
             tag
             for tag, birthday in born
-            if tag not in over
+            if tag not in expired
             and birthday is not None
             and (now - birthday).total_seconds() * 1000 > age
         ]
-    over.sort(key=lambda tag: tag.name)
+    expired.sort(key=lambda tag: tag.name)
     if not dry_run:
         # One that others have given a longer life meanwhile, made anew or deleted is none of these any more.
-        over = [tag for tag in over if delete_as_read(session, tag, kind="expire-tags")]
-    return TagExpiryReport(names=tuple(tag.name for tag in over), dry_run=dry_run)
+        expired = [tag for tag in expired if delete_as_read(session, tag, kind="expire-tags")]
+    return TagExpiryReport(names=tuple(tag.name for tag in expired), dry_run=dry_run)
 
 
 # -- Auto tags -------------------------------------------------------------------------------------
 #
-# Tags that make themselves, after a commit or when they are asked for
+# Tags that are created automatically, after a commit or on request
 # (`tag.automatic-creation`).
 
 
@@ -694,10 +717,10 @@ class AutoTags:
         self._options = session.options
         self._mode = session.options[core_options.TAG_AUTOMATIC_CREATION]
 
-    def after_commit(self, made: Snapshot) -> None:
+    def after_commit(self, snapshot: Snapshot) -> None:
         """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
         try:
-            self.create_due([made])
+            self.create_due([snapshot])
         except LsmError as error:
             log.warning("table %s was not tagged by itself: %s", self._session.name, error)
 
@@ -713,12 +736,12 @@ class AutoTags:
 
     def _tag_periods(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
         options, periods = self._options, periods_of(self._options)
-        there = automatic_tags(self._session.tags.list(), periods)
-        last = max(there, default=None)
-        since = there[last].snapshot.id if last is not None else 0
+        by_period = automatic_tags(self._session.tags.list(), periods)
+        last = max(by_period, default=None)
+        since = by_period[last].snapshot.id if last is not None else 0
         if snapshots is None:
-            snapshots = [one for one in self._session.snapshots.all() if one.id > since]
-        named: dict[str, Tag | None] = {tag.name: tag for tag in there.values()}
+            snapshots = [listed for listed in self._session.snapshots.all() if listed.id > since]
+        by_name: dict[str, Tag | None] = {tag.name: tag for tag in by_period.values()}
         created: list[str] = []
         for snapshot in snapshots:
             moment = wall_clock(options, snapshot, self._mode)
@@ -728,22 +751,22 @@ class AutoTags:
             for start in periods.closed_periods(moment, last, complete=complete):
                 last = start
                 name = periods.name_of(start)
-                if name in named:
+                if name in by_name:
                     continue
                 tag = None if dry_run else self._create(name, snapshot)
                 if dry_run or tag is not None:
                     created.append(name)
-                    named[name] = tag
-        removed = surplus(list(named), options[core_options.TAG_NUM_RETAINED_MAX])
+                    by_name[name] = tag
+        removed = surplus(list(by_name), options[core_options.TAG_NUM_RETAINED_MAX])
         if not dry_run:
-            removed = self._remove(named[name] for name in removed)
+            removed = self._remove(by_name[name] for name in removed)
         return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
 
     def _tag_batch(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
         """One tag a day, or of one name, that always stands at the newest commit."""
         options = self._options
         newest = (
-            max(snapshots or (), key=lambda one: one.id, default=None)
+            max(snapshots or (), key=lambda snapshot: snapshot.id, default=None)
             or self._session.snapshots.latest()
         )
         if newest is None:
@@ -755,18 +778,18 @@ class AutoTags:
         old = self._session.tags.find(name)
         if not dry_run:
             self._move_on(name, newest)
-        named = {
+        by_name = {
             tag.name: tag for tag in self._session.tags.list() if tag.name.startswith(BATCH_PREFIX)
         }
-        removed = surplus(sorted({*named, name}), options[core_options.TAG_NUM_RETAINED_MAX])
+        removed = surplus(sorted({*by_name, name}), options[core_options.TAG_NUM_RETAINED_MAX])
         if not dry_run:
-            removed = self._remove(named.get(name) for name in removed)
+            removed = self._remove(by_name.get(name) for name in removed)
         return AutoTagReport(
             created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
         )
 
     def _move_on(self, name: str, newest: Snapshot) -> None:
-        """Let a tag stand at a snapshot, unless it stands at a newer one; others may move it, too."""
+        """Move a tag forward to a snapshot; a tag of a newer one stays. Others may move it, too."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         for _ in range(_RACES):
             old = self._session.tags.find(name)
@@ -778,18 +801,20 @@ class AutoTags:
         log.info("tag %s does not stand at snapshot %d: others keep changing it", name, newest.id)
 
     def _create(self, name: str, snapshot: Snapshot) -> Tag | None:
-        """Create one tag; None if somebody else has, or the snapshot is deleted."""
+        """Create one tag; None if it exists, or the snapshot is deleted."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         try:
-            return named(self._session, name, snapshot, lifetime, numeric=True)
+            return tag_snapshot(self._session, name, snapshot, lifetime, numeric=True)
         except AlreadyExistsError:
+            # Each writer tags the period that its commit closes; the first one is enough.
             return None
         except NotFoundError:
+            # The commit stands without its tag.
             log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
             return None
 
     def _remove(self, surplus_tags: Iterable[Tag | None]) -> list[str]:
-        """Delete tags as they were read; return the names of those that nobody has changed or deleted since."""
+        """Delete tags as they were read; return the names of those that were unchanged."""
         return [
             tag.name
             for tag in surplus_tags

@@ -30,9 +30,11 @@ def snapshot_to_read(
     Raises NotFoundError or ExpiredError for what is not there, InvalidInputError if more than one
     is named.
     """
-    named = [what for what in (snapshot_id, tag, as_of_millis) if what is not None]
-    if len(named) > 1:
-        raise InvalidInputError("name a snapshot, a tag or a time, not several", given=len(named))
+    versions = [version for version in (snapshot_id, tag, as_of_millis) if version is not None]
+    if len(versions) > 1:
+        raise InvalidInputError(
+            "name a snapshot, a tag or a time, not several", given=len(versions)
+        )
     if snapshot_id is not None:
         return session.snapshots.load(snapshot_id)
     if tag is not None:
@@ -69,28 +71,30 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
     Snapshot times never decrease with the id, so the search halves the range; a snapshot that
     expires under it is older than all that are left.
     """
-    found: Snapshot | None = None
+    latest: Snapshot | None = None
     low, high = session.snapshots.earliest_id() or 1, session.snapshots.latest_id() or 0
     while low <= high:
         middle = (low + high) // 2
+        # A missing one has expired or was rolled back: the search goes on above it.
         snapshot = session.snapshots.find_live(middle)
         if snapshot is None or snapshot.time_millis <= millis:
-            found = snapshot or found
+            latest = snapshot or latest
             low = middle + 1
         else:
             high = middle - 1
-    if found is None:
+    if latest is None:
         raise NotFoundError(
             "no snapshot is that old; the earliest is later, or has expired",
             kind=ErrorKind.NO_SUCH_SNAPSHOT,
             as_of_millis=millis,
         )
-    return found
+    return latest
 
 
 def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
     if has_expired(snapshots, snapshot):
+        # A dropped table has no files either, and deserves its own error.
         snapshots.require_table(None)
         raise ExpiredError(
             f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
@@ -102,6 +106,7 @@ def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFou
 
 def has_expired(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
     """Whether an expiry or a rollback has taken a snapshot, or is about to."""
+    # A snapshot below EARLIEST may still have its file while its data files are deleted.
     earliest = snapshots.earliest_hint()
     is_marked = earliest is not None and snapshot.id < earliest
     return is_marked or not same_state(snapshots.find(snapshot.id), snapshot)
@@ -121,6 +126,7 @@ def built_on(session: TableSession, base: Snapshot | None) -> Iterator[None]:
     try:
         yield
     except NotFoundError as cause:
+        # Without a newer snapshot the file is lost: no new attempt would find it.
         if base is None or not is_overtaken(session.snapshots, base):
             raise
         raise CommitConflictError(

@@ -260,7 +260,7 @@ def roll_back(to: int, *first: str, name: str = "r", by_tag: bool = False) -> Ca
     def run(store: SnapshotStore, report: Callable[[str], None]) -> object:
         session = session_of(store, name)
         if by_tag:
-            tags.of(session, "kept", store.load(to), None)
+            tags.tag_for_operation(session, "kept", store.load(to), None)
         writer(*first)(store, report)
         if by_tag:
             expirer(store, report, name)

@@ -29,5 +29,5 @@ def upsert(table: lsm.Table, number: int) -> None:
 def forget_all() -> None:
     """Make this process one that has read nothing yet."""
     manifests.forget_shared()
-    snapshots._known.clear()
+    snapshots._newest_known.clear()
     forget_documents()

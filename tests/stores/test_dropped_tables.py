@@ -163,12 +163,12 @@ def test_a_table_that_others_altered_is_read_on_and_looked_at_once(catalog):
 @pytest.mark.parametrize("altered", [False, True])
 def test_a_process_that_knew_the_dropped_table_writes_to_the_new_one(catalog, altered):
     made(catalog, 3)
-    known = dict(snapshots._known)
+    known = dict(snapshots._newest_known)
     catalog.drop_table("a.t")
     new = made(catalog)
     if altered:
         new.alter(lsm.AddColumn(name="w", type=pa.int64()))
-    snapshots._known.update(known)  # of a process that did not drop it
+    snapshots._newest_known.update(known)  # of a process that did not drop it
     new = catalog.table("a.t")
     assert new.upsert([{"k": 1, "v": "new"}]).id == 1
     assert new.to_arrow()["v"].to_pylist() == ["new"]

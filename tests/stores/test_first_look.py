@@ -48,7 +48,7 @@ def test_commits_after_the_opening_are_read(table):
     forget_all()
     for number in range(3, 30):
         upsert(table, number)
-    snapshots._known.clear()
+    snapshots._newest_known.clear()
     assert keys(opened) == list(range(30))
 
 
@@ -57,7 +57,7 @@ def test_a_rollback_after_the_opening_is_seen(table):
     opened = lsm.open_table(table.location)
     table.rollback_to(1)
     upsert(table, 7)
-    snapshots._known.clear()
+    snapshots._newest_known.clear()
     assert keys(opened) == [0, 7]
 
 
@@ -134,11 +134,11 @@ def test_documents_that_come_after_they_were_asked_for_are_read_once_they_are_li
 
 def test_maintenance_in_the_same_process_keeps_what_others_committed(table):
     """The newest that this process knows is not the newest any more."""
-    known = dict(snapshots._known)
+    known = dict(snapshots._newest_known)
     for number in range(3, 16):
         upsert(table, number)
-    snapshots._known.clear()
-    snapshots._known.update(known)
+    snapshots._newest_known.clear()
+    snapshots._newest_known.update(known)
     found = lsm.open_table(table.location).expire_snapshots(retain_max=2, retain_min=1)
     assert found.snapshot_ids == tuple(range(1, 15))
     forget_all()
@@ -274,7 +274,7 @@ def test_what_a_process_keeps_is_not_fetched_again_by_a_note(monkeypatch, table)
     table.to_arrow()
     fetched = []
     monkeypatch.setattr(ObjectFileIO, "prefetch", lambda _, path: fetched.append(path))
-    snapshots._known.clear()
+    snapshots._newest_known.clear()
     assert table.session.snapshots.latest(reads_state=True).id == 3
     assert not [path for path in fetched if "manifest" in path]
 

@@ -21,10 +21,10 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lsm.Table:
 
 def by_others(act: Callable[[], object]) -> None:
     """Act as another process would: this one knows what it knew."""
-    known = dict(snapshots._known)
+    known = dict(snapshots._newest_known)
     act()
-    snapshots._known.clear()
-    snapshots._known.update(known)
+    snapshots._newest_known.clear()
+    snapshots._newest_known.update(known)
 
 
 def keys(table: lsm.Table, tag: str) -> list[int]:

@@ -176,7 +176,7 @@ def names() -> None:
     """
 
 
-@verb("lsm catalog rebuild", "lsm catalog rebuild shop.orders", name="rebuild", of=names)
+@verb("lsm catalog rebuild", "lsm catalog rebuild shop.orders", name="rebuild", group=names)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     """Make the catalog anew: names of tables and their lineage, from files. May be run at any time.
@@ -212,7 +212,7 @@ def unregister(call: Call, *, table: str) -> None:
     call.out.report(f"the catalog does not know {table} any more", {"unregistered": table})
 
 
-@verb("lsm catalog adopt /data/old/orders shop.orders", name="adopt", of=names)
+@verb("lsm catalog adopt /data/old/orders shop.orders", name="adopt", group=names)
 @click.argument("path")
 @click.argument("table")
 def adopt(call: Call, *, path: str, table: str) -> None:

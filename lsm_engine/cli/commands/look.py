@@ -198,15 +198,20 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
     """
     target = call.table(table)
     trees = [
-        each
-        for each in target.tree()
-        if partition in (None, each.partition) and bucket in (None, each.bucket)
+        lsm_tree
+        for lsm_tree in target.tree()
+        if partition in (None, lsm_tree.partition) and bucket in (None, lsm_tree.bucket)
     ]
     if call.as_json:
         rows = [
-            {"partition": each.partition, "bucket": each.bucket, "run": position, **_run(run)}
-            for each in trees
-            for position, run in enumerate(each.runs)
+            {
+                "partition": lsm_tree.partition,
+                "bucket": lsm_tree.bucket,
+                "run": position,
+                **_run(run),
+            }
+            for lsm_tree in trees
+            for position, run in enumerate(lsm_tree.runs)
         ]
         call.out.rows([], rows, empty="")
         return
@@ -215,15 +220,15 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
         return
     newest = target.latest_snapshot()
     snapshot_text = "" if newest is None else f", snapshot {newest.id}"
-    total = format_bytes(sum(each.size_bytes for each in trees))
+    total = format_bytes(sum(lsm_tree.size_bytes for lsm_tree in trees))
     call.out.text(f"{target.name}{snapshot_text}: {counted(len(trees), 'bucket')}, {total}\n")
     drawn = trees
     if limit and len(trees) > limit:
         most = sorted(trees, key=lambda bucket_tree: -len(bucket_tree.runs))[:limit]
-        drawn = [each for each in trees if each in most]
+        drawn = [lsm_tree for lsm_tree in trees if lsm_tree in most]
     largest = largest_run(drawn)
-    for each in drawn:
-        call.out.text(draw_tree(each, largest))
+    for lsm_tree in drawn:
+        call.out.text(draw_tree(lsm_tree, largest))
     if len(drawn) < len(trees):
         call.out.note(f"{counted(len(trees) - len(drawn), 'more bucket')}; --limit 0 draws all")
 

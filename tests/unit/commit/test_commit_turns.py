@@ -62,7 +62,7 @@ def test_turns_are_taken_and_given_up_behind_a_stopped_process(folder: LocalFile
 
     def attempt() -> int:
         before = clock.slept
-        with turns.taken(folder, "snapshot", clock):
+        with turns.turn(folder, "snapshot", clock):
             return clock.slept - before
 
     assert attempt() == 0

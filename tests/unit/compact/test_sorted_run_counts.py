@@ -114,7 +114,7 @@ def test_all_buckets_take_one_pass_over_the_manifests(monkeypatch):
     passes.clear()
     again = bucket_levels(story.reopened().session, session.snapshots.latest())
     for part in range(60):
-        assert sum(map(len, again.of(levels_key(session, part)).values())) >= 1
+        assert sum(map(len, again.facts_of(levels_key(session, part)).values())) >= 1
     assert len(passes) == 9
     assert max(passes[:8]) <= 12
     assert passes[8] == 60

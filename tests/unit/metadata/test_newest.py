@@ -27,7 +27,7 @@ def table(request):
 
 def elsewhere(table, monkeypatch, act):
     """Do something as another process does it: nothing of it is known here."""
-    monkeypatch.setattr(snapshots, "_known", {})
+    monkeypatch.setattr(snapshots, "_newest_known", {})
     act(lsm.open_table(table.location))
     monkeypatch.undo()
 
@@ -114,8 +114,8 @@ def seen_by(known, before=lambda number: None, after=lambda number: None):
 
 
 def make_old(seconds):
-    for key, entry in list(snapshots._known.items()):
-        snapshots._known[key] = replace(entry, at_millis=entry.at_millis - seconds * 1000)
+    for key, entry in list(snapshots._newest_known.items()):
+        snapshots._newest_known[key] = replace(entry, at_millis=entry.at_millis - seconds * 1000)
 
 
 def test_what_was_known_long_ago_is_read_after_its_successor(table):
