@@ -72,10 +72,10 @@ PRONOUNS = frozenset(
 )
 """Words that say nothing of what a variable holds; `manifest`, `entry` and `index` do."""
 
-VAGUE_NAMES_MAX = 870
+VAGUE_NAMES_MAX = 88
 FUNCTIONS_OF_MANY_PARAMETERS_MAX = 81
 PARAMETERS_MAX = 6
-MODULES_OF_ONE_IMPORTER_MAX = 47
+MODULES_OF_ONE_IMPORTER_MAX = 48
 MODULES_MAX = 385
 
 
