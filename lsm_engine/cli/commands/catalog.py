@@ -197,7 +197,7 @@ def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     )
 
 
-@table_verb("lsm catalog register shop.orders", name="register", of=names)
+@table_verb("lsm catalog register shop.orders", name="register", group=names)
 def register(call: Call, *, table: str) -> None:
     """Name a table whose directory is in the warehouse already, at DATABASE.db/TABLE."""
     registered = call.catalog(create=True).register_table(call.catalog_name(table))
@@ -205,7 +205,7 @@ def register(call: Call, *, table: str) -> None:
     call.out.report(f"the catalog knows {registered.name}, in {registered.location}", facts)
 
 
-@table_verb("lsm catalog unregister shop.orders", name="unregister", of=names)
+@table_verb("lsm catalog unregister shop.orders", name="unregister", group=names)
 def unregister(call: Call, *, table: str) -> None:
     """Take a name and its lineage out of the catalog; files stay, so that it may be registered again."""
     call.catalog().unregister_table(call.catalog_name(table))

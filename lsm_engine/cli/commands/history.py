@@ -90,7 +90,7 @@ def rollback(
 # --- tags ----------------------------------------------------------------------------------------
 
 
-@table_verb("lsm tag rename shop.orders monday before-fix", name="rename", of=tag)
+@table_verb("lsm tag rename shop.orders monday before-fix", name="rename", group=tag)
 @click.argument("name")
 @click.argument("new_name")
 def tag_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
@@ -100,7 +100,7 @@ def tag_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
 
 
 @table_verb(
-    'lsm tag replace shop.orders stable --snapshot 12 --retained "7 d"', name="replace", of=tag
+    'lsm tag replace shop.orders stable --snapshot 12 --retained "7 d"', name="replace", group=tag
 )
 @click.argument("name")
 @click.option("--snapshot", "snapshot_id", type=int, metavar="ID",
@@ -120,7 +120,7 @@ def tag_replace(
     "lsm tag expire shop.orders --dry-run",
     'lsm tag expire shop.orders --older-than "90 d"',
     name="expire",
-    of=tag,
+    group=tag,
 )
 @click.option("--older-than", metavar="AGE", help="Take tags created before this age as well.")
 @DRY_RUN
@@ -135,7 +135,7 @@ def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool,
     call.out.report(str(report), {"dry_run": report.dry_run, "tags": list(report.names)})
 
 
-@table_verb("lsm tag due shop.orders --dry-run", name="due", of=tag)
+@table_verb("lsm tag due shop.orders --dry-run", name="due", group=tag)
 @DRY_RUN
 def tag_due(call: Call, *, table: str, dry_run: bool) -> None:
     """Create the tags that 'tag.automatic-creation' asks for and no commit has made yet."""
@@ -163,7 +163,7 @@ def branch() -> None:
     "lsm branch create shop.orders fix --tag monday",
     "lsm branch create shop.orders new",
     name="create",
-    of=branch,
+    group=branch,
 )
 @click.argument("name")
 @click.option("--tag", "from_tag", metavar="NAME", help="Begin at this tag.  [default: empty]")
@@ -174,7 +174,7 @@ def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) ->
     call.out.report(f"branch {created.name} begins {begins}", {"branch": name, "tag": from_tag})
 
 
-@table_verb("lsm branch list shop.orders", name="list", of=branch)
+@table_verb("lsm branch list shop.orders", name="list", group=branch)
 def branch_list(call: Call, *, table: str) -> None:
     """List branches and where they stand."""
     target = call.table(table)
@@ -194,7 +194,7 @@ def branch_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="no branches")
 
 
-@table_verb("lsm branch rename shop.orders fix repair", name="rename", of=branch)
+@table_verb("lsm branch rename shop.orders fix repair", name="rename", group=branch)
 @click.argument("name")
 @click.argument("new_name")
 def branch_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
@@ -207,7 +207,7 @@ def branch_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
     "lsm branch fast-forward shop.orders fix --dry-run",
     "lsm branch fast-forward shop.orders fix --force --yes",
     name="fast-forward",
-    of=branch,
+    group=branch,
 )
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Drop what the table committed since the branch began.")
@@ -234,7 +234,7 @@ def branch_fast_forward(
     call.out.report(str(report), facts)
 
 
-@table_verb("lsm branch delete shop.orders fix --yes", name="delete", of=branch)
+@table_verb("lsm branch delete shop.orders fix --yes", name="delete", group=branch)
 @click.argument("name")
 @YES
 def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
@@ -253,7 +253,7 @@ def consumer() -> None:
     """Know the named readers of changes, which keep what they need from expiring."""
 
 
-@table_verb("lsm consumer list shop.orders", name="list", of=consumer)
+@table_verb("lsm consumer list shop.orders", name="list", group=consumer)
 def consumer_list(call: Call, *, table: str) -> None:
     """List consumers and what they read next."""
     columns = [words("consumer"), code("next_snapshot_id", "next"), words("moved", "moved (UTC)")]
@@ -272,7 +272,7 @@ def consumer_list(call: Call, *, table: str) -> None:
     "lsm consumer reset shop.orders etl --next 12",
     "lsm consumer reset shop.orders etl",
     name="reset",
-    of=consumer,
+    group=consumer,
 )
 @click.argument("name")
 @click.option("--next", "next_id", type=click.IntRange(1), metavar="ID",
@@ -288,7 +288,7 @@ def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) ->
     call.out.report(text, {"consumer": name, "next_snapshot_id": next_id})
 
 
-@table_verb('lsm consumer clear shop.orders --matching "etl-*"', name="clear", of=consumer)
+@table_verb('lsm consumer clear shop.orders --matching "etl-*"', name="clear", group=consumer)
 @click.option("--matching", default="*", metavar="PATTERN", help="Forget consumers of such names.",
               show_default=True)  # fmt: skip
 @click.option("--besides", default="", metavar="PATTERN", help="But not of such names.")
@@ -309,7 +309,7 @@ def commit_user() -> None:
     """Know the last number that a commit user has committed under, by which its replays are known."""
 
 
-@table_verb("lsm commit-user show shop.turnover turnover-feed", name="show", of=commit_user)
+@table_verb("lsm commit-user show shop.turnover turnover-feed", name="show", group=commit_user)
 @click.argument("name")
 def commit_user_show(call: Call, *, table: str, name: str) -> None:
     """Print the last commit identifier of a user."""
@@ -322,7 +322,7 @@ def commit_user_show(call: Call, *, table: str, name: str) -> None:
     "lsm commit-user set shop.turnover turnover-feed 12",
     "lsm commit-user set shop.turnover turnover-feed 0 --others-are-new",
     name="set",
-    of=commit_user,
+    group=commit_user,
 )
 @click.argument("name")
 @click.argument("number", type=int)

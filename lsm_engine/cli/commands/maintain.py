@@ -106,7 +106,7 @@ def tag() -> None:
     "lsm tag create shop.orders monday",
     'lsm tag create shop.orders before-fix --snapshot 12 --retained "7 d"',
     name="create",
-    of=tag,
+    group=tag,
 )
 @click.argument("name")
 @click.option(
@@ -139,7 +139,7 @@ def tag_create(
     call.out.report(f"tag {created.name} names snapshot {created.snapshot.id}", tag_facts(created))
 
 
-@table_verb("lsm tag list shop.orders", "lsm tag list shop.orders --json", name="list", of=tag)
+@table_verb("lsm tag list shop.orders", "lsm tag list shop.orders --json", name="list", group=tag)
 def tag_list(call: Call, *, table: str) -> None:
     """List tags and the snapshots that they keep."""
     columns = [
@@ -150,7 +150,7 @@ def tag_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="no tags")
 
 
-@table_verb("lsm tag delete shop.orders monday", name="delete", of=tag)
+@table_verb("lsm tag delete shop.orders monday", name="delete", group=tag)
 @click.argument("name")
 def tag_delete(call: Call, *, table: str, name: str) -> None:
     """Delete a tag, and the files that nothing else names any more."""

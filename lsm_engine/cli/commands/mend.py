@@ -181,7 +181,7 @@ def trash() -> None:
     """Give back what maintenance took: tables with 'maintenance.trash-retained' keep it a while."""
 
 
-@table_verb("lsm trash list shop.orders", name="list", of=trash)
+@table_verb("lsm trash list shop.orders", name="list", group=trash)
 def trash_list(call: Call, *, table: str) -> None:
     """List what can be given back."""
     columns = [
@@ -202,7 +202,7 @@ def trash_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="the trash is empty")
 
 
-@table_verb("lsm trash undo shop.orders", name="undo", of=trash)
+@table_verb("lsm trash undo shop.orders", name="undo", group=trash)
 @click.argument("record", required=False)
 def trash_undo(call: Call, *, table: str, record: str | None) -> None:
     """Give back what one RECORD holds, by default the newest."""
@@ -216,7 +216,7 @@ def trash_undo(call: Call, *, table: str, record: str | None) -> None:
     call.out.report(text, facts)
 
 
-@table_verb("lsm trash empty shop.orders --all --yes", name="empty", of=trash)
+@table_verb("lsm trash empty shop.orders --all --yes", name="empty", group=trash)
 @click.option(
     "--all", "everything", is_flag=True, help="Also what is younger than the option allows."
 )
