@@ -174,6 +174,7 @@ class TableSchema:
             for field in self.fields
         )
 
+    @checks_arguments
     def select_read(self, names: Iterable[str]) -> tuple[DataField, ...]:
         """Return columns by name as `read_fields` has them, `_ROW_ID` and its kin too, in the order asked for."""
         by_name = {field.name: field for field in self.read_fields}
