@@ -361,9 +361,11 @@ def compared(
                 else predicate_filter.IsValid(column=field.name)
             )
     elif not low <= place.units <= high:
+        # The literal is beyond the type, so all valid rows match or none does.
         holds = (place.units > high) == (operator in _BELOW)
         return predicate_filter.IsValid(column=field.name) if holds else _FALSE
     elif not place.is_exact:
+        # The place is rounded down, which moves the border for a literal between two values.
         operator = Comparison.LESS_EQUAL if operator in _BELOW else Comparison.GREATER
     return predicate_filter.Compare(
         column=field.name, comparison=operator, value=counted(place.units, kind)

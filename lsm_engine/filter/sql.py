@@ -74,7 +74,7 @@ def parsed_sql(text: str) -> exp.Expr:
         )
     try:
         statements = parse(text, dialect=_Filters)
-        # Several statements in one text are a mistake or an attack.
+        # A filter is one condition, and a semicolon would start another statement.
         if len(statements) != 1 or statements[0] is None:
             raise wrong_sql("write one condition, such as price > 5")
         return statements[0]

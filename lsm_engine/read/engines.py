@@ -223,7 +223,6 @@ def polars_predicate(text: str, schema: pa.Schema) -> Predicate | None:
         return _read(json.loads(text), schema)
     except (
         ValueError,
-        # polars may change its JSON; it then filters the rows by itself.
         TypeError,
         KeyError,
         RecursionError,

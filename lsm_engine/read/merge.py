@@ -91,7 +91,6 @@ def merge_runs(
             yield from _emitted(parts[0].rows, drop_deletes=drop_deletes)
             continue
         order = order_of(parts, rules)
-        # Files of the same age were compacted already, so older rows of a key are ignored.
         if ages is not None:
             order = BeforeMerge.from_order(order, [ages[part.run] for part in parts]).order
         rows = [part.rows for part in parts]

@@ -100,7 +100,7 @@ class _Ahead:
     def _read(self) -> None:
         try:
             for batch in self._rows:
-                # The consumer is finished, or it has enough rows for now.
+                # Enough bytes wait for the consumer, so this thread is free for another part.
                 if not self._hand_over(batch):
                     return
         except BaseException as error:  # noqa: BLE001 -- raised where the rows are taken

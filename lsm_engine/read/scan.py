@@ -93,7 +93,7 @@ def raw_parquet_files(
     # Other readers reach no remote store, and rows of evolved data lie in several files.
     if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
         return None
-    # Row tracking columns are computed here and in no file.
+    # Row tracking columns are filled in here for the files that lack them.
     if not set(schema.names) <= set(table.names):
         return None
     schemas = {**context.schemas, table.id: table}
@@ -126,7 +126,6 @@ def raw_parquet_files(
                         deleted=deleted.get(file.file_name) or bucket.vector(file.file_name),
                     )
                 )
-        # So many files would fill the command of the other engine.
         if len(files) > _FILES_MAX:
             return None
     # Engines take a path with such characters for a pattern.
@@ -598,7 +597,6 @@ class Scan:
         """Return the plan; one of several reads of all rows reuses the cached plan with its own columns."""
         names = self.schema.names
         cache_key = (self.snapshot, replace(self._request, columns=None, limit=None))
-        # Only an open query reads the same snapshot again and again.
         is_kept = self._replaced is not None and self._predicate is None
         cached = self._session.planned_reads.get("all rows") if is_kept else None
         # A snapshot never changes, so the plan of an equal request is valid.

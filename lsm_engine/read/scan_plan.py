@@ -240,7 +240,7 @@ class _Buckets:
         if schema.has_primary_key or schema.id == 0 or not fields:
             return fields  # the type of a key never changes
         types = {field.id: replace(field.type, nullable=True) for field in fields}
-        # The number of a missing schema shows only by the count.
+        # A missing schema shows in the count of ids.
         schemas = self._session.schemas
         if len(ids := schemas.ids()) <= schema.id:
             return ()  # a schema is missing, and its types with it

@@ -499,7 +499,6 @@ class BucketReader:
         """
         schema, rules = self._context.schema, self.rules
         ages: list[int] | None = None
-        # Only rules that select the newest row can ignore older files of a key.
         if rules.newest_stands:
             cut = runs_by_age(section, compacted_from=1)
             section, ages = tuple(run for _, run in cut), [age for age, _ in cut]
