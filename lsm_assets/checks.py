@@ -62,8 +62,10 @@ def contents_evaluation(
 
 def damage_text(name: str, report: VerifyReport) -> str:
     """Return a sentence with the damaged files, the affected rows and the remedy."""
+    # A clean report needs no list of files.
     if report.is_clean:
         return f"{report.read_count} files read, {report.skipped_count} read before: all as written"
+    # Without damaged data files the problem lies in the metadata.
     files = report.damaged_files
     if not files:
         return str(report.problems[0])
@@ -93,6 +95,7 @@ def damage_metadata(name: str, report: VerifyReport) -> Metadata:
 def remedy(name: str, files: Sequence[DamagedFile]) -> str:
     """Return the commands that repair damaged files."""
     restored = f"'lsm repair {name} restore' shows what gives their rows back, with --act does it"
+    # Files with sources can be restored without any loss.
     if all(file.sources for file in files):
         return f"{restored}."
     given_up = f"'lsm repair {name} damaged-files' lets go of what nothing else holds"
@@ -221,6 +224,7 @@ def files_events(
         declaration, inspection.tree, stop_trigger=table.options.stop_trigger
     )
     compaction = declaration.keys.asset(AssetKind.COMPACTION)
+    # A compaction asset with an event needs no other one.
     if instance.get_latest_materialization_event(compaction) is not None or table.due_buckets():
         return [files_event(declaration.keys, inspection), verdict]
     reason = "no compaction has been due so far"
@@ -299,6 +303,7 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
             yield from (_empty_table_result(spec) for spec in specs if spec.name in selected)
             return
         table, (*earlier, newest) = state
+        # Each check is computed only if it was selected.
         if REFERENCES in selected:
             yield references_result(declaration, table, newest)
         if TOTALS in selected:

@@ -103,6 +103,7 @@ def init(directory: Path) -> None:
         is_used = directory.exists() and any(directory.iterdir())
     except OSError as error:
         raise click.ClickException(f"cannot look into {directory}: {error.strerror}") from error
+    # An existing project must not be overwritten.
     if is_used:
         raise click.ClickException(f"{directory} is not empty; name a new directory")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-._") or "tables"

@@ -50,11 +50,13 @@ def data_version(
     """
     oldest: Snapshot | None = None
     for snapshot in table.newest_snapshots():
+        # Older commits were examined by the call that returned this version.
         if since is not None and version_from_snapshot(snapshot) == since[0]:
             return since[1]
         if changes_rows(table, snapshot):
             return version_from_snapshot(snapshot)
         oldest = snapshot
+    # A table without snapshots has no version.
     if oldest is None:
         return EMPTY_VERSION
     # No live commit changed rows. Go on with the expired ones, as long as the lineage has every id.
@@ -62,11 +64,13 @@ def data_version(
     while expected > 1:
         page = lineage_commits(table, lineage, expected - 1 - _PAGE_SIZE, expected)
         for commit in reversed(page):
+            # A gap in the ids may hide a commit that changed rows.
             if commit.version.snapshot_id != expected - 1:
                 return version_from_snapshot(oldest)
             if commit.partitions != frozenset():
                 return commit.version
             expected -= 1
+        # The lineage ends before the first commit.
         if not page:
             return version_from_snapshot(oldest)
     return EMPTY_VERSION
@@ -97,6 +101,7 @@ def commits_since(
     `column` is a column whose ranges in the changed rows are read as well.
     """
     live = table.snapshot_ids()
+    # A table without snapshots has no commits to yield.
     if not live:
         return
     yield from lineage_commits(table, lineage, snapshot_id, live[0], column)
@@ -120,6 +125,7 @@ def _commit_facts(table: lsm.Table, snapshot: Snapshot, column: str | None) -> C
 def _ranges(
     table: lsm.Table, snapshot: Snapshot, column: str, partitions: Iterable[str]
 ) -> ChangedRanges:
+    # The ranges of this column are not known.
     rows = table.changed_ranges(snapshot, column)
     if rows is None:
         return {}
@@ -144,6 +150,7 @@ def is_rolled_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVer
     """Whether a commit is no longer in the table's history: it was rolled back, or the table was dropped."""
     newest = table.latest_snapshot() if table is not None else None
     if table is None or newest is None or recorded.snapshot_id > newest.id:
+        # A newer id than the table has can only come from a history that was undone.
         return recorded != EMPTY_VERSION
     with suppress(NotFoundError, ExpiredError):
         return not version_from_snapshot(table.snapshot(recorded.snapshot_id)).is_same(recorded)

@@ -74,6 +74,7 @@ def options_schema() -> dict[str, Any]:
 
 
 def _values(default: object) -> dict[str, Any]:
+    # YAML may hold a template in place of the value.
     if isinstance(default, bool):
         return {"type": ["boolean", "string"], "pattern": rf"^((?i:true|false)|{_TEMPLATE})$"}
     if isinstance(default, Enum):
@@ -305,6 +306,7 @@ class LsmTableComponent(dg.Component, LsmTable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the table."""
         table = self.assets()
+        # A component without sensors defines the assets alone.
         if not self.sensors:
             return table.definitions()
         declaration = table.declaration
@@ -364,6 +366,7 @@ def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
 
 
 def _field(name: str, text: str) -> pa.Field:
+    # A length is kept in metadata of the field.
     if "(" in text:
         return columns_of_text(f"column {text}").field(0).with_name(name)
     # A type without a length, such as STRING, needs no metadata.
@@ -394,6 +397,7 @@ def import_callable(path: str, role: str) -> Any:
             kind=ErrorKind.INVALID_NAME,
             **{role: path},
         ) from error
+    # The path may name a constant.
     if not callable(value):
         raise InvalidInputError(
             f"module {module!r} has no {role} {name!r}",

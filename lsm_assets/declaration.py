@@ -100,6 +100,7 @@ def partition_templates(
     if definition is None:
         return None
     if declared:
+        # Guesses are made only where nothing is declared.
         return PartitionTemplates(definition=definition, columns=declared)
     if isinstance(definition, dg.MultiPartitionsDefinition):
         dimensions = {dimension.name for dimension in definition.partitions_defs}
@@ -115,6 +116,7 @@ class _TimeKey(str):
     definition: dg.TimeWindowPartitionsDefinition
 
     def __format__(self, spec: str) -> str:
+        # Without a format the key is used as it is.
         if not spec:
             return str(self)
         return self.definition.start_time_for_partition_key(str(self)).strftime(spec)
@@ -131,6 +133,7 @@ def _template_fields(definition: dg.PartitionsDefinition, key: str) -> dict[str,
 
 
 def _formattable_key(definition: dg.PartitionsDefinition, key: str) -> str:
+    # Only time partitions can be formatted as dates.
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return key
     time_key = _TimeKey(key)
@@ -233,6 +236,7 @@ class PartitionLayout:
             yield keys if keys or self.is_certain else self.paths
 
     def _partitions_at(self, partial_path: str, part: Range | None) -> Sequence[str]:
+        # Without ranges every partition of the directory may be affected.
         if part is None or self.ranges is None or partial_path not in self._indexes:
             return self._keys_by_path.get(partial_path, ())
         return self._indexes[partial_path].overlapping(part)
@@ -315,6 +319,7 @@ def changed_versions(
     """
     moved: dict[str, TableVersion] = {}
     for commit in commits:
+        # A commit without partitions changed no rows.
         if commit.partitions == frozenset():
             continue
         affected = affected_partitions(commit, find_writer(commit), layout)

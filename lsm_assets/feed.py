@@ -118,6 +118,7 @@ def find_consumer_offset(table: lsm.Table, upstream: str, lineage: Lineage) -> C
             )
     else:
         return compaction_offset or ConsumerOffset(reported_by=restored_by or EMPTY_VERSION)
+    # The lineage ends, but a compaction has repeated the offset.
     if compaction_offset is not None:
         return compaction_offset
     raise dg.Failure(
@@ -173,6 +174,7 @@ def _commits_newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commi
                 kind=row["commit_kind"],
                 properties=json.loads(row["properties"] or "{}"),
             )
+        # A gap in the ids may hide the commit with the offset.
         if not contiguous_count:
             yield None
             return
@@ -239,6 +241,7 @@ def changes_to_feed(
             f"longer part of it: roll {table.name} back to before that, or drop it, then run this again",
             allow_retries=False,
         )
+    # A table without snapshots has no changes.
     if newest is None:
         return None
     rows = _read_changes(table.name, upstream, applied, newest, columns)
@@ -319,6 +322,7 @@ def record_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> 
     # A dict behind a Mapping: Dagster has no other way to record what a step has really read.
     records = cast(dict[dg.AssetKey, Any], step.input_asset_records)
     for (step_key, key), pin in resource.pins.items():
+        # Pins of other steps belong to other inputs.
         if step_key != step.step.key or not pin.is_partial:
             continue
         input_info = step.maybe_fetch_and_get_input_asset_version_info(key)
@@ -347,6 +351,7 @@ def _read_changes(
     columns: Sequence[str] | None,
 ) -> pa.Table | None:
     """Return the changes after the applied version; None if the upstream table has no later snapshot."""
+    # The newest snapshot is applied already.
     if newest.id <= applied.snapshot_id:
         return None
     names = None if columns is None else ["_row_kind", *columns]
@@ -413,6 +418,7 @@ def _schemas_without_changelog(upstream: lsm.Table) -> frozenset[int]:
 def _unemitted_rows(upstream: lsm.Table, snapshot: Snapshot) -> dict[_BucketKey, int]:
     """Return the least sequence number, by bucket, of rows whose changes only a later compaction emits."""
     producer = upstream.options[core_options.CHANGELOG_PRODUCER]
+    # Other producers emit changes with the commit itself.
     if not producer.policy.compares:
         return {}
     unemitted = {}
@@ -443,6 +449,7 @@ def _is_partially_emitted(
     )
     commits = [snapshot for snapshot in later_snapshots if snapshot.id <= newest.id]
     for commit, previous in zip_longest(commits, commits[1:]):
+        # Only an overwrite removes rows without a changelog of its own.
         if commit.id == applied.snapshot_id or commit.commit_kind is not CommitKind.OVERWRITE:
             continue
         # The changes of a restore are computed from both states, and are complete.

@@ -50,6 +50,7 @@ def run_with_companion(
                 process.wait()
         return process.returncode
     finally:
+        # The companion must not outlive the command.
         companion.terminate()
         companion.wait(timeout=30)
 

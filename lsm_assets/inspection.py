@@ -41,6 +41,7 @@ def tag_calendar(tags: Iterable[Tag]) -> str:
     It has a column for each of the last `WEEKS` weeks up to the newest tag, Monday on top. Days with a tag are filled.
     """
     days = sorted({day_of(tag) for tag in tags}, reverse=True)
+    # Without tags the calendar would be empty.
     if not days:
         return ""
     monday = days[0] - timedelta(days=days[0].weekday())
@@ -86,6 +87,7 @@ def read_changes_metadata(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return the files that a snapshot added and removed; empty for more than FILES_MAX files."""
     manifests = _read_manifests(table, snapshot)
     files = sum(row["num_added_files"] - row["num_deleted_files"] for row in manifests)
+    # A change of so many files is too large for a page.
     if files > FILES_MAX:
         return {}
     before = snapshot.id - 1 if snapshot.id > 1 else None
@@ -134,6 +136,7 @@ def _newest_id(branch: lsm.Table) -> int | None:
 def read_calendar_metadata(table: lsm.Table, keys: TableKeys) -> Metadata:
     """Return the calendar and the list of a table's tags."""
     tags = table.tags()
+    # Without tags the page has no calendar.
     if not tags:
         return {}
     link = asset_link(keys.asset(AssetKind.SNAPSHOTS)) + "?view=partitions&partition={}"
@@ -212,6 +215,7 @@ def recent_snapshots(table: lsm.Table, limit: int = HISTORY_LENGTH) -> list[Snap
 
 def row_count(table: lsm.Table, declaration: TableDeclaration, snapshot: Snapshot) -> int | None:
     """Return the number of rows that a reader of `snapshot` sees; None if counting them costs too much."""
+    # A large table would be read whole for one number.
     if (snapshot.total_record_count or 0) >= declaration.exact_row_count_below:
         return None
     return int(table.scan(snapshot_id=snapshot.id).count())
@@ -222,6 +226,7 @@ def changes_rows(table: lsm.Table, snapshot: Snapshot) -> bool:
 
     A compaction does not change rows, unless reads skip level 0: then it makes rows visible.
     """
+    # With level 0 hidden, a compaction can make rows visible.
     if table.hides_level_0:
         return table.changed_partitions(snapshot) != frozenset()
     return snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)

@@ -146,6 +146,7 @@ def load_rows(
 def empty_rows(annotation: Any) -> Any:
     """Return no rows without columns, for a table that does not exist yet; None if the type has no empty value."""
     library, kind = _type_name(annotation)
+    # Frames are made empty by their own constructor.
     if library in ("polars", "pandas"):
         return _unwrap_annotation(annotation)()
     rows = pa.table({})
@@ -173,6 +174,7 @@ def to_rows(value: Any, schema: TableSchema | None = None) -> Any:
     A list of dictionaries has the columns of all of them; `schema` distinguishes maps from structs.
     Raises InvalidInputError for a value without rows.
     """
+    # Rows of a list may have different columns.
     if isinstance(value, list):
         return open_rows(value, schema).read_all()
     if type(value).__module__.startswith("polars") and not hasattr(value, "__arrow_c_stream__"):
@@ -296,6 +298,7 @@ def write_rows(
 
 def _visible_snapshot(table: Table, snapshot: Snapshot) -> Snapshot:
     """Return the snapshot in which readers see a commit: the compaction after it, if reads skip level 0."""
+    # Readers of other tables see a commit at once.
     if not table.hides_level_0:
         return snapshot
     later = takewhile(lambda commit: commit.id > snapshot.id, table.newest_snapshots())
@@ -357,6 +360,7 @@ def _prepare_table(
     ]
     if storage.schema is SchemaMode.MATCH and storage.mode not in _PARTIAL_ROW_MODES:
         changes += [DropColumn((name,)) for name in stored.names if name not in types]
+    # A schema that may not change is only checked.
     if changes and storage.schema is not SchemaMode.REFUSE:
         table = table.altering(*changes)
         stored = table.schema.arrow

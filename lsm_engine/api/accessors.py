@@ -460,6 +460,7 @@ class Inspect(Accessor):
 
         Given as it is stored in facts, or by its values: {"dt": "2024-01-01"}, all columns named.
         """
+        # Facts hold partitions as stored bytes, which need no values.
         if isinstance(partition, bytes):
             return self._session.context().partition_path(partition)
         return self.partition_paths({name: [value] for name, value in partition.items()})[0]

@@ -97,6 +97,7 @@ class CatalogListener:
 
     def altered(self, table: str, schema: TableSchema) -> None:
         """Copy the options and keys of the table, not of a branch, to the catalog, for people who read it."""
+        # The catalog shows the main branch only.
         if self.branch != MAIN_BRANCH:
             return
         self.names.replace_table_properties(
@@ -197,6 +198,7 @@ def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterab
     """Record the snapshots that the lineage lacks; return their number."""
     table = TableName.parse(session.name)
     ids = set(snapshot_ids)
+    # Without ids the range of the query would have no ends.
     if not ids:
         return 0
     # An id alone is not enough: after a rollback another snapshot may have it.
@@ -228,6 +230,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
         snapshots[snapshot.id] = snapshot
         expired.discard(snapshot.id)
     oldest = min(snapshots, default=None)
+    # A table without snapshots and tags has no history.
     if oldest is None:
         return
     first = snapshots[oldest]
@@ -239,6 +242,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
             live_entries(session.manifests, inherited),
             partial(partition_path_of, session.schema),
         )
+    # The lineage takes a falling id for a rollback.
     for number in sorted(snapshots):
         try:
             files = committed_files(session, snapshots[number])
@@ -681,6 +685,7 @@ class Catalog(CatalogRegistry):
         """
         table_name = TableName.parse(name)
         table_name.checked()
+        # The check comes first, as a table that exists needs no options to be valid.
         if ignore_if_exists and self._exists(table_name):
             return self.table(name)
         file_io = self._directory(self._names.table_location(table_name))
@@ -740,6 +745,7 @@ class Catalog(CatalogRegistry):
 
     def list_tables(self, database: str | None = None) -> list[str]:
         """Return the names of a database's tables, or of all tables as "database.table"."""
+        # The names within one database carry no prefix.
         if database is not None:
             return self._names.list_tables(database)
         names = (
@@ -755,9 +761,11 @@ class Catalog(CatalogRegistry):
         try:
             location = self._names.load_table(table_name).location
         except NotFoundError:
+            # The caller accepts that another process dropped the table.
             if ignore_if_missing:
                 return
             raise
+        # The name is dropped before the files, so no reader opens a table in pieces.
         drop_directory(
             self._directory(location),
             lambda: self._names.drop_table(table_name, ignore_missing=ignore_if_missing),
@@ -773,6 +781,7 @@ class Catalog(CatalogRegistry):
         new.checked()
         info = self._names.load_table(old)
         location = self._names.table_location(new)
+        # The directory moves first, because the move fails if the target is taken.
         move_directory(info.location, location, self._storage)
         try:
             self._names.rename_table(old, new)

@@ -61,6 +61,7 @@ def live_totals(tables: Newest) -> dict[str, LiveTotals]:
     keep_newest_lists(tables)
     manifests, owners, lacking = [], [], {}
     for owner, (session, snapshot) in enumerate(tables.values()):
+        # A fallback branch adds partitions that the table's own manifests do not list.
         if session.options[core_options.SCAN_FALLBACK_BRANCH] is not None:
             continue
         with suppress(LsmError):  # a damaged table is read on its own, which raises its error
@@ -193,6 +194,7 @@ def _table_row(state: NewestState, totals: LiveTotals | None) -> dict[str, Any]:
         "primary_key": False,
         "problem": None if state.problem is None else str(state.problem),
     }
+    # A table that cannot be opened has no facts beyond its name.
     if state.table is None:
         return row
     schema, snapshot = state.table.schema, state.newest
@@ -204,6 +206,7 @@ def _table_row(state: NewestState, totals: LiveTotals | None) -> dict[str, Any]:
         "comment": schema.comment,
         "location": state.table.location,
     }
+    # The newest snapshot is unreadable, so nothing is known of its rows.
     if state.problem is not None:
         return row
     try:
@@ -236,8 +239,10 @@ def _totals_alone(session: TableSession, snapshot: Snapshot | None) -> LiveTotal
 def _partitions(tables: Iterable[NewestState]) -> pa.Table:
     partition_tables = [ALL_PARTITIONS.empty_table()]
     for state in tables:
+        # Only partitioned tables have partitions to list.
         if state.table is None or not state.table.schema.partition_keys:
             continue
+        # A listing without this table would look complete.
         if state.problem is not None:
             raise state.problem
         rows = partitions(state.table.session, state.newest)

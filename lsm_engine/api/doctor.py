@@ -56,6 +56,7 @@ def doctor(
     for each table. Nothing is changed, and a damaged table is a finding, not an error.
     """
     chosen, stale_millis = _depth(depth), parse_age(stale_after)
+    # A single table has no catalog to compare with.
     if isinstance(target, Table):
         return examine(target.session, chosen, stale_millis=stale_millis)
     if not isinstance(target, Catalog):
@@ -64,6 +65,7 @@ def doctor(
     directories, unnameable = target.found_and_unnameable()
     names = registered if tables is None else sorted(set(tables))
     for name in set(names) - set(registered) - set(directories):
+        # A name that is neither registered nor on the disk is a mistake of the caller.
         target.table(name)  # raises, with what it may have meant
     dropped: set[str] = set()
 
@@ -158,6 +160,7 @@ def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Ite
 
 
 def _live_snapshots(facts: TableFacts) -> Mapping[str, LiveSnapshots]:
+    # Without a snapshot only branches have history.
     if facts.newest_id is None or not facts.snapshot_count:
         return facts.branch_snapshots
     first = facts.newest_id - facts.snapshot_count + 1
@@ -181,6 +184,7 @@ def _drift(
     live: Mapping[TableName, LiveSnapshots],
 ) -> Iterator[Finding]:
     """Yield the differences between the catalog and the warehouse; a catalog in memory has none."""
+    # A catalog in memory was made from the warehouse a moment ago.
     if catalog.is_in_memory:
         return
     since = {name: snapshots.first - _BEFORE_OLDEST for name, snapshots in live.items()}
@@ -208,6 +212,7 @@ def _still_there(
     try:
         shown, branch = _shown_name(name)
         table = catalog.table_in_warehouse(shown)
+        # A deleted branch has no newest snapshot, so only surplus records matter.
         if branch and branch not in table.branches():
             return drift if drift.not_so else None
         session = table.branch(branch).session if branch else table.session
@@ -215,6 +220,7 @@ def _still_there(
         now = {number: session.snapshots.find(number) for number in drift.not_so}
     except LsmError:
         return None  # a finding of its own, or dropped meanwhile
+    # A snapshot that expired meanwhile is no longer lacking.
     lacking = tuple(number for number in drift.lacking if number in ids)
     not_so = tuple(
         number

@@ -49,8 +49,10 @@ def open_table(
 
 def _meant(path: str) -> str | None:
     """Return the call that opens a path which is not the directory of a table; None if no call does."""
+    # The file of the default catalog marks a warehouse.
     if os.path.isfile(os.path.join(path, "catalog.db")):
         return f"it holds a catalog, which open_catalog({path!r}) opens"
+    # A name of two words is how a catalog names its tables.
     if re.fullmatch(r"\w+\.\w+", path):
         return f"a table of a catalog is open_catalog(directory)[{path!r}]"
     return None

@@ -119,6 +119,7 @@ def count_marked(connection: Connection, tables: Iterable[str]) -> int:
 
     None of SQLite, whose file is searched as bytes.
     """
+    # SQLite keeps no such count.
     if connection.dialect.name != "postgresql":
         return 0
     marked = connection.scalar(_MARKED, {"tables": list(tables), "mark": _MARK})
@@ -193,6 +194,7 @@ class Database:
 
     def waiting(self, busy_timeout_millis: int) -> "Database":
         """Return the same database with another patience; one in memory has one connection only."""
+        # Another connection to memory would be another, empty database.
         if self.is_in_memory:
             return self
         return Database(self.url, busy_timeout_millis=busy_timeout_millis)
@@ -244,6 +246,7 @@ class Database:
             with self._engine.connect() as pooled:
                 if self.dialect == "postgresql":
                     connection = pooled.execution_options(isolation_level="AUTOCOMMIT")
+                    # PostgreSQL refuses VACUUM within a transaction.
                     rewrite_tables(connection, tables, self.shown_url)
                     return
                 connection = pooled.execution_options(**{_BEGIN: ""})
@@ -274,6 +277,7 @@ class Database:
 
     def _follow_file(self) -> None:
         """Drop connections to a file that was replaced: SQLite would write to the old one."""
+        # A database in memory and PostgreSQL have no file.
         if self.path is None:
             return
         try:
@@ -284,6 +288,7 @@ class Database:
                 "from the warehouse",
                 catalog=self.shown_url,
             ) from error
+        # Another inode under the same name is another file.
         if self._file not in (None, (status.st_dev, status.st_ino)):
             self._engine.dispose()
         self._file = (status.st_dev, status.st_ino)
@@ -302,6 +307,7 @@ class Database:
                 self._makes_file = self._makes_file and self._is_emptied()
                 return answer
             except (exc.SQLAlchemyError, sqlite3.Error) as error:
+                # Any other error stays the same however long this waits.
                 if not _is_busy(error) or _CLOCK.monotonic_millis() >= until:
                     raise self._explained(error) from error
             except OlderTransactionError:
@@ -323,6 +329,7 @@ class Database:
 
     def _is_emptied(self) -> bool:
         """Whether the catalog's file is empty while a log lies beside it, which is made after the file."""
+        # Other databases have no file that could be empty.
         if self.path is None:
             return False
         try:
@@ -341,12 +348,14 @@ class Database:
         original = getattr(error, "orig", None) or error
         code = _sqlite_code(error)
         facts: dict[str, Any] = {"catalog": self.shown_url, "cause": type(original).__name__}
+        # A busy database is in order, so the caller only has to retry.
         if _is_busy(error):
             return StorageError(
                 "the catalog is busy: another process keeps it locked; retry when it is done",
                 busy_timeout_millis=self._busy_timeout_millis,
                 **facts,
             )
+        # A constraint fails where another process inserted the same name first.
         if isinstance(error, exc.IntegrityError):
             return AlreadyExistsError("another process was faster; look again", **facts)
         no_text = "decode to UTF-8" in str(original)
@@ -375,6 +384,7 @@ def open_url(url: str) -> URL:
         parsed = None
     if parsed is None:  # raised here, as the error that is handled above may repeat a password
         raise InvalidOptionError("this is not a database URL; write 'sqlite:///path/to/catalog.db'")
+    # The check comes before any message, which might repeat a part of the password.
     if parsed.get_backend_name() != "sqlite" and _cuts_password(text):
         raise InvalidOptionError(
             "the user name or password of the database URL holds '@', '/' or '?', so that a part of it would be "
@@ -392,6 +402,7 @@ def open_url(url: str) -> URL:
                 "the driver of PostgreSQL is not installed: pip install 'lsm-assets[postgresql]'"
             )
         return parsed.set(drivername=_POSTGRESQL) if parsed.drivername == "postgresql" else parsed
+    # A parameter would be silently ignored.
     if parsed.query or (parsed.database or "").startswith("file:"):
         raise InvalidOptionError(
             "a sqlite URL takes no parameters; write 'sqlite:///path/to/catalog.db'"
@@ -423,6 +434,7 @@ def sqlite_path(url: URL) -> str | None:
 
 
 def _engine(url: URL, busy_timeout_millis: int) -> Engine:
+    # PostgreSQL has connections of its own, each checked before it is used.
     if url.get_backend_name() != "sqlite":
         engine = create_engine(
             url,

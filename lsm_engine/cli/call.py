@@ -140,8 +140,10 @@ class Call:
         memory, for this command. NotFoundError if there is neither, or if a catalog was named that
         does not exist: a typing error there must not write without lineage.
         """
+        # A verb that creates tables may make the catalog as well.
         if create or not self._is_missing:
             return self._open_catalog(self.catalog_url, executor)
+        # A catalog that was named explicitly must exist.
         if self._catalog_named is not None:
             raise engine.NotFoundError(
                 f"the catalog {self._catalog_named} does not exist, or is empty: correct --catalog or "
@@ -174,6 +176,7 @@ class Call:
         url = self.catalog_url
         file = url.removeprefix(_SQLITE).removeprefix(_JDBC_SQLITE).removeprefix("file:")
         file = file.partition("?")[0]
+        # Only a SQLite catalog is a file that can be missing.
         if not url.startswith((_SQLITE, _JDBC_SQLITE)) or file in ("", ":memory:"):
             return False
         path = Path(file)
@@ -182,6 +185,7 @@ class Call:
     def _named_in_memory(self, executor: "Executor | None") -> "Catalog":
         if "://" in self.warehouse or Path(self.warehouse).is_dir():
             catalog = self._open_catalog("sqlite://", executor)
+            # Without any table the directory is hardly a warehouse.
             if catalog.register_found_tables():
                 return catalog
         raise engine.NotFoundError(
@@ -228,6 +232,7 @@ class Call:
         "shop.orders@fix" is branch fix of shop.orders.
         """
         self.table_given = name
+        # A path needs no catalog, and no catalog records what is done there.
         if is_path(name):
             return engine.open_table(engine.absolute_warehouse(name), executor=executor)
         self.table_given, _, branch = name.partition("@")

@@ -40,6 +40,7 @@ def table_text(
     """
     columns = list(zip(headings, *rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
+    # A row that wraps in a terminal is harder to read than a record.
     if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         return Text("\n").join(record_text(headings, row) for row in rows)
     text = Text(_line(headings, widths, rights), style="bold")

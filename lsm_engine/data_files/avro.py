@@ -121,10 +121,12 @@ def _type(value: pa.DataType, path: str, column: str) -> Any:
             "precision": value.precision, "scale": value.scale,
         }  # fmt: skip
     if pa.types.is_timestamp(value) and value.unit in ("ms", "us"):
+        # Paimon uses Avro's two names the other way round, so the zone decides as it does there.
         word = "timestamp-millis" if value.unit == "ms" else "timestamp-micros"
         return {"type": "long", "logicalType": word if value.tz is None else f"local-{word}"}
     if pa.types.is_map(value):
         item = _optional(value.item_field, f"{path}_value", column)
+        # Avro's own maps have text keys only, so any other map is an array of pairs.
         if pa.types.is_string(value.key_type):
             return {"type": "map", "values": item}
         return {"type": "array", "items": _record(path, [value.key_field, value.item_field])}
@@ -172,6 +174,7 @@ def _values(value: pa.DataType) -> Callable[[Any], Any] | None:
         )
     if pa.types.is_list(value):
         element = _values(value.value_type)
+        # Elements that are Avro's already need no call per value.
         if element is not None:
             return lambda items: (
                 items if items is None else [element(element_value) for element_value in items]
@@ -201,6 +204,7 @@ DATA_LIMITS = Limits(
     item_bytes=1,
 )
 """What is read at once is a group of blocks, so these bound a group and not the file."""
+# A group ends at the first limit, so neither wide nor narrow rows fill the memory.
 _GROUP_ROWS = 65_536
 _GROUP_STORED_BYTES = 2 << 20
 _WINDOW = 64 << 10
@@ -273,6 +277,7 @@ def _grouped(blocks: Sequence[Block]) -> list[list[Block]]:
     rows = size = 0
     for block in blocks:
         if block.row_count == 0:
+            # An empty block has nothing to decode, and would only add a batch without rows.
             continue
         if not groups or rows >= _GROUP_ROWS or size >= _GROUP_STORED_BYTES:
             groups.append([])
@@ -299,6 +304,7 @@ class _FileBytes:
     def __getitem__(self, span: slice, /) -> bytes:
         start, stop, _ = span.indices(self._size)
         if stop - start > _WINDOW:
+            # A large span is read by itself and does not replace the window of headers.
             return self._fetched(start, stop - start)
         if start < self._start or stop > self._start + len(self._window):
             self._window = self._fetched(start, min(_WINDOW, self._size - start))

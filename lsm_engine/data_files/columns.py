@@ -27,7 +27,9 @@ def file_schema(schema: TableSchema) -> pa.Schema:
     """
     columns = [_with_id(field, arrow_field(field)) for field in schema.fields]
     if not schema.has_primary_key:
+        # Only merges need keys and sequence numbers; rows of append tables are never merged.
         return pa.schema(columns)
+    # In thin mode a reader takes the keys from the table's own columns.
     again = () if schema.options[core_options.DATA_FILE_THIN_MODE] else schema.trimmed_primary_keys
     keys = [
         pa.field(KEY_PREFIX + field.name, arrow_type(field.type), nullable=False).with_metadata(

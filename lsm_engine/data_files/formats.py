@@ -104,6 +104,7 @@ def format_of(file_name: str) -> FileFormat:
     for file_format in FileFormat:
         if file_format.value == extension:
             return file_format
+    # A new format of another client must not be read as one that looks like it.
     raise UnsupportedError(
         "data files are read as parquet, orc or avro; this is none by its name",
         kind=ErrorKind.UNSUPPORTED_FORMAT,

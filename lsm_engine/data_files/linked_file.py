@@ -30,8 +30,10 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
         footer = pq.read_metadata(source)
         stored = footer.schema.to_arrow_schema()
     except OSError as cause:
+        # The storage failed here, so the file itself may be fine.
         raise to_storage_error(source, cause) from cause
     except (pa.ArrowException, ValueError) as cause:
+        # Arrow could read the bytes and found that they are not Parquet.
         raise InvalidInputError(f"not a Parquet file: {cause}", file=source) from cause
     columns = file_schema(files.schema)
     lengths = {
@@ -42,6 +44,7 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
     for name in dict.fromkeys((*columns.names, *stored.names)):
         problem = _difference(name, columns, stored, footer)
         if problem is None and name in lengths:
+            # A value longer than the column allows would be found only by a read of every row.
             problem = f"is {lengths[name]} in the table, and no footer has the lengths of values"
         if problem is not None:
             raise InvalidInputError(
@@ -62,6 +65,7 @@ def _difference(
         return "is not in the file"
     if name not in columns.names:
         return "is not in the table"
+    # Arrow could not choose between columns of the same name.
     if len(places) > 1:
         return "is in the file several times"
     field, own = stored.field(places[0]), columns.field(name)
@@ -70,8 +74,10 @@ def _difference(
     first = sum(_leaf_count(preceding.type) for preceding in list(stored)[: places[0]])
     leaves = range(first, first + _leaf_count(field.type))
     is_wide = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+    # Readers of the format take nanosecond times only from INT96.
     if is_wide and footer.schema.column(leaves[0]).physical_type != _WIDE_TIME_STORED:
         return f"is stored as whole nanoseconds, and would have to be {_WIDE_TIME_STORED}"
+    # A count that the footer lacks is not zero, so the file is refused as well.
     if not own.nullable and field.nullable and _null_count(footer, leaves) != 0:
         return "may be null in the file, and never in the table"
     return None
@@ -79,6 +85,7 @@ def _difference(
 
 def _stored_type(kind: pa.DataType) -> pa.DataType:
     """Return one Arrow type for the types that Parquet stores alike."""
+    # Large and view types differ from the plain ones in memory only.
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
@@ -101,6 +108,7 @@ def _null_count(footer: "pq.FileMetaData", leaves: Sequence[int]) -> int | None:
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     statistics = [group.column(leaf).statistics for group in groups for leaf in leaves]
     if len(leaves) > 1 or any(chunk is None or not chunk.has_null_count for chunk in statistics):
+        # A nested column has several leaves, and their counts do not add up to those of rows.
         return None
     return sum(int(chunk.null_count) for chunk in statistics)
 
@@ -160,11 +168,13 @@ def linked_file(
 def _link(source: str, path: str, file_io: LocalFileIO) -> None:
     real = file_io.real_path(path)
     try:
+        # A bucket that is written for the first time has no directory yet.
         os.makedirs(os.path.dirname(real), exist_ok=True)
         os.link(os.path.realpath(source), real)
         # The link is new and in no snapshot yet. An old modification time would make it an orphan file.
         os.utime(real)
     except OSError as cause:
+        # A link across disks and a link to a file of another owner both fail here.
         raise StorageError(
             f"cannot link {source}: {cause.strerror}; a link takes a file of one's own, on the disk of "
             "the table. Append its rows, or import without --link",

@@ -110,6 +110,7 @@ def _times(statistics: bytes) -> list[int]:
     """Return the bounds in UTC if the statistics are a timestamp's."""
     timestamps = dict(_members(statistics)).get(9)
     if timestamps is None:
+        # Other types need no correction of zones.
         return []
     members = dict(_members(timestamps))
     return [
@@ -156,6 +157,7 @@ def _varints(data: bytes) -> Iterator[int]:
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    # Ten groups of seven bits hold every number of 64 bits.
     value = 0
     for shift in range(0, 70, 7):
         value |= (data[offset] & 0x7F) << shift  # an IndexError means that it ends early
@@ -168,6 +170,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 def _unpacked(stored: bytes, codec: Any, chunk_bytes: Any) -> bytes:
     if codec == _NONE:
         return stored
+    # The size comes from the file: a damaged one must not allocate much memory.
     if not isinstance(chunk_bytes, int) or not 0 < chunk_bytes <= _CHUNK_BYTES_MAX:
         raise ValueError("compression chunks of impossible length")
     parts, offset, size = [], 0, 0
@@ -176,8 +179,10 @@ def _unpacked(stored: bytes, codec: Any, chunk_bytes: Any) -> bytes:
         offset += 3
         chunk = stored[offset : offset + (header >> 1)]
         offset += header >> 1
+        # The lowest bit of a chunk's header marks one that is stored uncompressed.
         parts.append(chunk if header & 1 else _decompressed(chunk, codec, chunk_bytes))
         size += len(parts[-1])
+        # The sum of chunks is checked too, as many small ones can be a large footer.
         if size > _FOOTER_BYTES_MAX:
             raise ValueError("a footer that unfolds into far too much")
     return b"".join(parts)
@@ -186,9 +191,12 @@ def _unpacked(stored: bytes, codec: Any, chunk_bytes: Any) -> bytes:
 def _decompressed(chunk: bytes, codec: Any, limit: int) -> bytes:
     match codec:
         case 1:  # zlib
+            # ORC stores raw deflate data without a header, which is what negative bits mean.
             return zlib.decompressobj(-15).decompress(chunk, limit)
         case 2:  # snappy
             size, _ = _varint(chunk, 0)
+            # Snappy records the size itself; a false one would allocate memory before decompression
+            # fails.
             if size > limit:
                 raise ValueError("a chunk is too large")
             return bytes(pa.Codec("snappy").decompress(chunk, decompressed_size=size, asbytes=True))
@@ -202,6 +210,7 @@ def _decompressed(chunk: bytes, codec: Any, limit: int) -> bytes:
             try:
                 return bytes(zstd.ZstdDecompressor().decompress(chunk, max_length=limit))
             except zstd.ZstdError as cause:
+                # The callers expect ValueError for damage, whatever the codec is.
                 raise ValueError("a chunk does not decompress") from cause
         case _:
             raise NotImplementedError("a compression that is not known")
@@ -228,6 +237,7 @@ def _lz4_content_bytes(block: bytes, limit: int) -> int:
 
 def _lz4_length(block: bytes, offset: int, length: int) -> tuple[int, int]:
     """Return a length of which the token gives the first 4 bits, and what follows it."""
+    # Only 15 announces more bytes; a smaller length is complete.
     if length < 15:
         return length, offset
     while block[offset] == 255:  # an IndexError means that it ends early
@@ -241,6 +251,7 @@ _COMPRESSION = {"none": "uncompressed", "gzip": "zlib"}
 _STRIPE_BYTES = 16 << 20  # PyArrow's 64 MB would be held by every run of a merge
 _BATCH_ROWS = 1024
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+# One millisecond below the limit leaves space for the fraction.
 _MILLIS_MAX = (2**63 - 1) // 1_000_000 - 1  # PyArrow reads ORC's times as nanoseconds
 _SECONDS_MAX = _MILLIS_MAX // 1000
 

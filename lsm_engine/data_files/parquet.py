@@ -39,9 +39,11 @@ class ColumnBounds:
         A bound is null where any row group's is not known, a count None where any has none.
         """
         if all(count == 1 for count in group_counts):
+            # Each file has one row group, so the bounds of groups are those of files.
             is_known = pa.array(self.is_known, pa.bool_())
             null = pa.scalar(None, self.lower.type)
             lower, upper = self.lower, self.upper
+            # A mask costs more than it is worth where every bound is known.
             if not all(self.is_known):
                 lower, upper = (pc.if_else(is_known, bound, null) for bound in (lower, upper))
             return ColumnExtremes(least=lower, greatest=upper, null_counts=self.null_counts)
@@ -104,6 +106,7 @@ def column_bounds(
 def _reader(stored: pa.DataType) -> Callable[[Any, str], Any]:
     if _is_number_of_bits(stored) or pa.types.is_string(stored) or pa.types.is_binary(stored):
         return _raw
+    # Other types have a logical form that PyArrow has to convert.
     return _cooked
 
 
@@ -122,8 +125,10 @@ def _is_number_of_bits(stored: pa.DataType) -> bool:
 
 def _typed(values: list[Any], stored: pa.DataType) -> pa.Array:
     if _is_number_of_bits(stored):
+        # Raw statistics of floating numbers are integers of the same bits.
         return pa.array(values, pa.int64() if stored.bit_width == 64 else pa.int32()).view(stored)
     if pa.types.is_string(stored):
+        # Raw statistics of text are bytes.
         return pa.array(values, pa.binary()).cast(stored)
     return pa.array(values, stored)
 
@@ -207,13 +212,16 @@ class ParquetFile:
         self._expected = groups
 
     def _hold(self, group: int, names: Sequence[str] | None) -> None:
+        # Another read of the same columns has fetched this group already.
         if group in self._held and names == self._held_names:
             return
+        # A group outside the plan has no successors to fetch with it.
         position = self._expected.index(group) if group in self._expected else len(self._expected)
         ranges, groups = self._ranges(group, names), [group]
         for later in self._expected[position + 1 :]:
             later_ranges = self._ranges(later, names)
             if sum(count for _, count in (*ranges, *later_ranges)) > _TOGETHER_BYTES:
+                # The order of groups is kept: the ones after it wait for the next fetch.
                 break
             ranges += later_ranges
             groups.append(later)
@@ -263,15 +271,18 @@ class ParquetFile:
         """
         kind = self.schema.field(name).type
         if not (pa.types.is_string(kind) or pa.types.is_binary(kind)) or not self.group_rows:
+            # Without rows no dictionary shows what a column holds.
             return False
         chunk = self._file.metadata.row_group(0).column(leaf)
         small = chunk.total_uncompressed_size <= _REPEATED_BYTES * max(chunk.num_values, 1)
+        # A dotted name would be taken for a nested field by PyArrow.
         return small and not self._has_dots and "RLE_DICTIONARY" in chunk.encodings
 
     def bounds(self, name: str) -> ColumnBounds | None:
         """Return what is known per row group of a flat column, in its stored type."""
         leaf = self._leaves.get(name)
         if leaf is None:
+            # Nested columns have several leaves and no bounds of their own.
             return None
         stored = self.schema.field(name).type
         footer = self._file.metadata

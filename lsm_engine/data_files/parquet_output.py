@@ -83,6 +83,7 @@ class Reader:
         if kind in (LIST, SET):
             return self._items()
         if kind in (TRUE, FALSE):
+            # A boolean in a structure takes no byte of content.
             return b""  # a boolean field's value is its type
         assert kind in (BYTE, DOUBLE), "footers hold no maps"
         return self._bytes(1 if kind == BYTE else 8)
@@ -91,6 +92,7 @@ class Reader:
         header = self._byte()
         kind, count = header & 15, header >> 4
         if count == _LONG_LIST:
+            # The long count follows the header and replaces the four bits.
             count = self._varint()
         if kind in (TRUE, FALSE):  # in a list a boolean takes a byte
             return kind, [self._bytes(1) for _ in range(count)]
@@ -110,6 +112,7 @@ class Reader:
             byte = self._byte()
             number |= (byte & 127) << shift
             shift += 7
+            # Only the last byte of a number has its highest bit clear.
             if byte < 128:
                 return number
 
@@ -316,8 +319,10 @@ def with_row_groups(footer: Struct, groups: Sequence[Struct]) -> Struct:
 
 def _start(facts: Struct) -> int:
     pages = number_of(facts[_DATA_PAGES])
+    # A chunk without a dictionary begins with its first data page.
     if _DICTIONARY_PAGE not in facts:
         return pages
+    # Some writers store zero where they have no dictionary.
     return min(pages, number_of(facts[_DICTIONARY_PAGE]) or pages)
 
 
@@ -387,6 +392,7 @@ class ParquetSettings:
     def codec_for(self, column_bytes: int) -> str:
         """Return the codec of a row group whose columns have `column_bytes` each."""
         if column_bytes < _COMPRESSED_MIN_BYTES:
+            # Compression of a tiny column costs more time than it saves bytes.
             return "NONE"
         is_small = column_bytes < _ZSTD_MIN_BYTES
         return self.small_compression if is_small else self.compression
@@ -401,6 +407,7 @@ def dictionary_columns(sample: pa.Table) -> list[str]:
     rows = sample.slice(0, _DICTIONARY_SAMPLE_ROWS)
     chosen = [VALUE_KIND] if VALUE_KIND in sample.column_names else []
     if rows.num_rows < _DICTIONARY_MIN_ROWS:
+        # A share of distinct values means little in so few rows.
         return chosen
     chosen += [
         field.name
@@ -414,6 +421,7 @@ def _repeats(column: pa.ChunkedArray) -> bool:
     head = column.slice(
         0, _HEAD_ROWS
     )  # rules out most columns of distinct values at an eighth of the cost
+    # Most columns of distinct values show in the head, which is cheap to count.
     if pc.count_distinct(head).as_py() > len(head) * _HEAD_MAX_SHARE:
         return False
     distinct: int = pc.count_distinct(column).as_py()
@@ -512,11 +520,14 @@ class ParquetEncoding:
         """Return the columns of a row group, all of them, in the order of the schema."""
         stored = ColumnChunk.all_of(memoryview(group.file).cast("B"))
         if not group.shares_keys:
+            # Without shared keys the file has every column in its own place.
             return stored
         remaining = iter(stored)
         chunks: list[ColumnChunk] = []
         for field in self._schema:
             if field.name in self._shared:
+                # The key column has the same values as the table's, so its encoded bytes serve
+                # both.
                 chunks.append(stored[self._shared[field.name]].with_name(field.name))
             else:
                 chunks += islice(remaining, len(list(_leaf_types(field.type))))
@@ -531,9 +542,11 @@ class ParquetEncoding:
     def footer(self) -> Struct:
         """The footer of a file without rows, with the logical type of each column."""
         footer = self._empty_footer(self._stored)
+        # PyArrow's own types of the empty file are right already.
         if not self._mended:
             return footer
         sink = pa.BufferOutputStream()
+        # The second footer declares the types that the first one could not.
         with pq.ParquetWriter(
             sink, self._schema, version="2.6", store_schema=False, write_time_adjusted_to_utc=True
         ):
@@ -627,9 +640,11 @@ class ParquetOutput:
 
     def close(self) -> "pq.FileMetaData":
         """Write the footer and return it; the sink stays open."""
+        # Members and mended types change the footer, so PyArrow's own cannot be stored as it is.
         if self._members or self._encoding.is_mended:
             self._split_first_group()
         if self._whole is not None:
+            # PyArrow wrote the only row group, and its footer is complete.
             footer, metadata = self._whole
             self._sink.write(_end(footer))
             return metadata
@@ -677,6 +692,7 @@ def _timestamps_as_integers(field: pa.Field) -> pa.Field:
 
 
 def _type_with_integers(value: pa.DataType) -> pa.DataType:
+    # INT96 holds nanoseconds; coarser times are the integers that they are stored as.
     if pa.types.is_timestamp(value) and value.unit != "ns":
         return pa.int64()
     children = [_timestamps_as_integers(child) for child in _children(value)]

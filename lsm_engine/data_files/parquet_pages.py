@@ -61,6 +61,7 @@ class PageLayout:
 def layout_of(column: "pq.ColumnSchema", kind: pa.DataType) -> PageLayout | None:
     """Return how a column that PyArrow reads as a type lies in pages; None: it is not known here."""
     stored_layout = _stored_as(column.physical_type, column.length, kind)
+    # Repeated and nested values need levels that this decoder does not read.
     if stored_layout is None or column.max_repetition_level or column.max_definition_level > 1:
         return None
     stored, width, size = stored_layout
@@ -89,6 +90,7 @@ def _stored_as(physical_type: str, length: int, kind: pa.DataType) -> tuple[int,
         case "FIXED_LEN_BYTE_ARRAY":
             return (FIXED, length, length) if length and types.is_fixed_size_binary(kind) else None
         case _:
+            # Decimals of up to 18 digits are stored as plain integers.
             if not (types.is_primitive(kind) or types.is_decimal(kind)):
                 return None
             return FIXED, _WIDTHS[physical_type], kind.bit_width // 8
@@ -157,6 +159,7 @@ class CutColumn:
     def take_dictionary(self, count: int, values: pa.Buffer) -> None:
         """Take the dictionary, of so many values. Raises ValueError if there are fewer."""
         layout = self._layout
+        # PyArrow reads a column whose dictionary is not of the expected form.
         if layout.kind == BITS or count > values.size:
             self.is_known = False
             return
@@ -164,6 +167,7 @@ class CutColumn:
         start, end = values.address, values.address + values.size
         places, places_at = _NO_PLACES, 0
         if layout.is_text:
+            # The places of texts are found once, as every data page refers to them.
             places = np.empty(count, np.int64)
             places_at = address_of(places)
             if place_texts(start, end, count, places_at) < 0:
@@ -326,6 +330,7 @@ class PageReader:
         offset, end = _place(chunk)
         count, most_bytes = chunk.num_values, chunk.total_uncompressed_size
         if end - offset > _FEW_PAGES_BYTES:
+            # A large column is read in pieces, and what follows it is far away.
             ahead = 0
         least = _read_bytes(end - offset, count) if is_sparse else _MANY_PAGES_BYTES
         first, size = 0, least
@@ -342,10 +347,13 @@ class PageReader:
             if ended == UNKNOWN or (
                 is_too_short and (len(window) < size or size >= _MOST_HEADER_BYTES)
             ):
+                # PyArrow reads a column whose headers this decoder does not understand.
                 cut.is_known = False
                 return
+            # The header is longer than the window, so a larger window is read.
             if is_too_short:
                 size *= 32  # it holds long statistics
+                # Nothing was consumed, so the same offset is read again.
                 continue
             pages = self._found[:page_count].copy()
             contents: list[memoryview] = []
@@ -362,6 +370,7 @@ class PageReader:
             self._pending.add(cut, codec, pages, contents)
             offset += after - start
             size = least
+        # A page that was lost would shift the rows of all later pages.
         if cut.is_known and first != count:
             raise ValueError("the pages of a column have other rows than its row group")
 
@@ -408,8 +417,10 @@ class _PendingPages:
         self, cut: CutColumn, codec: "pa.Codec | None", pages: Any, contents: list[memoryview]
     ) -> None:
         """Add pages of a column: int64[n, PAGE_FACTS], and what follows their headers."""
+        # The window held headers of pages that no row needs.
         if not contents:
             return
+        # One call decompresses pages of one codec only.
         if codec is not self._codec or self._size > _TOGETHER_BYTES:
             self.flush()
             self._codec = codec
@@ -419,6 +430,7 @@ class _PendingPages:
 
     def flush(self) -> None:
         """Decompress these pages, and copy their wanted rows to their columns."""
+        # Columns without wanted rows leave nothing to do.
         if not self._columns:
             return
         pages = np.concatenate([column_pages for _, column_pages in self._columns])
@@ -426,6 +438,7 @@ class _PendingPages:
         address, first = address_of(pages), 0
         for cut, column_pages in self._columns:
             last = first + len(column_pages)
+            # The dictionary comes first in its column, and the pages after it need it.
             if cut.is_known and column_pages[0, 0] == DICTIONARY_PAGE:
                 cut.take_dictionary(int(column_pages[0, 4]), values[first])
                 first += 1

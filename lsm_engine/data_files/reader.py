@@ -68,9 +68,11 @@ def kept_footer(
     file_io: FileIO, source: Any, expected: int | None, *, file_name: str
 ) -> "pq.FileMetaData":
     """Return a footer as `parquet_footer` does. Footers of remote stores are cached, up to 64 MB in all."""
+    # The operating system caches local files, so a second cache would not pay.
     if not file_io.facts.is_far:
         return parquet_footer(source, expected, file_name=file_name)
     key = (file_io, file_name, expected)
+    # The lock covers the cache only: footers of several files are read at the same time.
     with _lock:
         footer = _cached.get(key)
     if footer is None:
@@ -91,6 +93,7 @@ def maps_of_lists(values: Any, target: pa.DataType) -> Any:
     An array or a chunked array; what goes in comes out. Types beside the maps stay as they are.
     """
     kind = _with_maps(values.type, target)
+    # A column without maps stays as it is, without a copy.
     if kind == values.type:
         return values
     if isinstance(values, pa.ChunkedArray):
@@ -101,6 +104,7 @@ def maps_of_lists(values: Any, target: pa.DataType) -> Any:
 def _with_maps(stored: pa.DataType, target: pa.DataType) -> pa.DataType:
     if pa.types.is_list(stored) and pa.types.is_map(target):
         entries = stored.value_type
+        # A view of another structure would give wrong keys without an error.
         if not pa.types.is_struct(entries) or entries.num_fields != 2:
             raise ValueError("a map is stored as a list of other things than pairs")
         return pa.map_(
@@ -168,8 +172,10 @@ class ReadColumn:
         what the manifest records. Raises CorruptFileError for a file whose rows have no ids.
         """
         source = name if name in stored_names else None
+        # Every row of a file that stores no number has the number of its commit.
         if name == SEQUENCE_NUMBER:
             return cls(name, source, None, constant=meta.max_sequence_number)
+        # Made-up ids would be given to other rows later.
         if source is None and meta.first_row_id is None:
             raise CorruptFileError(
                 "the table tracks rows, but neither this file nor its manifest entry has row ids; "
@@ -183,6 +189,7 @@ class ReadColumn:
 
         `positions`: their numbers in the file, where the column is `counted`.
         """
+        # The column was added after this file was written.
         if self.constant is None:
             return nulls(count, self.type)
         if self.counted:
@@ -198,6 +205,7 @@ class ReadColumn:
         """Return stored values with the blanks of CHAR(n), or with nulls replaced by what the manifest records."""
         if self.pads and self.mapping is not None:
             return padded_values(self.mapping.target.type, values)
+        # Stored values that are all present need no replacement.
         if self.constant is None or not values.null_count:
             return values
         return pc.coalesce(values, self.unstored(len(values), positions))
@@ -238,6 +246,7 @@ def number_of_all(
 
     That is so for new rows of tables with `sequence.snapshot-ordering` (planning/row_ids).
     """
+    # Only tables that order by snapshot ignore the numbers in their files.
     if not read_schema.orders_by_snapshot or SEQUENCE_NUMBER not in names:
         return None
     if meta.file_source is None:
@@ -247,6 +256,7 @@ def number_of_all(
             option=core_options.SEQUENCE_SNAPSHOT_ORDERING.key,
             file=path,
         )
+    # A compaction keeps rows of several commits, and each has its own number.
     return meta.min_sequence_number if meta.file_source is FileSource.APPEND else None
 
 
@@ -277,6 +287,7 @@ class ReadColumns:
     @property
     def column_names(self) -> tuple[str, ...]:
         """The names to read, in order."""
+        # A caller that names columns has a reason, so no system columns are added.
         if self.names is not None:
             return self.names
         system = (SEQUENCE_NUMBER, VALUE_KIND) if self.read_schema.has_primary_key else ()
@@ -298,6 +309,7 @@ def open_data_file(
     Raises NotFoundError if the file is missing, CorruptFileError, naming it, if it does not match
     its manifest entry, and UnsupportedError for extensions other than parquet, orc and avro.
     """
+    # The check comes first: a file of another format need not be opened.
     format_of(path)
     source = file_io.open_input(path, size=meta.file_size)
     try:
@@ -314,6 +326,7 @@ def open_data_file(
             )
         return DataFileReader(path, source, stored, meta, columns)
     except LsmError:
+        # The caller gets no reader that it could close.
         source.close()
         raise
 
@@ -394,6 +407,7 @@ class DataFileReader:
         side by side bound the keys of a row group, though not tightly beyond the first.
         """
         column = next((candidate for candidate in self._columns if candidate.name == name), None)
+        # Bounds that a cast reorders would skip row groups with matches.
         if column is None or column.source is None or not column.orders_alike:
             return None
         with _Reading(self.path):
@@ -463,10 +477,13 @@ class DataFileReader:
         other_columns = [column for column in self._columns if column not in filter_columns]
         for group in row_groups:
             rows = self._read_row_group(group, filter_columns)
+            # The hits are known before the other columns are read, which a group without hits does
+            # not need.
             hits = positions_of(rows)
             if not len(hits):
                 continue
             matches = take(rows, hits)
+            # Where all rows match, whole pages are read faster than chosen rows.
             chosen = None if len(hits) == rows.num_rows else hits
             other_values = self._read_row_group(group, other_columns, chosen)
             both = dict(zip(matches.column_names, matches.columns, strict=True))
@@ -482,8 +499,10 @@ class DataFileReader:
 
     def _column(self, column: ReadColumn) -> ReadColumn:
         name, source = column.name, column.source
+        # Tracking columns may be in the manifest alone, so their absence is no damage.
         if name in self._tracked:
             return ReadColumn.tracking(name, self.path, self._meta, self._stored_names)
+        # The commit gave one number to all rows, and the stored numbers are placeholders.
         if name == SEQUENCE_NUMBER and self._number is not None:
             return ReadColumn(name, None, None, constant=self._number)
         if source is not None and source not in self._stored_names:
@@ -538,6 +557,7 @@ class DataFileReader:
     ) -> dict[str, pa.ChunkedArray]:
         """Return columns of a row group as stored, without deleted rows."""
         names = list(dict.fromkeys(item.source for item in read_columns if item.source is not None))
+        # Columns that are nowhere stored need no read.
         if not names:
             return {}
         with _Reading(self.path):
@@ -545,6 +565,7 @@ class DataFileReader:
                 stored = self._stored.read_rows(group, names, chosen)
                 return {name: stored.column(name) for name in names}
             stored = self._stored.read_group(group, names)
+            # A short column would be silently paired with rows of other columns.
             if stored.num_rows != self.row_group_rows[group]:
                 raise ValueError("a row group has fewer rows than the footer states")
             columns = {name: stored.column(name) for name in names}
@@ -554,6 +575,7 @@ class DataFileReader:
             return {name: remaining.filter_column(column) for name, column in columns.items()}
 
     def _read_as(self, column: ReadColumn, values: Any) -> Any:
+        # Most columns are stored as they are read, and no cast is tried for them.
         if column.reads_as_is and values.type == column.type:
             return values
         mapping = column.mapping
@@ -603,8 +625,10 @@ class _Reading:
         return None
 
     def __exit__(self, _: object, cause: BaseException | None, __: object) -> None:
+        # Our own errors name the file already, and others are no matter of decoding.
         if isinstance(cause, LsmError) or not isinstance(cause, _UNREADABLE):
             return
+        # An errno means that the storage failed, and the bytes may be fine.
         if isinstance(cause, OSError) and cause.errno:
             raise to_storage_error(self._path, cause) from cause
         if isinstance(cause, MemoryError):

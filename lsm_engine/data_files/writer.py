@@ -136,6 +136,7 @@ class FooterStats:
             field.name: _extremes(files, field, leaves.get(field.name)) for field in schema.fields
         }
         values = _stats(schema, schema.fields, columns, len(files))
+        # Files of append tables have no key columns, so their key statistics are empty.
         if not schema.has_primary_key:
             return [(EMPTY_STATS, value_stats) for value_stats in values]
         keys = schema.select(schema.trimmed_primary_keys)
@@ -160,6 +161,7 @@ def _stats(
 def _extremes(files: Sequence[FooterStats], field: DataField, leaf: int | None) -> ColumnExtremes:
     """Return what the footers of files know of a column; where a file has NaN, no bounds."""
     value_type = arrow_type(field.type)
+    # The column is not in the files, so no footer knows anything of it.
     if leaf is None:
         nulls = pa.nulls(len(files), value_type)
         return ColumnExtremes(least=nulls, greatest=nulls, null_counts=[None] * len(files))
@@ -169,6 +171,7 @@ def _extremes(files: Sequence[FooterStats], field: DataField, leaf: int | None) 
     extremes = bounds.of_each([len(file.groups) for file in files])
     pair = [extremes.least, extremes.greatest]
     pair = [bound if bound.type == value_type else bound.cast(value_type) for bound in pair]
+    # NaN has no place in the order, so a file with it has no bounds.
     with_nan = [field.name in file.nan_columns for file in files]
     if any(with_nan):
         pair = [
@@ -188,6 +191,7 @@ _EMPTY: Bytes = np.zeros(0, np.uint8)
 def record_keys(names: Sequence[str], columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
     """Return the record key of each row as bytes (large_binary)."""
     texts = [_text(one_array(column)) for column in columns]
+    # A key of one column is stored without its name.
     if len(texts) == 1:
         return texts[0]
     parts = []
@@ -199,6 +203,7 @@ def record_keys(names: Sequence[str], columns: Sequence[pa.Array | pa.ChunkedArr
 
 def _text(column: pa.Array) -> pa.Array:
     kind = column.type
+    # Bytes are the key as they are; a cast to text could fail.
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column.cast(pa.large_binary())
     return column.cast(pa.string()).cast(pa.large_binary())
@@ -207,10 +212,12 @@ def _text(column: pa.Array) -> pa.Array:
 def key_footer_members(options: TableOptions, pieces: Sequence[pa.Array]) -> dict[bytes, bytes]:
     """Return the footer members of a file of these record keys: filter, its type, least and greatest."""
     keys = one_array(pa.chunked_array(pieces, pa.large_binary()))
+    # A file without keys needs no filter to exclude it.
     if not len(keys):
         return {}
     kind = options[core_options.INDEX_BLOOM_FILTER_TYPE]
     entries = options[core_options.INDEX_BLOOM_NUM_ENTRIES]
+    # A simple filter cannot grow, so it is made large enough from the start.
     if kind is BloomFilterType.SIMPLE:
         entries = max(entries, len(keys))
     data, offsets = binary_values(keys)
@@ -347,9 +354,11 @@ def metas_of(written: Sequence[WrittenFile]) -> list[DataFileMeta]:
 def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
     """Return the first and the last key of each file as stored rows."""
     schema = files[0].schema
+    # Rows without a primary key have no order, and the format stores an empty row.
     if not schema.has_primary_key:
         return [(EMPTY_ROW, EMPTY_ROW)] * len(files)
     fields = schema.select(schema.trimmed_primary_keys)
+    # One call encodes the ends of all files.
     rows = pa.concat_tables([end for file in files for end in file.ends])
     stored = encode_stored(rows.columns, [field.type for field in fields])
     return list(zip(stored[::2], stored[1::2], strict=True))
@@ -394,6 +403,7 @@ class RowGroup:
 
 
 def _chunks(rows: pa.Table, name: str) -> list[Any]:
+    # A file of an append table has no such column.
     if name not in rows.column_names:
         return []
     return [chunk.to_numpy() for chunk in rows.column(name).chunks if len(chunk)]
@@ -511,9 +521,11 @@ class StoredGroups:
         """
         assert isinstance(layout.encoding, ParquetEncoding), "only files in Parquet take copies"
         with closing(file_io.open_input(path, size=file.file_size)) as source:
+            # Copied row groups are never decoded, so the checksum is the only proof of them.
             check_whole(source, file.checksum, file_name=path)
             stored = footer_with_trailer(source)
         footer = read_footer(stored)
+        # A copied group is valid only under the same columns and types.
         if not has_columns_of(footer, layout.encoding.footer):
             return None
         return StoredGroups(
@@ -560,6 +572,7 @@ class StoredGroups:
         leaf = leaf_positions(columns)[name]
         stored = columns.field(name).type
         bounds = column_bounds([self.metadata.row_group(number)], leaf, stored)
+        # One unknown bound makes the other one useless.
         if not all(bounds.is_known) or bounds.lower.null_count or bounds.upper.null_count:
             return None
         return pa.concat_arrays([bounds.lower, bounds.upper])
@@ -580,6 +593,7 @@ def _may_have_nan(file: DataFileMeta, layout: FileLayout) -> tuple[str, ...]:
     """Return the floating point columns for which a file's manifest entry has no bounds, as where it has NaN."""
     floating = [field.name for field in layout.columns if pa.types.is_floating(field.type)]
     stored = layout.stored
+    # Without statistics any of the columns may hold NaN.
     if (
         not floating
         or file.value_stats_columns is not None
@@ -650,6 +664,7 @@ class DataFileWriter:
         self._waiting.append(arranged)
         self._waiting_rows += arranged.num_rows
         self._waiting_bytes += arranged.nbytes
+        # The number of rows per group may change with the width of the rows.
         while self._waiting_rows >= (most := self._group_rows()):
             # Groups of one size: the last ones are encoded side by side and end together.
             self._encode(-(-self._waiting_rows // -(-self._waiting_rows // most)))
@@ -700,7 +715,9 @@ class DataFileWriter:
 
     def abort(self) -> None:
         """Delete all files of this writer, as far as the storage allows."""
+        # The waiting rows are released first, as they hold memory.
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        # Encoders stop before files are deleted: they would write to them.
         self._stop_encoders()
         if self._open is not None:
             self._open.abandon()
@@ -798,6 +815,7 @@ class DataFileWriter:
 
     def _uncut(self, waiting: pa.Table, row_count: int) -> int:
         """Return the number of rows to write so that a -U of a changelog and its +U stay together."""
+        # Only a changelog has pairs, and at the end of the rows nothing can follow.
         if self._files.prefix != CHANGELOG_PREFIX or row_count >= waiting.num_rows:
             return row_count
         last = waiting.column(VALUE_KIND)[row_count - 1].as_py()
@@ -816,9 +834,11 @@ class DataFileWriter:
             raise
 
     def _roll(self) -> None:
+        # A writer without rows has opened no file.
         if self._open is None:
             return
         finished = self._open.close(self._clock.now_millis(), self._next_sequence_number)
+        # The next file continues the numbers of this one.
         self._next_sequence_number = finished.meta.max_sequence_number + 1
         self._done.append(finished)
         self._open = None

@@ -43,6 +43,7 @@ def add_files(
     linked: list[WrittenFile] = []
     try:
         for source, footer in zip(sources, footers, strict=True):
+            # A file without rows would only add an entry to a manifest.
             if footer.num_rows == 0:
                 continue
             names.append(f"{DATA_PREFIX}{unique}-{len(names)}.parquet")
@@ -75,6 +76,7 @@ def add_files(
 
 
 def _paths(argument: object) -> tuple[str, ...]:
+    # A path is text, and text is iterable too.
     if isinstance(argument, str | os.PathLike):
         return (os.fspath(argument),)
     paths = argument if isinstance(argument, Iterable) else (argument,)

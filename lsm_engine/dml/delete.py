@@ -47,6 +47,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
     """
     _require_vectors(session)
     batch = columns_asked(session.schema, keys)
+    # No keys match no row, so nothing is committed.
     if not batch.num_rows:
         return None
     return _commit_marks(session, identity, partial(_rows_with_keys, session, batch))
@@ -81,6 +82,7 @@ def _commit_marks(
     """Mark the rows that `find` names in the newest state, again where they change meanwhile."""
     write = Write(session, identity)
     before = write.replayed(CommitKind.OVERWRITE)
+    # The same commit was made by an earlier attempt of the caller.
     if before is not None:
         return before
     require_writable(session)
@@ -88,6 +90,7 @@ def _commit_marks(
     def attempt(_: int) -> WriteResult | None:
         base = session.snapshots.latest()
         if base is None:
+            # A table without commits has no row to mark.
             return None
         messages, count = _marked(session, base, find(base))
         if not messages:
@@ -105,6 +108,7 @@ def _commit_marks(
 
 def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
     """Return keys as the table stores them: the columns that were given, no row twice."""
+    # An empty list has no columns that Arrow could infer.
     if isinstance(keys, list) and not keys:
         return pa.RecordBatch.from_pylist([], schema=pa.schema([]))
     reader = open_rows(keys)
@@ -130,6 +134,7 @@ def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
     table = pa.Table.from_batches(
         [incoming.rows for incoming in conformed(reader, only_keys)], schema=nullable
     )
+    # A key that is given twice would be counted twice.
     distinct = table.group_by(names).aggregate([]).select(names)
     return pa.RecordBatch.from_arrays(
         [one_array(distinct.column(name)) for name in names], names=names
@@ -214,6 +219,7 @@ def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> 
     ranges = []
     for name in keys.schema.names:
         ends = pc.min_max(keys.column(name)).as_py() if _has_order(keys, name) else None
+        # A type without an order has no bounds to compare with.
         if ends is None:
             continue
         ranges.append(col(name).between(ends["min"], ends["max"]))

@@ -124,6 +124,7 @@ class Frame:
                 raise _unknown(f"{side}.{name}", "qualify a column with source. or target.")
             rows = self.sides[chosen]
             if rows is None:
+                # A merge without a source has only one side.
                 raise _unknown(f"{side}.{name}", f"these rows have no {chosen}")
             column_name = _name_in(rows, name, quoted=quoted)
             if column_name is None:
@@ -134,6 +135,7 @@ class Frame:
             for rows in self.sides.values()
             if rows is not None and (column_name := _name_in(rows, name, quoted=quoted)) is not None
         ]
+        # A name that both sides have is ambiguous, and one that none has is unknown.
         if len(candidates) != 1:
             sides = [rows for rows in self.sides.values() if rows is not None]
             suggestion = nearest(
@@ -171,14 +173,17 @@ def values_needed(
     """
     target = schema.names
     if schema.options[core_options.RECORD_LEVEL_EXPIRE_TIME] is not None:
+        # The expiry column decides which rows are visible at all.
         return {*target}
     needed = {*schema.partition_keys, *_referenced(condition, target, source)}
     for clause in clauses:
         if clause.match is Match.NOT_MATCHED:
+            # These clauses see rows of the source only.
             continue
         needed |= {*_referenced(clause.condition, target, source)}
         if clause.action is Action.DELETE:
             needed |= {*deleted_columns(schema)}
+            # A delete needs no values beyond those that its record stores.
             continue
         needed |= {*target} - {*(source if clause.values is None else clause.values)}
         for value in (clause.values or {}).values():
@@ -192,10 +197,12 @@ def rows_needed(clauses: Sequence[Clause] | None, schema: TableSchema) -> ScanRe
     None: all of it.
     """
     if clauses is None:
+        # An unknown filter may need every column.
         return ScanRequest(is_batch=False)
     needed = values_needed(None, clauses, schema, ()) | {*schema.primary_keys}
     columns = tuple(name for name in schema.names if name in needed)
     filters = [_prefilter(clause.condition, schema.compared) for clause in clauses]
+    # One clause without a filter may take any row.
     if any(part is None for part in filters):
         return ScanRequest(is_batch=False, columns=columns)
     either = AnyOf(parts=tuple(part for part in filters if part is not None))
@@ -211,6 +218,7 @@ def _prefilter(condition: Filter | Computed | None, columns: pa.Schema) -> Predi
             parser = import_module("lsm_engine.filter.sql")
             parsed = parser.parse_filter(parsed, columns)
         if not isinstance(parsed, Predicate):
+            # Other conditions are evaluated row by row.
             return None
         tree_of(parsed, columns)
     except InvalidInputError:
@@ -227,6 +235,7 @@ def _referenced(operand: Any, target: Collection[str], source: Collection[str]) 
         return target
     if not isinstance(operand, str):
         return ()
+    # A plain value refers to no column.
     references = _sql_value(operand).columns()
     unqualified = {name for side, name, _ in references if side is None} - {*source}
     # Where the source has columns too these are of the table, or they are in other letters, as below.
@@ -238,8 +247,10 @@ def _referenced(operand: Any, target: Collection[str], source: Collection[str]) 
 
 def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     """Return for which rows a condition is true; null is not."""
+    # A clause without a condition takes every row.
     if condition is None:
         return np.ones(frame.count, np.bool_)
+    # A condition of the table alone is a filter, with the semantics of all filters.
     if isinstance(condition, str) and frame.sides[SOURCE] is None:  # as every other filter reads it
         parsed = _prefilter(condition, frame.flat().schema)
         condition = condition if parsed is None else parsed
@@ -254,11 +265,13 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
                 f"{condition!r} is no condition: it gives {value.type}",
                 kind=ErrorKind.INVALID_FILTER,
             )
+        # In SQL a condition that is null does not hold.
         true: Bools = pc.fill_null(value.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
         return true
     if isinstance(condition, list | tuple):
         refuse_triple(condition)
         parts = [holds(part, frame) for part in condition]
+        # A list without parts restricts nothing.
         return np.logical_and.reduce(parts) if parts else holds(None, frame)
     rows = frame.flat()
     return matches(tree_of(condition, rows.schema), rows)
@@ -275,6 +288,7 @@ def computed(expression: Any, frame: Frame, field: pa.Field) -> pa.Array:
             value = expression.evaluate(frame)
         else:
             value = fitted(field.name, _single_value(expression, field), field.type)
+            # One value serves all rows, so it is checked once.
             return value.take(pa.array(np.zeros(frame.count, np.int64)))
         value = one_array(value)
         if pa.types.is_nested(field.type):
@@ -297,6 +311,7 @@ def chosen_clauses(
     remaining = np.ones(frame.count, np.bool_)
     chosen = []
     for clause in clauses:
+        # Rows that an earlier clause took are not evaluated again.
         if clause.match is not match or not remaining.any():
             continue
         mine = np.zeros(frame.count, np.bool_)
@@ -327,6 +342,7 @@ def check_source(
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=missing[0],
         )
+    # Only clauses that copy all columns could leave one out by its name.
     if not any(clause.values is None and clause.action is not Action.DELETE for clause in clauses):
         return
     alike = str.lower if any_case else str
@@ -396,11 +412,13 @@ def _single_value(literal: Any, field: pa.Field) -> pa.Array:
 
 
 def _name_in(rows: pa.Table, name: str, *, quoted: bool) -> str | None:
+    # The exact name wins over one that differs in its letters' case.
     if name in rows.column_names:
         return name
     alike = [
         column_name for column_name in rows.column_names if column_name.lower() == name.lower()
     ]
+    # Two names that differ in case only make the reference ambiguous.
     return alike[0] if len(alike) == 1 and not quoted else None
 
 
@@ -450,6 +468,7 @@ class MergePlan:
 
     def inserts_what_it_matches_on(self, keys: Sequence[str]) -> bool:
         """Whether a new row has the very key by which the source was looked for, and nothing else matters."""
+        # A further condition decides on more than the key.
         if not self.matches_on(keys) or self.condition is not None:
             return False
         return all(
@@ -534,6 +553,7 @@ def staged(
     """
     changes = _Changes(session, source, plan, base, rows_at_once, target)
     first = next(batches := changes.batches(), None)
+    # No row changes, so no file is written.
     if first is None:
         return None
     rows = (batch for table in chain([first], batches) for batch in table.to_batches())
@@ -589,9 +609,11 @@ class _Changes:
 
     def _targets(self) -> Iterator[pa.Table]:
         base = self._base
+        # Another scan has found the rows of this state already.
         if self._target is not None:
             yield self._target
             return
+        # A table without commits has no rows to match.
         if base is None:
             return
         is_by_key = self._plan.matches_on(self._keys)
@@ -610,6 +632,7 @@ class _Changes:
         waiting: list[pa.RecordBatch] = []
         for batch in scan.to_batches():
             waiting.append(batch)
+            # Rows are computed in portions, which bounds the memory of expressions.
             if sum(batch_waiting.num_rows for batch_waiting in waiting) >= self._rows_at_once:
                 yield pa.Table.from_batches(waiting)
                 waiting = []
@@ -622,6 +645,7 @@ class _Changes:
         ).drop_null()
         distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
         schema, source_names = self._session.schema, self._source.column_names
+        # The key alone answers the clauses, so no row is read.
         if values_needed(self._plan.condition, self._plan.clauses, schema, source_names) <= {
             *self._keys
         }:
@@ -668,6 +692,7 @@ class _Changes:
 
     def _pairs(self, target: pa.Table) -> tuple[Rows, Rows]:
         """Return the rows of the table and of the source whose columns to match on are equal."""
+        # Without keys or rows every row pairs with every source row, or with none.
         if not self._plan.on or not self._source.num_rows or not target.num_rows:
             source_rows = np.arange(0 if self._plan.on else self._source.num_rows)
             rows = np.arange(target.num_rows)
@@ -684,6 +709,7 @@ class _Changes:
         pairs = pa.table(target_keys).join(
             pa.table(source_keys), names, join_type="inner", use_threads=False
         )
+        # A join returns rows in any order, and the result must not depend on threads.
         order = np.lexsort((pairs.column("theirs").to_numpy(), pairs.column("ours").to_numpy()))
         return pairs.column("ours").to_numpy()[order], pairs.column("theirs").to_numpy()[order]
 
@@ -705,6 +731,7 @@ class _Changes:
             )
 
     def _clause_rows(self, clause: Clause, frame: Frame) -> Iterator[tuple[Action, pa.Table]]:
+        # A clause without rows would evaluate its expressions for nothing.
         if not frame.count:
             return
         rows = frame.sides["target"]
@@ -751,6 +778,7 @@ class _Changes:
                     name: self._value(name, expression, new) for name, expression in values.items()
                 }
                 tables.append(pa.table(columns))
+        # The remaining source rows match no insert clause.
         if not tables:
             return
         rows = pa.concat_tables(tables, promote_options="default")
@@ -767,6 +795,7 @@ class _Changes:
                 column=lacking[0],
             )
         keys = rows.select(self._keys)
+        # Two new rows of one key would overwrite each other.
         counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
         twice = counted.filter(pc.greater(counted.column("count_all"), 1))
         if twice.num_rows:
@@ -774,6 +803,7 @@ class _Changes:
         if self._plan.inserts_what_it_matches_on(self._keys):
             return  # a key that is there has matched
         is_there = locate_rows(self._session, rows, self._base).is_there
+        # A key whose row this merge deletes is free again.
         if deleted and is_there.any():
             freed_keys = pa.concat_tables(deleted).append_column(
                 "freed",

@@ -90,6 +90,7 @@ class Merge:
                 "a merge without a clause changes nothing; add when_matched_… or when_not_matched_…"
             )
         staged = self.session.components.executor.merging(self.session, self.source, self.plan)
+        # An executor such as Spark's may run the merge by itself.
         if staged is not None:
             return write_looked_up(self.session, self.identity, staged)
         return merge(
@@ -149,12 +150,14 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
     key_columns = {*schema.primary_keys, schema.options[core_options.ROWKIND_FIELD]}
     required = {field.name for field in schema.fields if not field.type.nullable} - key_columns
     clocks = {*schema.sequence_fields} - key_columns
+    # A null in these columns would be refused, or would lose against every row.
     if required or clocks:
         names = _names(keys, schema)
         required, clocks = required.difference(names), clocks.difference(names)
     takes_back = bool(rule.delete_needs)
     if takes_back and required:
         raise InvalidInputError("rows lack columns that may not be null", columns=sorted(required))
+    # Keys alone make a complete delete here, so no row is looked up.
     if takes_back or not (required or clocks) or RowKind.DELETE in rule.dropped | rule.refused:
         return upsert(session, keys, identity, deletes=True)
     waits = not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
@@ -190,11 +193,14 @@ def _unique(keys: Any, schema: TableSchema) -> pa.Table:
 def _pairs(
     session: TableSession, on: str | Sequence[str] | Mapping[str, str] | None
 ) -> tuple[tuple[str, str], ...]:
+    # The primary key is what a merge usually matches on.
     if on is None:
         on = session.schema.primary_keys
+    # A mapping gives pairs whose names differ.
     if isinstance(on, Mapping):
         return tuple((str(target), str(source)) for target, source in on.items())
     names = names_of(on, "on")
+    # Text of a condition is a usual mistake here.
     if any("=" in name for name in names):
         raise InvalidInputError(
             "on= takes columns, such as on=['id'], or {table's: source's}; what else has to hold is "
@@ -211,6 +217,7 @@ def held_rows(source: Any, table: TableSchema) -> pa.Table:
     collect = getattr(source, "toArrow", None)
     if callable(collect):
         source = collect()
+    # An empty list has no columns that Arrow could infer.
     if isinstance(source, list) and not source:
         return pa.table({})
     return open_rows(source, table).read_all()

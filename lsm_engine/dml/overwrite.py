@@ -51,8 +51,10 @@ def overwrite(
         with built_on(session, base):
             return base, stage(session, rows, base, replaces=True)
 
+    # The rows may be a stream, which only a repeatable source can give twice.
     base, messages = write.staged_again(rows, staged)
     if scope is None:
+        # The staged rows decide which partitions a dynamic overwrite replaces.
         dynamic = bool(fields) and session.options[core_options.DYNAMIC_PARTITION_OVERWRITE]
         scope = dynamic_scope(messages) if dynamic else all_partitions
     try:
@@ -91,6 +93,7 @@ def _needs_whole(session: TableSession) -> InvalidInputError:
 def _replaced(
     session: TableSession, base: Snapshot | None, scope: OverwriteScope
 ) -> Sequence[ManifestEntry]:
+    # A table without commits has nothing to replace.
     if base is None:
         return ()
     if isinstance(scope, DynamicPartitions):

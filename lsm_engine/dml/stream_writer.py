@@ -172,6 +172,7 @@ class BackgroundCompaction:
         not keep up: a bucket that was queued or in work already is above `num-sorted-run.stop-trigger`.
         """
         awaited = self._unless_it_fails(rows_wait)
+        # The wait releases the lock, which the running round needs to finish.
         with self._changed:
             self._changed.wait_for(lambda: len(self._queued) <= QUEUED_BUCKETS_MAX)
             lags = bool(touched & (self._queued | self._running))
@@ -216,6 +217,7 @@ class BackgroundCompaction:
             return waits()
         except LsmError as error:
             log.warning("could not look how far compaction is: %s", error)
+            # An unknown state of compaction must not let files pile up.
             return True
 
     def _run(self) -> None:
@@ -228,6 +230,7 @@ class BackgroundCompaction:
                 log.warning("a background compaction failed, and its buckets stay due: %s", error)
                 failure = error
                 self._log.failed(error)
+            # The state changes under the lock, so a waiting writer sees all of it.
             with self._changed:
                 self._running, self._made = frozenset(), snapshot
                 self._error = failure or self._error
@@ -311,6 +314,7 @@ class StreamWriter:
         """
         with self._lock:
             self._check()
+            # An empty list has no columns, and no rows either.
             if isinstance(rows, list) and not rows:
                 return
             incoming: Iterable[IncomingRows] = conformed(
@@ -349,6 +353,7 @@ class StreamWriter:
     def _commit(
         self, commit_identifier: int, properties: Mapping[str, str] | None
     ) -> WriteResult | None:
+        # The staged rows leave the writer first: a failed commit must not repeat them.
         staged, self._staged = self._staged, None
         if staged is None:
             return None
@@ -382,6 +387,7 @@ class StreamWriter:
         """
         with self._lock:
             if self._is_closed:
+                # A second close finds nothing to do.
                 return
             self._check_process()
             try:
@@ -390,6 +396,7 @@ class StreamWriter:
             finally:
                 self._drop()
                 self._end(drain=True)
+            # The error comes last, after the rows are committed.
             if self._background is not None:
                 self._background.raise_error()
 

@@ -73,6 +73,7 @@ def write_only(
             "rows can be refused or skipped: give 'refuse' or 'skip'", given=mismatch
         ) from None
     table = _conformed_table(session.schema, rows, condition)
+    # No rows match no key, so nothing is committed.
     if not table.num_rows:
         return None
 
@@ -84,6 +85,7 @@ def write_only(
         fits, counts = _fitting(tags, session.schema, condition)
         if not skips and not fits.all():
             raise _refusal(tags, session.schema, condition, fits)
+        # Every row was skipped, so nothing is staged.
         if not fits.any():
             return None
         return stage(session, table.filter(pa.array(fits)), base), counts
@@ -93,6 +95,7 @@ def write_only(
 
 def _conformed_table(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
     """Return all rows, made to fit; retracts are refused."""
+    # An empty list has no columns that Arrow could infer.
     if isinstance(rows, list) and not rows:
         return pa.table({})
     reader = open_rows(rows, schema)
@@ -126,6 +129,7 @@ def _fitting(
 ) -> tuple[Bools, RowCounts]:
     """Return which rows are written, and what that does. A key is inserted once: the first row is."""
     is_first = _firsts(tags.keys, schema)
+    # The first of two rows with one new key is the one that is inserted.
     if condition is KeyCondition.NEW:
         fits = ~tags.is_there & is_first
         return fits, RowCounts(inserted=int(fits.sum()), skipped=int((~fits).sum()))
@@ -191,6 +195,7 @@ def update_columns(
     new_values = _new_values(session, rows)
     write = Write(session, identity)
     before = write.replayed()
+    # The same commit was made by an earlier attempt of the caller.
     if before is not None:
         return before
     require_writable(session)
@@ -274,6 +279,7 @@ def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> li
         for files in column_groups(entry.file for entry in entries):
             id_range = row_ids_of(files[0])
             low, high = np.searchsorted(ids, (id_range.start, id_range.stop)).tolist()
+            # No row of this range is updated, so its files stay.
             if low == high:
                 continue
             is_found[low:high] = True
@@ -286,6 +292,7 @@ def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> li
                     rows=rows.slice(low, high - low),
                 )
             )
+    # A row that was not found has been deleted, or its id is wrong.
     if not is_found.all():
         raise InvalidInputError(
             f"{counted(int((~is_found).sum()), 'row')} to update could not be found in the table; nothing was written",

@@ -125,6 +125,7 @@ class ChangeCounter:
 
     def __call__(self, base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
         counts = count_changes(self._session, base, delta)
+        # An overwrite also deletes rows that the new files do not mention.
         if self._overwritten is not None and base is not None:
             replaced = _rows_in(self._session, base, self._overwritten(base))
             return (
@@ -136,6 +137,7 @@ class ChangeCounter:
 def as_merged(schema: TableSchema, counts: RowCounts) -> RowCounts:
     """Return counts of stored and new keys as the counts that the merge engine yields."""
     policy = schema.options[core_options.MERGE_ENGINE].policy
+    # The first row of a key stays, so later ones change nothing.
     if policy.keeps_first_row:
         skipped = counts.skipped + counts.updated + counts.deleted
         return RowCounts(inserted=counts.inserted, skipped=skipped)
@@ -190,6 +192,7 @@ def changed_messages(
     that changes nothing is read whole and looked up. Rows with nested columns count as changed.
     """
     fields = session.schema.fields
+    # Nested values have no equality here, so a difference cannot be ruled out.
     if base is None or not all(isinstance(field.type, ScalarType) for field in fields):
         return list(messages)
     with TableQuery(session.with_level_0(), snapshot=base) as query:
@@ -223,6 +226,7 @@ def _differs(query: TableQuery, rows: pa.RecordBatch) -> bool:
     retracted = retracts(fixed_values(one_array(rows.column(VALUE_KIND)), np.int8))
     stored = query.lookup(rows.select(names), names)
     is_there = stored.column(FOUND).to_numpy()
+    # A new key or a delete of an existing row changes the table.
     if (is_there == retracted).any():
         return True
     new, old = rows.filter(pa.array(is_there)), stored.filter(pa.array(is_there))

@@ -62,6 +62,7 @@ def place_of(value: object, column: str, kind: pa.DataType) -> Place:
     try:
         place = _place(python_value(value), kind)
     except (pa.ArrowException, ValueError, ArithmeticError, OverflowError, TypeError) as cause:
+        # Arrow and Python raise many types here, and all mean that the value does not fit.
         raise unfit(value, column, kind) from cause
     if place is None:
         raise unfit(value, column, kind)
@@ -81,6 +82,7 @@ def limits(kind: pa.DataType) -> tuple[int, int]:
 def counted(units: int, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a counted type that is `units` times its unit."""
     if not pa.types.is_decimal(kind):
+        # A scalar of a decimal needs exact digits, which a float would lose.
         return pa.scalar(units, kind)
     digits = tuple(int(digit) for digit in str(abs(units)))
     return pa.scalar(Decimal((int(units < 0), digits, -kind.scale)), kind)
@@ -98,6 +100,7 @@ def double_of(value: object, column: str, kind: pa.DataType) -> tuple[float, int
         return float(number), 0
     if not isinstance(number, int) or isinstance(number, bool):
         raise unfit(value, column, kind)
+    # A whole number of any size is compared with the double on both sides of it.
     try:
         double = float(number)
     except OverflowError:  # larger than every double: it compares as an infinity does
@@ -117,6 +120,7 @@ def same_kind(value: object, column: str, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(native, kind)
     if _is_bytes(kind) and isinstance(native, bytes | bytearray | memoryview):
         return pa.scalar(bytes(native), kind)
+    # Another family never equals the column, so the filter is a mistake.
     raise unfit(value, column, kind)
 
 
@@ -124,6 +128,7 @@ def python_value(value: object) -> Any:
     """Return a NumPy or Arrow value as a Python value. Arrow times stay, because Python's are coarser."""
     if isinstance(value, np.datetime64):
         has_column_unit = np.datetime_data(value.dtype)[0] in _NANOS
+        # Arrow has no dates in hours or weeks, but it has seconds.
         return pa.scalar(value if has_column_unit else value.astype("datetime64[s]"))
     if isinstance(value, np.generic):
         return value.item()
@@ -185,6 +190,7 @@ def _place(value: Any, kind: pa.DataType) -> Place | None:
 
 def _number(value: Any, kind: pa.DataType) -> Place | None:
     """Return a number in units of the type. A float counts as its decimal text for a decimal column."""
+    # Python counts booleans among the integers.
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     written = pa.types.is_decimal(kind)
@@ -193,6 +199,7 @@ def _number(value: Any, kind: pa.DataType) -> Place | None:
         return Place(units=value * 10**scale, is_exact=True)
     if isnan(value):  # NaN has no place among the values
         return None
+    # An infinity is beyond every value, however wide the column is.
     if isinf(value):
         return Place(units=_BEYOND if value > 0 else -_BEYOND, is_exact=False)
     number = Decimal(repr(value) if written and isinstance(value, float) else value)
@@ -219,6 +226,7 @@ def _moment_nanos(value: Any, zone: str | None) -> int | None:
         fits = pa.types.is_timestamp(value.type) and zoned == (zone is not None)
         return int(value.value) * _NANOS[value.type.unit] if fits else None
     if isinstance(value, dt.datetime):
+        # A comparison of a wall clock with an instant would depend on the reader's zone.
         if (value.tzinfo is None) != (zone is None):  # a wall clock is no instant, nor the reverse
             return None
         moment = value if zone is None else value.astimezone(dt.UTC)
@@ -312,6 +320,7 @@ def bind(
 
 def any_of(parts: Iterable[predicate_filter.Predicate]) -> predicate_filter.Predicate:
     """Return the disjunction of `parts`; without parts it is false."""
+    # A false part adds nothing to a disjunction.
     disjuncts = tuple(part for part in parts if part != _FALSE)
     if predicate_filter.TRUE in disjuncts:
         return predicate_filter.TRUE
@@ -329,10 +338,12 @@ def compared(
 ) -> predicate_filter.Predicate:
     """Return the comparison of a column with a value that is not null."""
     kind = field.type
+    # NaN follows rules of its own, so floats have their own path.
     if pa.types.is_floating(kind):
         return _compared_float(field, comparison, value, negated=negated)
     operator = comparison.inverse if negated else comparison
     length = char_length(field)
+    # Blanks at the end of CHAR(n) do not count in a comparison.
     if length is not None:
         text: str = same_kind(value, field.name, kind).as_py()
         return _compared_char(field.name, operator, text, length)
@@ -342,6 +353,7 @@ def compared(
     place = place_of(value, field.name, kind)
     low, high = limits(kind)
     if operator in (Comparison.EQUAL, Comparison.NOT_EQUAL):
+        # No value of the column can equal the literal.
         if not place.is_exact or not low <= place.units <= high:
             return (
                 _FALSE
@@ -349,9 +361,11 @@ def compared(
                 else predicate_filter.IsValid(column=field.name)
             )
     elif not low <= place.units <= high:
+        # The literal is beyond the type, so all valid rows match or none does.
         holds = (place.units > high) == (operator in _BELOW)
         return predicate_filter.IsValid(column=field.name) if holds else _FALSE
     elif not place.is_exact:
+        # The place is rounded down, which moves the border for a literal between two values.
         operator = Comparison.LESS_EQUAL if operator in _BELOW else Comparison.GREATER
     return predicate_filter.Compare(
         column=field.name, comparison=operator, value=counted(place.units, kind)
@@ -384,6 +398,7 @@ def _compared_float(
     """
     double, side = double_of(value, field.name, field.type)
     operator = comparison
+    # No double equals the number, so only its inequality can hold.
     if side and comparison in (Comparison.EQUAL, Comparison.NOT_EQUAL):
         holds = (comparison is Comparison.NOT_EQUAL) != negated
         return predicate_filter.IsValid(column=field.name) if holds else _FALSE
@@ -408,6 +423,7 @@ def _among(test: where.Among, field: pa.Field, *, negated: bool) -> predicate_fi
     )
     if not negated:
         return predicate
+    # In SQL a null neither matches nor fails a negated set.
     predicate = predicate_filter.Not(part=predicate)
     valid = predicate_filter.IsValid(column=field.name)
     return predicate_filter.all_of([valid, predicate]) if is_sql else predicate
@@ -418,6 +434,7 @@ def _values(literals: object, field: pa.Field) -> pa.Array:
     kind = field.type
     values: pa.Array | None = literals if isinstance(literals, pa.Array) else _array(literals)
     if (
+        # Arrow casts a whole set faster than Python coerces each value.
         values is not None
         and char_length(field) is None
         and (values.type == kind or _widens(values.type, kind))
@@ -429,6 +446,7 @@ def _values(literals: object, field: pa.Field) -> pa.Array:
             else cast_values
         )
     python_values = literals.to_pylist() if isinstance(literals, pa.Array) and not pa.types.is_temporal(literals.type) else literals  # fmt: skip
+    # Python's times are coarser than Arrow's, so Arrow scalars are kept.
     assert isinstance(python_values, Iterable)
     scalars: list[pa.Scalar] = []
     for value in python_values:
@@ -495,6 +513,7 @@ def _columns(
     left_field, right_field = _field(test.column, schema), _field(test.other_column, schema)
     build = COMPUTE[test.comparison]
     try:
+        # A trial on empty arrays shows whether Arrow can compare the two types.
         build(pa.array([], left_field.type), pa.array([], right_field.type))
     except pa.ArrowException as cause:
         raise unfit(where.col(right_field.name), left_field.name, left_field.type) from cause
@@ -510,6 +529,7 @@ def _columns(
 
 def _as_long(column: pc.Expression, lengths: tuple[int | None, int | None]) -> pc.Expression:
     """Return one of two columns of CHAR with as many blanks as the longer one; other columns as they are."""
+    # Only two columns of CHAR with different lengths need padding.
     if None in lengths or lengths[0] == lengths[1]:
         return column
     return pc.utf8_rpad(column, max(length or 0 for length in lengths), " ")
@@ -528,6 +548,7 @@ COMPUTE: dict[Comparison, Callable[..., pc.Expression]] = {
 def _field(name: str, schema: pa.Schema) -> pa.Field:
     if name in schema.names:
         return schema.field(name)
+    # A name close to the given one is the likely typing error.
     suggestion = nearest(name, schema.names)
     hint = f"; did you mean {suggestion!r}?" if suggestion else "; text is written in single quotes"
     column, *fields = name.split(".")

@@ -60,6 +60,7 @@ def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
     such rows.
     """
     if isinstance(filter_, list | tuple):
+        # A triple is the filter of another library and would be read as a list here.
         refuse_triple(filter_)
         return all_of(tree_of(part, schema) for part in filter_)
     if isinstance(filter_, where.Predicate):
@@ -95,15 +96,18 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
     Raises InvalidInputError for a column that `schema` lacks, and for an expression that Arrow cannot
     evaluate on such rows.
     """
+    # A number means another column once a schema changes.
     if _NUMBERED.search(_QUOTED.sub("", str(expression))):
         raise _invalid(
             "name the columns of a filter instead of numbering them", filter=str(expression)
         )
+    # The check runs first, so a wrong filter fails before anything is read.
     _require_evaluable(expression, schema)
     read = _read(expression, schema)
     # Arrow, and engines that hand its expressions down, compare texts letter by letter.
     tree = bind(read, pa.schema([field.remove_metadata() for field in schema]))
     if is_known(read):  # the tree is the whole expression: Arrow need not evaluate it
+        # Arrow evaluates only what the tree does not express.
         return tree
     _require_exact_sets(expression, schema)
     columns = tuple(_columns(expression, schema, schema.names))
@@ -219,6 +223,7 @@ def _depth(expression: pc.Expression) -> int:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
+    # Doubles are the type to which Arrow would cast the column.
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return pa.float64()
     if pa.types.is_timestamp(kind):
@@ -228,6 +233,7 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 def _columns(expression: pc.Expression, schema: pa.Schema, names: Sequence[str]) -> list[str]:
     """Return the columns that an expression names, without which Arrow cannot evaluate it."""
+    # Half of the columns can be ruled out by one trial.
     if _evaluates(expression, [field for field in schema if field.name not in names]):
         return []
     if len(names) == 1:
@@ -244,6 +250,7 @@ def _evaluates(expression: pc.Expression, fields: Sequence[pa.Field]) -> bool:
     try:
         _no_rows(fields).filter(expression)
     except (pa.ArrowException, TypeError):  # a column of the expression is not in `fields`
+        # Arrow reports a missing column as an error, which is the answer here.
         return False
     return True
 
@@ -265,6 +272,7 @@ def _require_evaluable(expression: pc.Expression, schema: pa.Schema) -> None:
         pa.table({**nulls, _spare(schema.names): pa.nulls(1)}).filter(expression)
     except (pa.ArrowException, TypeError) as cause:
         missing = _UNKNOWN_COLUMN.search(str(cause))
+        # A column that is missing is a mistake in a name, and the error can list the names.
         if missing is not None and missing[1] not in schema.names:
             raise InvalidInputError(
                 f"the filter names column {missing[1]!r}; there are {', '.join(schema.names)}",
@@ -281,10 +289,12 @@ def _require_exact_sets(expression: pc.Expression, schema: pa.Schema) -> None:
     """Refuse a set of values that Arrow would round to its column's type before it compares them."""
     for name, values in _SET.findall(str(expression)):
         index = schema.get_field_index(name)
+        # Equal types need no rounding.
         if index < 0 or str(schema.field(index).type) == values:
             continue
         column = schema.field(index).type
         are_integers = pa.types.is_integer(column) and values.lstrip("u").startswith("int")
+        # A set of integers is rounded to no other value, and texts have one meaning.
         if not are_integers and not (_is_text(str(column)) and _is_text(values)):
             raise _invalid(
                 f"the set for column {name!r} holds values of type {values}, which Arrow rounds to "

@@ -39,6 +39,7 @@ def partition_mask(predicate: Predicate, partitions: pa.Array, fields: Sequence[
     order. The part of the predicate that is about these columns is evaluated exactly.
     """
     about = implied_on(predicate, [field.name for field in fields])
+    # A table without partitions has one partition, which may hold any match.
     if not fields:
         return np.ones(len(partitions), dtype=np.bool_)
     return matches(about, partition_rows(partitions, fields))
@@ -59,6 +60,7 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
     by_name = {field.name: field for field in fields}
     parts: list[Predicate] = []
     for name, value in values.items():
+        # A misspelled column would otherwise select all partitions.
         if name not in by_name:
             names = ", ".join(by_name) or "none"
             raise InvalidInputError(
@@ -82,6 +84,7 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
 
 
 def _with_length(field: DataField, value: pa.Scalar) -> pa.Scalar:
+    # Without a length the value is stored as it is given.
     if not has_length(field.type):
         return value
     return stored_values(field.name, field.type, pa.array([value.as_py()], value.type))[0]
@@ -111,6 +114,7 @@ def manifests_holding(
     manifests: Sequence[ManifestFileMeta], partitions: Sequence[bytes], fields: Sequence[DataField]
 ) -> list[bool]:
     """Return which manifests may name a file of one of some partitions, by their partition ranges."""
+    # Nothing can be held where one side is empty.
     if not manifests or not partitions:
         return [False] * len(manifests)
     names = [field.name for field in fields]
@@ -122,10 +126,12 @@ def manifests_holding(
             continue  # a range says nothing of NaN
         values: pa.Array = rows[name].combine_chunks()
         low, high, ranks = _ranks(column_bounds.mins, column_bounds.maxs, values)
+        # A value is inside if it lies between the bounds in the order of all values.
         inside = (low[:, None] <= ranks[None, :]) & (ranks[None, :] <= high[:, None])
         unknown = ~(_is_valid(column_bounds.mins) & _is_valid(column_bounds.maxs))
         no_nulls = pc.fill_null(pc.equal(column_bounds.null_counts, 0), fill_value=False)
         may_be_null = ~no_nulls.to_numpy(zero_copy_only=False)
+        # A null has no place between bounds, so the count of nulls decides.
         null = ~_is_valid(values)
         holding &= np.where(null[None, :], may_be_null[:, None], inside | unknown[:, None])
     return [bool(row.any()) for row in holding]
@@ -136,9 +142,11 @@ def manifests_in(
 ) -> Sequence[ManifestFileMeta]:
     """Return the manifests that may name files of a scope. A few manifests are returned unpruned."""
     candidates = [meta for meta in manifests if scope.may_be_in(meta)]
+    # Statistics of a few manifests cost more than they spare.
     if len(candidates) <= _FEW:
         return candidates
     partitions = sorted({*scope.partitions, *(partition for partition, _ in scope.buckets)})
+    # The table of pairs would take too much memory and time.
     if len(candidates) * len(partitions) > _PAIRS_MAX:
         return candidates
     try:
@@ -187,8 +195,10 @@ def candidate_buckets(
     `bucket_of` is the table's bucket function (the murmur hash of BinaryRows, modulo the bucket count).
     """
     columns = candidate_values(predicate, bucket_keys)
+    # Without a value for each key column any hash is possible.
     if columns is None:
         return None
+    # A set without values matches no row, so no bucket is needed.
     if not len(columns[0]):
         return frozenset()
     return frozenset(int(bucket) for bucket in bucket_of(columns))
@@ -205,6 +215,7 @@ def candidate_values(
     combinations = 1
     for field in fields:
         values = _values_of(predicate, field.name, arrow_type(field.type))
+        # One column without values leaves the hash open.
         if values is None:
             return None
         columns.append(values)
@@ -238,6 +249,7 @@ def _values_in(part: Predicate, column: str, kind: pa.DataType) -> pa.Array | No
             return _as_stored_key(part.values, kind)
         case Or():
             branches = [_values_of(branch, column, kind) for branch in part.parts]
+            # A disjunction limits the column only if each branch does.
             if any(branch is None for branch in branches):  # that branch allows any value
                 return None
             return pc.unique(pa.concat_arrays(branches))
@@ -246,8 +258,10 @@ def _values_in(part: Predicate, column: str, kind: pa.DataType) -> pa.Array | No
 
 
 def _as_stored_key(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    # An empty set has no type that could be compared.
     if len(values) == 0:
         return pa.array([], kind)
+    # A value that Arrow compares after a cast may have other bytes than the stored one.
     if not _is_exact(values.type, kind):
         return None
     try:
@@ -255,6 +269,7 @@ def _as_stored_key(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     except pa.ArrowException:  # too large, or finer than the column: the filter decides
         return None
     if not pa.types.is_floating(kind):
+        # Other types have one bit pattern for each value.
         return pc.unique(stored)
     if pc.any(pc.is_nan(stored)).as_py():  # NaN has many bit patterns, hence many buckets
         return None

@@ -164,6 +164,7 @@ def all_of(parts: Iterable[Predicate]) -> Predicate:
 
 def conjuncts_of(predicate: Predicate) -> tuple[Predicate, ...]:
     """Return the conjuncts of a predicate: it is true if all of them are."""
+    # A predicate that is no conjunction is its own only part.
     if not isinstance(predicate, And):
         return (predicate,)
     return tuple(leaf for part in predicate.parts for leaf in conjuncts_of(part))
@@ -191,6 +192,7 @@ def implied_on(predicate: Predicate, columns: Collection[str]) -> Predicate:
     the constant true if nothing is known.
     """
     names = frozenset(columns)
+    # A part on these columns alone holds as it is.
     if columns_of(predicate) <= names:
         return predicate
     match predicate:

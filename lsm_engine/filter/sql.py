@@ -66,6 +66,7 @@ def parse_filter(text: str, schema: pa.Schema) -> where.Predicate:
 
 def parsed_sql(text: str) -> exp.Expr:
     """Return the one expression of a text; InvalidInputError that names the place for anything else."""
+    # The parser is slow for long texts, and its nesting may exhaust the stack.
     if len(text) > FILTER_CHARACTERS_MAX:
         raise wrong_sql(
             f"a filter is at most {FILTER_CHARACTERS_MAX} characters long; of many values make "
@@ -73,6 +74,7 @@ def parsed_sql(text: str) -> exp.Expr:
         )
     try:
         statements = parse(text, dialect=_Filters)
+        # A filter is one condition, and a semicolon would start another statement.
         if len(statements) != 1 or statements[0] is None:
             raise wrong_sql("write one condition, such as price > 5")
         return statements[0]
@@ -91,12 +93,15 @@ def parsed_sql(text: str) -> exp.Expr:
 
 def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
     error = cause.errors[0]
+    # The parser counts lines and columns, and a caller wants the position in the text.
     lines = text.splitlines(keepends=True)[: int(error["line"] or 1) - 1]
     end = sum(map(len, lines)) + int(error["col"] or 0)  # of the word that does not fit
     message = _MISSING.sub("something is missing", str(error["description"]))
+    # The end of the text up to the error shows the place well enough.
     excerpt = text[:end][-20:]
     if excerpt:
         message += f", at {excerpt!r}"
+    # A habit of SQL: the parser takes WHERE for a column.
     if text.lstrip()[:6].upper() == "WHERE ":
         return wrong_sql(f"{message}; leave out WHERE", character=end)
     return wrong_sql(
@@ -153,12 +158,14 @@ class _Reader:
 
     def _test(self, node: exp.Expr, comparison: Comparison) -> where.Predicate:
         left_operand, right_operand = _bare(node.this), _bare(node.expression)
+        # A literal may stand first, so the comparison is mirrored.
         if not isinstance(left_operand, exp.Column):
             left_operand, right_operand, comparison = (
                 right_operand,
                 left_operand,
                 comparison.mirrored,
             )
+        # Two literals make no filter of rows.
         if not isinstance(left_operand, exp.Column):
             raise wrong_sql(
                 f"one side of {shown_sql(node)} has to be a column; write an Arrow expression where it is computed"
@@ -175,6 +182,7 @@ class _Reader:
 
     def _is(self, node: exp.Is) -> where.Predicate:
         column = self._column(node.this)
+        # SQL compares with null only by IS.
         if isinstance(node.expression, exp.Null):
             return column.is_null()
         raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
@@ -330,8 +338,10 @@ class SqlValue:
             raise InvalidInputError(
                 f"{self.text!r} cannot be computed: {cause}", kind=ErrorKind.INVALID_ROWS
             ) from cause
+        # Arrow may return chunks, and callers expect one array.
         if isinstance(result, pa.ChunkedArray):
             return result.combine_chunks()
+        # A constant has the same value for each row.
         return pa.repeat(result, count) if isinstance(result, pa.Scalar) else result
 
 
@@ -345,6 +355,7 @@ class _ValueReader:
     def value(self, node: exp.Expr) -> Any:
         """Return the value of an expression: a column, or a scalar for all rows."""
         binary, unary = _TWO.get(type(node)), _ONE.get(type(node))
+        # The tables of operators come first, because most expressions are of them.
         if binary is not None:
             return binary(*self._pair(node.this, node.expression))
         if unary is not None and not set(node.args) - {"this"} - _unset(node):
@@ -358,6 +369,7 @@ class _ValueReader:
                 return _literal(node)
             case exp.Div():
                 operand, divisor = self.value(node.this), self.value(node.expression)
+                # SQL divides two integers exactly here, while Arrow would cut the quotient.
                 are_integers = pa.types.is_integer(operand.type) and pa.types.is_integer(
                     divisor.type
                 )
@@ -396,6 +408,7 @@ class _ValueReader:
             case exp.Nullif():
                 operand = self.value(node.this)
                 equal = pc.equal(operand, self.value(node.expression))
+                # A null is equal to nothing, so it stays as it is.
                 is_equal = pc.fill_null(equal, fill_value=False)
                 return pc.if_else(is_equal, pa.scalar(None, operand.type), operand)
             case exp.Coalesce() | exp.Greatest() | exp.Least():
@@ -416,6 +429,7 @@ class _ValueReader:
             isinstance(node, exp.Column) and width
             for node, width in zip((first, second), widths, strict=True)
         )
+        # Only a comparison of CHAR ignores blanks at the end.
         if not is_char or None in widths:
             return left_value, right_value
         width = max(width or 0 for width in widths)
@@ -446,9 +460,11 @@ class _ValueReader:
         conditions = [self.value(branch.this) for branch in branches]
         values = [self.value(branch.args["true"]) for branch in branches]
         fallback = pa.scalar(None) if default is None else self.value(default)
+        # Branches may have different types, and a column has one.
         *values, fallback = _alike([*values, fallback])
         names = [str(i) for i in range(len(conditions))]
         cases = pc.make_struct(*conditions, field_names=names)
+        # All conditions are constants, so one branch serves every row.
         if isinstance(cases, pa.StructScalar):
             matching = [i for i, condition in enumerate(conditions) if condition.as_py()]
             return values[matching[0]] if matching else fallback

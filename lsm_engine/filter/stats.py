@@ -127,6 +127,7 @@ class _Files:
 
     def _compare(self, column: str, comparison: Comparison, value: pa.Scalar) -> Mask:
         """… compare so? Of rows that are not null."""
+        # A column without statistics excludes no file.
         column_bounds = self._bounds.get(column)
         if column_bounds is None:
             return self._yes
@@ -142,6 +143,7 @@ class _Files:
                 mask = _may(_FUNCTIONS[comparison], mins, value)
             case Comparison.GREATER | Comparison.GREATER_EQUAL:
                 mask = _may(_FUNCTIONS[comparison], maxs, value)
+        # A file with nulls alone has no row that a comparison holds for.
         return mask & self._some_valid(column)
 
     def _in(self, predicate: IsIn) -> Mask:
@@ -182,6 +184,7 @@ class _Files:
             predicate.column, Comparison.GREATER_EQUAL, pa.scalar(predicate.prefix)
         )
         beyond = after_prefix(predicate.prefix)
+        # No text is above the prefix, so the lower bound alone decides.
         if beyond is None:
             return mask
         return mask & self._compare(predicate.column, Comparison.LESS, pa.scalar(beyond))
@@ -189,6 +192,7 @@ class _Files:
     def _all_start(self, predicate: StartsWith) -> Mask:
         column_bounds = self._bounds.get(predicate.column)
         beyond = after_prefix(predicate.prefix)
+        # Without bounds the texts of a file are unknown.
         if column_bounds is None or beyond is None:
             return ~self._yes
         low, high = pa.scalar(predicate.prefix), pa.scalar(beyond)
@@ -214,6 +218,7 @@ class _Files:
 
     def _may_meet_nan(self, column: str, value: pa.Scalar) -> bool:
         column_bounds = self._bounds.get(column)
+        # Bounds ignore NaN, so a floating column may hold it unseen.
         if column_bounds is None or pa.types.is_floating(column_bounds.mins.type):
             return True
         return pa.types.is_floating(value.type) and bool(pc.is_nan(value).as_py())
@@ -231,6 +236,7 @@ def after_prefix(prefix: str) -> str | None:
     """Return the least text above all texts that start with `prefix`; None if no text is."""
     for end in range(len(prefix), 0, -1):
         last = ord(prefix[end - 1])
+        # The last code point has no successor, so a shorter prefix is tried.
         if last < 0x10FFFF:
             following = 0xE000 if last == 0xD7FF else last + 1  # surrogates are no text
             return prefix[: end - 1] + chr(following)
@@ -260,6 +266,7 @@ def _answer(
 
 
 def _without_nan(array: pa.Array) -> pa.Array:
+    # Only floating numbers have NaN.
     if not pa.types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
@@ -356,6 +363,7 @@ def _same_values(first: DataType, second: DataType) -> bool:
     """Whether two types are the same but for nullability, so that bounds mean the same."""
     if first == second:
         return True
+    # A type that allows nulls has the same values as one that does not.
     texts = [str(type_json(kind)).removesuffix(" NOT NULL") for kind in (first, second)]
     return texts[0] == texts[1]
 

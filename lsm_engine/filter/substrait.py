@@ -73,6 +73,7 @@ class _Reader:
             return self._function(_message(message[3][0]))
         if 8 in message:
             return self._among(_message(message[8][0]))
+        # A bare column or literal is a condition if it is boolean.
         operand = self._operand(message)
         if isinstance(operand, where.Column):
             return operand
@@ -92,6 +93,7 @@ class _Reader:
                 return where.Negated(part=self.predicate(arguments[0]))
             case "is_null" | "is_not_null":
                 column = self._operand(arguments[0])
+                # A null test of an expression is left to Arrow.
                 if not isinstance(column, where.Column):
                     return where.Unknown()
                 return column.is_null() if name == "is_null" else column.is_not_null()
@@ -114,12 +116,14 @@ class _Reader:
 
     def _test(self, comparison: Comparison, arguments: list[Message]) -> where.Predicate:
         left_operand, right_operand = map(self._operand, arguments)
+        # The literal may stand first, so the comparison is mirrored.
         if isinstance(left_operand, _Literal):
             left_operand, right_operand, comparison = (
                 right_operand,
                 left_operand,
                 comparison.mirrored,
             )
+        # Two columns or computed values are left to Arrow.
         if not isinstance(left_operand, where.Column) or not isinstance(right_operand, _Literal):
             return where.Unknown()
         if right_operand.value is _NULL:  # a comparison with null is null for every row
@@ -148,21 +152,27 @@ class _Reader:
         column, prefix = map(self._operand, arguments)
         chosen = [_message(option) for option in call.get(5, ())]
         exact = all((_bytes(option, 1), _bytes(option, 2)) == _CASE_SENSITIVE for option in chosen)
+        # A search that ignores case has no bounds.
         if not isinstance(column, where.Column) or not isinstance(prefix, _Literal) or not exact:
             return where.Unknown()
         is_text = pa.types.is_string(self._schema.field(column.name).type)
+        # Bytes have a prefix as well, but the tree compares text only.
         return column.starts_with(str(prefix.value)) if is_text else where.Unknown()
 
     def _operand(self, message: Message) -> where.Column | _Literal | None:
         """Return a column or a literal; None for anything else, nested fields included."""
+        # A literal is complete by itself.
         if 1 in message:
             return _literal(_message(message[1][0]))
+        # The message holds a call, which has no column or value.
         if 2 not in message:
             return None
         reference = _message(_message(message[2][0])[1][0])
+        # The reference starts at something other than a field.
         if 2 not in reference:
             return None
         step = _message(reference[2][0])
+        # A second step leads into a structure, whose fields have no statistics here.
         return None if 2 in step else where.col(self._schema.names[_number(step, 1)])
 
     def _is_float(self, column: where.Column) -> bool:
@@ -208,6 +218,7 @@ def _literal(message: Message) -> _Literal | None:
         case ((34 | 35), bytes()):
             parts = _message(value)
             unit = _UNITS.get(_number(parts, 1))
+            # Arrow has units for four precisions only.
             if unit is None:
                 return None
             kind = pa.timestamp(unit, "UTC" if number == 35 else None)

@@ -114,7 +114,9 @@ def write_columnar(
 def _concatenated(keys: Sequence[SortKeys]) -> SortKeys:
     keys = [batch for batch in keys if len(batch)]
     if not keys:
+        # Without keys the form does not matter.
         return SortKeys(prefix=np.zeros(0, np.uint64))
+    # One batch needs no copy of its keys.
     if len(keys) == 1:
         return _from_zero(keys[0])
     parts = [_from_zero(batch) for batch in keys]
@@ -132,6 +134,7 @@ def _concatenated(keys: Sequence[SortKeys]) -> SortKeys:
 
 def _from_zero(keys: SortKeys) -> SortKeys:
     """Return keys whose bytes begin with the first row's."""
+    # Keys of one or two words have no bytes to move.
     if keys.form != WORDS_AND_BYTES:
         return keys
     start, stop = int(keys.offsets[0]), int(keys.offsets[-1])
@@ -161,6 +164,7 @@ class ColumnarStore:
         except (pa.ArrowException, OSError) as cause:
             raise _damaged(path) from cause
         counts = [batch.num_rows for batch in self.batches]
+        # Keys without their rows would return values of other keys.
         if sum(counts) != len(self.keys):
             raise _damaged(path)
         self._begins = np.cumsum([0, *counts])[:-1]
@@ -175,6 +179,7 @@ class ColumnarStore:
     def fetch(self, handles: Longs, names: Sequence[str]) -> Fetched:
         """Return rows where they lie in the mapped file."""
         sources = self._selected(tuple(names))
+        # One batch holds all rows, so no search for the batch is needed.
         if len(sources) == 1:
             run = np.zeros(len(handles), np.uint16)
             return Fetched(sources=sources, run=run, row=handles.astype(np.int32))
@@ -253,8 +258,10 @@ def cell_reader(column: pa.Array) -> CellReader:
     """Return what reads a row of a column: the object that `as_py` gives, None for null. Keeps the column."""
     read = _values(column)
     if read is None:
+        # Arrow reads the types that this module has no reader for.
         return lambda row: column[row].as_py()
     bits = column.buffers()[0]
+    # Without nulls the bitmap need not be asked.
     if bits is None or not column.null_count:
         return read
     begin, valid = column.offset, memoryview(bits).cast("B")
@@ -269,6 +276,7 @@ def cell_reader(column: pa.Array) -> CellReader:
 def _values(column: pa.Array) -> CellReader | None:
     """Return what reads a row that is not null; None for types that Arrow itself is to read."""
     kind, first, count = column.type, column.offset, len(column)
+    # An empty column may have no buffers.
     if not count:
         return None
     if kind in _NUMBERS:
@@ -346,10 +354,12 @@ class PointIndex:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
         first, second = _unpacked(key + _PADDING)
         length, tail_address = len(key), 0
+        # The key lies within two words, and the padding fills the rest.
         if length > _WORD_BYTES:
             key_bytes = np.frombuffer(key, np.uint8)
             tail_address = address_of(key_bytes)
         row: int = _find(self._form, self._at, self._count, first, second, tail_address, length)
+        # No store holds the key.
         if row < 0:
             return None
         return self._tables[row >> _STORE_BITS].row(row & _ROW_MASK, names)
@@ -371,6 +381,7 @@ class _Columns:
         if len(self._batches) > 1:
             batch = bisect_right(self._begins, row) - 1
             row -= self._begins[batch]
+        # A delete is the newest record, so the key has no row.
         if self._kinds[batch](row) in RETRACTS:
             return None
         readers = self._readers.get(names) or self._readers_of(names)
@@ -397,6 +408,7 @@ def _find(
     first, second = np.uint64(first_word), np.uint64(two)
     for store in range(stop):
         place = places + _PLACE_BYTES * store
+        # The bounds of the store exclude the key without a search.
         if first < load_u64(place + 48) or first > load_u64(place + 56):
             continue
         _count(load_i64(place + 40))
@@ -406,6 +418,7 @@ def _find(
             middle = (low + high) >> 1
             word = load_u64(words + 8 * middle)
             below: Any = word < first
+            # One word decides unless it is equal and longer keys exist.
             if word == first and form != ONE_WORD:
                 below = _is_below(form, place, middle, second, key, length)
             if below:
@@ -429,6 +442,7 @@ def _count(address: Any) -> None:
 @compiled
 def _is_below(form: int, place: int, row: Any, second: Any, key: int, length: int) -> Any:
     word = load_u64(load_i64(place + 8) + 8 * row)
+    # The remaining bytes matter only where both words are equal.
     if word != second or form == TWO_WORDS:
         return word < second
     offsets = load_i64(place + 24) + 8 * row
@@ -455,6 +469,7 @@ def _equals(
         return True
     offsets = load_i64(place + 24) + 8 * row
     start = load_i64(offsets)
+    # Keys of different lengths are different keys.
     if load_i64(offsets + 8) - start != length:
         return False
     for offset in range(_WORD_BYTES, length):

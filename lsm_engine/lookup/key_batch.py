@@ -46,6 +46,7 @@ class KeyBatch:
         keys = sort_keys(columns)
         order = sort_order(keys, RowRanks(sequence=np.zeros(len(keys), np.int64))).row
         places = order.astype(np.int64)
+        # Keys that are in order already need no copy.
         if np.array_equal(places, np.arange(len(places))):
             return KeyBatch(columns, types, keys), places
         distinct = [column.take(pa.array(places)) for column in columns]
@@ -137,6 +138,7 @@ def ascending(keys: SearchKeys) -> tuple[bool, bool]:
 def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
     """Compare a row of one set of keys with a row of another: below, at or above zero."""
     stored, searched = load_u64(store[0] + 8 * row), load_u64(batch[0] + 8 * key)
+    # Words compare like the bytes that they hold, so the first difference decides.
     if stored != searched:
         return -1 if stored < searched else 1
     if form == ONE_WORD:
@@ -155,6 +157,7 @@ def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
         x, y = load_u8(store[2] + start + position), load_u8(batch[2] + begin + position)
         if x != y:
             return -1 if x < y else 1
+    # The shorter key comes first if it is a prefix of the other.
     return (stop - start) - (end - begin)
 
 
@@ -197,6 +200,7 @@ def _ascending(form: int, keys: Longs, count: int) -> int:
     strict = 1
     for row in range(1, count):
         order = order_of(form, keys, row - 1, keys, row)
+        # One inversion is enough to know that the keys are unordered.
         if order > 0:
             return -1
         if order == 0:

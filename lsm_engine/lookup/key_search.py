@@ -124,6 +124,7 @@ class Spans:
 
 def with_buckets(rows: pa.Table | None) -> pa.Table | None:
     """Drop files whose rows wait for a bucket: no reader sees them."""
+    # Most tables have no rows that wait, and then the table is returned as it is.
     if rows is None or not rows.num_rows or pc.min(rows.column(BUCKET)).as_py() >= 0:
         return rows
     return rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
@@ -341,16 +342,20 @@ class KeySearch:
                 if blooms is not None:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
                     numbers = numbers if bloom is None else bloom.remaining(blooms, numbers)
+                # The bloom filter excludes every key, so the file's keys are not read.
                 if not len(numbers):
                     return 0, 0
                 keys = read_keys(reader, self.schema, number)
+            # A search on the same files can use these keys again.
             if way.cached_keys is not None:
                 way.cached_keys[entry.file.file_name] = keys
         read_count, last = len(numbers), locate_keys(keys.search, bucket.batch.search, numbers).last
         numbers, last = numbers[last >= 0], last[last >= 0]
+        # A deleted row is no record, so an older file may still hold the key.
         if way.deleted is not None and len(last):
             is_live = ~way.deleted(entry, last)
             numbers, last = numbers[is_live], last[is_live]
+        # An equal number keeps the record that was found first.
         newer = keys.sequence[last] > newest[numbers]
         numbers, last = numbers[newer], last[newer]
         newest[numbers] = keys.sequence[last]
@@ -377,6 +382,7 @@ class KeySearch:
         buckets = by_bucket(files)
         for own in (True, False) if everywhere else (True,):
             for partition, number, file_rows in buckets:
+                # In other partitions only the named buckets can hold such keys.
                 if not (own or way.elsewhere is None or (partition, number) in way.elsewhere):
                     continue
                 rows = np.flatnonzero(self.may_be_in(partition, own=own) & ~self.is_there)
@@ -384,6 +390,7 @@ class KeySearch:
                     continue
                 bucket_files = BucketFiles(partition, number, files_at(files, file_rows))
                 total = bucket_files.total_buckets
+                # The number of buckets may differ by partition after a rescale.
                 if self.schema.bucket_count > 0 and total > 0:
                     rows = rows[bucket_of(self._hashes[rows], total) == number]
                 if len(rows):
@@ -400,6 +407,7 @@ class KeySearch:
         mine = [
             number for number, candidate in enumerate(self.partitions) if candidate == partition
         ]
+        # The keys of this partition are known by their own values.
         if own:
             return np.isin(self.partition_of, mine)
         shared = self._shared(partition)

@@ -27,11 +27,14 @@ def keys_by_name(keys: Any, names: Sequence[str]) -> Any:
 
     `names`: the columns of a key. Any other input is returned unchanged, for `open_rows`.
     """
+    # A dictionary is one key, and a list of them is many.
     if isinstance(keys, Mapping):
         return [keys]
+    # Several columns need names, which plain values lack.
     if len(names) != 1:
         return keys
     name = names[0]
+    # Text is a key by itself and no sequence of letters.
     if isinstance(keys, int | float | str | bytes | Decimal | date):
         keys = [keys]
     if isinstance(keys, tuple | range | AbstractSet):
@@ -81,6 +84,7 @@ def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) ->
     )
     only_keys = replace(schema, fields=schema.select_read(names), options=PADDED_KEYS)
     key_schema = only_keys.arrow
+    # An empty list has no columns that Arrow could infer.
     if isinstance(keys, list) and not keys:
         return pa.RecordBatch.from_pylist([], schema=key_schema)
     batches = [piece.rows for piece in conformed(_without_values(keys, schema, names), only_keys)]
@@ -143,6 +147,7 @@ class KeyEncoder:
 
     def encoded(self, key: Mapping[str, Any]) -> bytes:
         """Return the key's memcomparable bytes; InvalidInputError, naming the column, if it does not fit."""
+        # One whole number is the most frequent key, so it skips the general checks.
         if self._only is not None and len(key) == 1:
             name, pack, half = self._only
             value = key.get(name)
@@ -177,6 +182,7 @@ class KeyEncoder:
         stored = self._partitions.get(values)
         if stored is None:
             stored = encode_row(values, [field.type for field in self._partition_fields])
+            # The cache is emptied as a whole, which is simpler than an order of use.
             if len(self._partitions) >= _CACHED_PARTITIONS:
                 self._partitions.clear()
             self._partitions[values] = stored
@@ -184,6 +190,7 @@ class KeyEncoder:
 
     def bucket(self, key: Mapping[str, Any], total: int) -> int:
         """Return the bucket among `total`."""
+        # With one bucket the hash decides nothing.
         if total == 1:
             return 0
         row = _binary_row([(field, key[field.name]) for field in self._bucket_fields])
@@ -210,6 +217,7 @@ def _fits(field: DataField) -> Callable[[object], bool]:
 def _whole_number(schema: TableSchema) -> tuple[str, Callable[[int], bytes], int] | None:
     """Return name, packer and half the range of a key that is one whole number; None for other keys."""
     key = schema.select(schema.primary_keys)
+    # Other keys need a separator or a length.
     if len(key) != 1 or _root(key[0]) not in _WIDTHS:
         return None
     width = _WIDTHS[_root(key[0])]
@@ -225,6 +233,7 @@ def _ordered(field: DataField, *, is_last: bool) -> Callable[[Any], bytes]:
         half = 1 << (8 * _WIDTHS[root] - 1)
         return lambda value: pack(value + half)
     raw: Callable[[Any], bytes] = bytes if root in BINARY else str.encode
+    # The last column needs no end mark.
     if is_last:
         return raw
     return lambda value: (

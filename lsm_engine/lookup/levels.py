@@ -42,6 +42,7 @@ LookupCache = DiskCache[LookupStore]
 
 def local_file_type(schema: TableSchema) -> LookupFileType:
     """Return the kind of a table's lookup files: columnar where others have no form for a column's values."""
+    # Row stores have no form for nested values.
     if all(isinstance(field.type, ScalarType) for field in schema.fields):
         return schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
     return LookupFileType.COLUMNAR
@@ -275,10 +276,12 @@ class LookupLevels:
         handle_of = np.full(len(batch), -1, np.int64)
         pending: Longs = np.arange(len(batch), dtype=np.int64)
         for run in self._runs:
+            # Older runs cannot change keys that are found.
             if not len(pending):
                 break
             for file, start, stop in _candidates(run, batch):
                 low, high = np.searchsorted(pending, (start, stop))
+                # Newer runs have found all keys of this file's range.
                 if low == high:
                     continue
                 chunk = pending[low:high]
@@ -289,6 +292,7 @@ class LookupLevels:
                     handle_of[chunk[hit]] = rows.last[hit]
                     stores.append(store)
                     files.append(file)
+            # A deleted row is not a hit, so its key stays pending.
             pending = pending[store_of[pending] < 0]
         return Hits(stores=tuple(stores), files=tuple(files), store=store_of, handle=handle_of)
 

@@ -310,6 +310,7 @@ _ROWS_AT_ONCE = 1 << 20
 def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     """Return the rows of a scan as a polars LazyFrame; UnsupportedError where polars is not installed."""
     polars = _installed("polars")
+    # polars reads the files itself where the rows need no merge.
     files = scan.parquet_files() if _polars_takes_files(scan.schema) else None
     if files and _polars_reads(files[0].path, scan.schema):
         paths = [file.path for file in files]
@@ -320,6 +321,7 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     def rows(
         columns: list[str] | None, predicate: Any, limit: int | None, _batch_size: int | None
     ) -> Iterator[Any]:
+        # A limit of zero reads nothing, not even the plan.
         if limit == 0:
             return
         narrowed = partial(_narrowed, scan, columns, predicate, limit)
@@ -332,6 +334,7 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
             frames = _collected(lazy, narrowed)
         else:
             frames = _frames_of_batches(narrowed(), predicate)
+        # The limit holds over all frames, so each one lowers it.
         for frame in frames:
             if limit is not None:
                 frame = frame.head(limit)
@@ -349,9 +352,11 @@ def _files_less_replaced(
     scan: Scan, narrowed: Callable[[], Scan], limit: int | None, predicate: Any
 ) -> tuple[RawFile, ...] | None:
     """Return the files of a scan, if the rows to leave out are known or this read pays for finding them."""
+    # Without known replaced rows each file would hold stale versions.
     if scan.replaced is None or not _polars_takes_files(scan.schema):
         return None
     files = scan.parquet_files(scan.replaced)
+    # A merge of all keys pays only for a read that reaches the end.
     if files is None and limit is None and (predicate is None or narrowed().reads_all):
         files = scan.parquet_files(scan.replaced, whole=True)
     return files
@@ -371,8 +376,10 @@ def _lazy_frames(
     The mask is None if the frame filters by itself. `number`: a name that no column has.
     """
     polars = import_module("polars")
+    # The largest files come first, so that no thread ends late with one of them.
     for file in sorted(files, key=lambda file: -file.row_count):
         deleted = np.zeros(0, np.int64) if file.deleted is None else file.deleted.positions
+        # A filter changes the positions of rows, so deletions are applied by number.
         if predicate is not None:
             rows = polars.scan_parquet(file.path, glob=False, row_index_name=number)
             is_deleted = polars.col(number).is_in(
@@ -441,6 +448,7 @@ def _polars_reads(file: str, schema: pa.Schema) -> bool:
 
 def _narrowed(scan: Scan, columns: list[str] | None, predicate: Any, limit: int | None) -> Scan:
     """Return a scan that reads at least the rows that a query needs."""
+    # Only without a predicate does the limit count the rows that are read.
     if predicate is None:
         return scan.narrowed(columns or None, None, limit)
     condition = polars_predicate(predicate.meta.serialize(format="json"), scan.schema)
@@ -455,12 +463,14 @@ def duckdb_relation(
 ) -> "duckdb.DuckDBPyRelation":
     """Return the rows of a scan as a DuckDB relation; UnsupportedError where DuckDB is not installed."""
     engine = _installed("duckdb")
+    # A relation belongs to one connection, and the default one is what users expect.
     database = engine.default_connection() if connection is None else connection
     if database is not engine and not isinstance(database, engine.DuckDBPyConnection):
         raise InvalidInputError(
             "to_duckdb takes a connection of DuckDB first; columns= and where= are given by name",
             given=type(database).__name__,
         )
+    # DuckDB has no relation without columns.
     if not scan.schema.names:
         raise InvalidInputError(
             "a relation of DuckDB has at least one column; name one in columns="
@@ -522,6 +532,7 @@ def _duckdb_rows(
     """Return the live rows of files as a DuckDB relation: a BIT constant marks the rows to keep."""
     engine = import_module("duckdb")
     columns = _duckdb_columns(schema)
+    # Without deleted rows DuckDB needs no numbers of rows.
     if all(file.deleted is None for file in files):
         stored = database.read_parquet([file.path for file in files], hive_partitioning=False)
         return stored.select(*columns)
@@ -531,6 +542,7 @@ def _duckdb_rows(
     for first, file in zip(firsts, files, strict=True):
         if file.deleted is not None:
             stays[first + file.deleted.positions] = False
+    # A bit per row is the smallest form in which DuckDB takes the deletions.
     bits = engine.ConstantExpression(np.packbits(stays).tobytes()).cast("BIT")
     file_index = engine.ColumnExpression("file_index").cast("BIGINT")
     first_rows = engine.ConstantExpression(firsts.tolist())
@@ -565,11 +577,13 @@ def _duckdb_counts(files: Sequence[RawFile]) -> bool:
 def _duckdb_numbers(file: str) -> bool:
     """Whether DuckDB numbers files and rows of a read, and no column is named like such a number."""
     engine = import_module("duckdb")
+    # A connection of its own leaves the caller's settings alone.
     with engine.connect() as alone:
         try:
             alone.sql(_COUNTED.format(_sql_text(file)))
         except engine.BinderException:  # an older version
             return False
+        # A column of such a name would hide the number.
         column_names = {
             name.lower() for name in alone.read_parquet([file], hive_partitioning=False).columns
         }
@@ -578,6 +592,7 @@ def _duckdb_numbers(file: str) -> bool:
 
 def _takes_bytes_for_text(connection: "duckdb.DuckDBPyConnection", schema: pa.Schema) -> bool:
     """Whether a connection reads Parquet binary columns as text, and the schema has such columns."""
+    # Without binary columns the setting changes nothing.
     if not any(pa.types.is_binary(column.type) for column in schema):
         return False
     setting = connection.sql("SELECT current_setting('binary_as_string')").fetchone()
@@ -600,6 +615,7 @@ def _installed(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as cause:
+        # The command in the error installs the engine in a version that fits.
         raise UnsupportedError(
             f"{name} is not installed: pip install 'lsm-assets[{name}]'"
         ) from cause

@@ -30,6 +30,7 @@ from lsm_engine.table.merge_rules import MergeRules
 from lsm_engine.types.table_schema import VALUE_KIND
 
 Batches = Iterable[pa.RecordBatch]
+# Parquet files grow about fourfold when they are decoded.
 DECODED_BYTES_PER_STORED_BYTE = 4
 _MERGE_ROWS_MIN = 1024
 SPILL_ROWS = 64 * 1024
@@ -85,6 +86,7 @@ def merge_runs(
     `ages`, one per run: of a key's rows in runs of an age above 0 only the youngest is merged.
     """
     for parts in merge_slices(runs, rules):
+        # One run alone needs no comparison of keys.
         if len(parts) == 1:
             yield from _emitted(parts[0].rows, drop_deletes=drop_deletes)
             continue
@@ -93,6 +95,7 @@ def merge_runs(
             order = BeforeMerge.from_order(order, [ages[part.run] for part in parts]).order
         rows = [part.rows for part in parts]
         merged = rules.function.merge(order, rows, drop_deletes=drop_deletes)
+        # Deletes may remove every row of a slice.
         if merged.num_rows:
             yield merged
 
@@ -168,6 +171,7 @@ class _Head:
 
     def load(self) -> bool:
         """Load the next batch that has rows; False at the end of the run."""
+        # Empty batches would have no last key.
         for batch in self.source:
             if batch.num_rows:
                 self._rows = batch
@@ -185,9 +189,11 @@ class _Head:
     def take_up_to(self, bound: bytes) -> Part | None:
         """Return and consume the rows whose key is not above `bound`; None if there are none."""
         end = self._rows.num_rows
+        # The whole rest of the batch is taken without a search if its last key allows it.
         if self.last_key > bound:
             end = self._at + upper_bound(self._keys.slice(self._at, end), bound)
         start, self._at = self._at, end
+        # The run has no row in this slice.
         if start == end:
             return None
         rows = self._rows.slice(start, end - start)
@@ -229,8 +235,10 @@ class MatchingGroups:
 
     def among(self, groups: Sequence[int], reader: DataFileReader) -> list[int]:
         """Return which of some row groups to read; a column without statistics may match."""
+        # Without a filter each group is read.
         if self._predicate is None:
             return list(groups)
+        # The statistics are read once for all parts of a file.
         if self._firsts is None:
             self._groups = frozenset(_matching(reader, self._predicate))
             firsts = tuple(accumulate(reader.row_group_rows, initial=0))
@@ -263,6 +271,7 @@ def file_parts(file: DataFileMeta, max_bytes: int | None, column_count: int = 0)
     in memory. Opening a file again for each part is cheap if its footer lists the row groups.
     """
     all_rows = range(file.row_count)
+    # A format that decodes whole files gains nothing from parts.
     if max_bytes is None or format_of(file.file_name).policy.decodes_whole:
         return [all_rows]
     stored = DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(all_rows))

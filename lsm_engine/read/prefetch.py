@@ -24,6 +24,7 @@ def read_ahead(
     """
     following = iter(parts)  # of very many parts each is made when it is come to
     first = list(islice(following, 2))
+    # A single part gains nothing from threads.
     if len(first) == 1:
         yield from first[0]()
         return
@@ -32,14 +33,17 @@ def read_ahead(
     with ThreadPoolExecutor(threads, thread_name_prefix="lsm-read") as pool:
         try:
             while True:
+                # A new part starts only when a thread is free, which bounds the memory.
                 for part in islice(following, threads - len(running)):
                     running.append(_Ahead(pool, part, max(1, most_bytes // threads)))
                     running[-1].read_on()
+                # No part is left to start or to await.
                 if not running:
                     return
                 yield from running[0].batches()
                 running.popleft()
         finally:
+            # The consumer may have stopped early, and threads must not wait for it.
             for ahead in running:
                 ahead.give_up()
 
@@ -96,17 +100,20 @@ class _Ahead:
     def _read(self) -> None:
         try:
             for batch in self._rows:
+                # Enough bytes wait for the consumer, so this thread is free for another part.
                 if not self._hand_over(batch):
                     return
         except BaseException as error:  # noqa: BLE001 -- raised where the rows are taken
             with self._lock:
                 if not self._is_given_up:
+                    # Nothing takes the error of a part that was given up.
                     self._error = error
         self._handed.put(None)
 
     def _hand_over(self, batch: pa.RecordBatch) -> bool:
         """Queue a batch; return whether to read on: there is space, or the part is being drained."""
         with self._lock:
+            # The rest of the part is closed, so its files are released.
             if self._is_given_up:
                 self._rows.close()
                 return True

@@ -90,23 +90,28 @@ def raw_parquet_files(
     (`ReplacedRows.serves`). At most 10,000 files.
     """
     table = context.schema
+    # Other readers reach no remote store, and rows of evolved data lie in several files.
     if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
         return None
+    # Row tracking columns are filled in here for the files that lack them.
     if not set(schema.names) <= set(table.names):
         return None
     schemas = {**context.schemas, table.id: table}
     schema_ids = {number for number, stored in schemas.items() if _holds(stored, table, schema)}
     files: list[RawFile] = []
     for split in splits:
+        # The rows of a branch follow its own schema, and deletions need their vectors.
         if split.branch is not None or (split.vectors and (replaced is None or not split.raw)):
             return None
         bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
             stored = [file for run in section for file in run]
+            # One unsuitable file makes the whole list useless.
             if not all(_is_plain(file, schema_ids) for file in stored):
                 return None
             deleted: Replaced = {}
             if not split.raw:
+                # A merge is avoided only if its outcome is known.
                 if replaced is None or not replaced.serves(
                     bucket, split, section, all_keys=all_keys, small=small
                 ):
@@ -123,6 +128,7 @@ def raw_parquet_files(
                 )
         if len(files) > _FILES_MAX:
             return None
+    # Engines take a path with such characters for a pattern.
     return None if _PATTERN.search("".join(file.path for file in files)) else tuple(files)
 
 
@@ -185,9 +191,11 @@ def scan_parts(
     for split in splits:
         own = source.source_of(split)
         joins = not split.raw and _joins(own)
+        # Sections of different sources cannot be merged together.
         if not joins or group.source is not own:
             yield from group.parts()
             group = _Group(own, replaced)
+        # A section of raw files needs no merge, so nothing is gained by a group.
         if not joins:
             yield from split_parts(own.context, own.rows, split, max_bytes=max_bytes)
             continue
@@ -195,6 +203,7 @@ def scan_parts(
         for section in split.sections:
             all_keys = to_end and own.wants_all_keys
             if replaced is not None and replaced.serves(bucket, split, section, all_keys=all_keys):
+                # Rows come in the order of splits, so waiting sections are read first.
                 yield from group.parts()
                 group = _Group(own, replaced)
                 deleted = cache(partial(replaced.positions, bucket, section))
@@ -203,6 +212,7 @@ def scan_parts(
             added = BucketSection(bucket=bucket, section=section)
             if not group.takes(added):
                 yield from group.parts()
+                # The group was full, and an empty one takes any section.
                 group = _Group(own, replaced)
                 group.takes(added)
     yield from group.parts()
@@ -247,6 +257,7 @@ class _Group:
         rows = sum(file.row_count for file in files)
         extent = self._extent + np.array([rows, len(files), stored], np.int64)
         most = (_ROWS, _FAR_FILES if self._is_far else _FILES, _BYTES)
+        # A group that grows past a limit would hold too much memory.
         if self._sections and (extent > most).any():
             return False
         self._sections.append(added)
@@ -303,14 +314,17 @@ def merge_joined(
     assert rules.function.keeps_rows, "a merged row may be none of its versions"
     sources, keys, ranks = [], [], []
     for batches, of_batches in zip(runs, numbers, strict=True):
+        # A run may have no files in any of these buckets.
         if not batches:
             continue
         rows = pa.Table.from_batches(batches).combine_chunks()
         counts = [batch.num_rows for batch in batches]
+        # The bucket comes before the key, so keys of different buckets never meet.
         before = pa.array(np.repeat(np.array(of_batches, np.int32), counts))
         sources.append(rows)
         keys.append(rules.keys(rows, before))
         ranks.append(rules.ranks(rows))
+    # Every section was empty.
     if not sources:
         return None
     return rules.function.merge(merge_order(keys, ranks), sources, drop_deletes=True)
@@ -434,11 +448,13 @@ class Scan:
         """Yield the rows in batches, a few splits at a time, in memory that does not grow."""
         remaining = self._request.limit
         for batch in self._batches():
+            # A batch may reach past the limit.
             if remaining is not None:
                 batch = batch.slice(0, remaining)
                 remaining -= batch.num_rows
             if batch.num_rows:
                 yield batch
+            # The generator ends here, so no further file is opened.
             if remaining == 0:
                 return
 
@@ -487,11 +503,13 @@ class Scan:
         names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
         rows = 0
         with tagged(self._branches, self._kept_millis), self._naming_expiry():
+            # A lookup reads few files, so it is tried before a plan is made.
             if (keyed_rows := self._found_by_key()) is not None:
                 rows = int(keyed_rows.num_rows)
                 return rows if limit is None else min(rows, limit)
             plan = self._planned
             to_read = plan.splits
+            # A filter decides row by row, so metadata cannot count them.
             if self._request.where is None:
                 rows, to_read = counted(plan.splits)
             for part in scan_parts(plan.source.narrowed(names), to_read):
@@ -509,6 +527,7 @@ class Scan:
         """
         request = self._request
         restrictions = (request.where, request.limit, self._fallback, self._kept_millis)
+        # Other engines would not apply these restrictions.
         if any(restriction is not None for restriction in restrictions):
             return None
         cache_key = (self.snapshot, request)
@@ -523,6 +542,7 @@ class Scan:
             files = raw_parquet_files(
                 context, splits, self.schema, replaced, all_keys=whole, small=small
             )
+        # Without these rows known now, a later read may succeed.
         if files is not None or replaced is None:
             self._session.planned_reads[place] = (cache_key, files)
         return files
@@ -579,6 +599,7 @@ class Scan:
         cache_key = (self.snapshot, replace(self._request, columns=None, limit=None))
         is_kept = self._replaced is not None and self._predicate is None
         cached = self._session.planned_reads.get("all rows") if is_kept else None
+        # A snapshot never changes, so the plan of an equal request is valid.
         if cached is not None and cached[0] == cache_key:
             cached_plan: PlannedScan = cached[1]
             return replace(cached_plan, source=cached_plan.source.narrowed(names))
@@ -639,6 +660,7 @@ class Scan:
 
     def _is_brief(self, plan: PlannedScan) -> bool:
         """Whether a local read without merging takes no longer than starting threads for it."""
+        # A stream of splits has no total that could be small.
         if self._replaced is None or not isinstance(plan.splits, tuple):
             return False
         rows = sum(split.row_count for split in plan.splits)
@@ -656,8 +678,10 @@ class Scan:
         is_plain = (
             is_plain and request.is_batch and not (request.is_of_the_past or request.read_optimized)
         )
+        # A read of the past or of a branch has rows that the lookup does not know.
         if self._keys is None or predicate is None or self.snapshot is None or not is_plain:
             return None
+        # The filter does not name whole keys.
         if (keys := self._keys.named_by(predicate)) is None:
             return None
         names = tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(predicate)))))
@@ -666,15 +690,18 @@ class Scan:
         if rows is None:
             self._keys.scanned(self._planned)
             return None
+        # The filter may hold more conditions than the keys.
         return rows.filter(flags_of(predicate, rows))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema
+        # A scan without columns counts rows, which a table without columns cannot.
         if schema.names and (keyed_rows := self._found_by_key()) is not None:
             rows = keyed_rows.select(schema.names)
             yield from pa.Table.from_arrays(rows.columns, schema=schema).to_batches()
             return
         plan = self._planned
+        # The executor decides how many threads a read may use.
         executor = LocalExecutor()
         if self._request.limit is not None:  # how far it gets is unknown: nothing is fetched ahead
             for split in plan.splits:
@@ -682,6 +709,7 @@ class Scan:
                     yield from part()
             return
         with plan.source.fetching(plan.splits) as splits:
+            # Threads cost more than they spare in a short read.
             if executor.threads == 1 or plan.has_small_files or self._is_brief(plan):
                 for part in scan_parts(plan.source, splits, replaced=self._replaced):
                     yield from part()

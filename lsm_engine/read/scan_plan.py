@@ -83,6 +83,7 @@ def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool)
     Raises NotFoundError if the branch does not exist, UnsupportedError if its columns differ.
     """
     name = session.options[core_options.SCAN_FALLBACK_BRANCH]
+    # A branch does not fall back on itself.
     if name is None or name == (session.paths.branch_name or MAIN_BRANCH):
         return None
     try:
@@ -105,6 +106,7 @@ def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool)
         branch_session = (
             branch_session if branch_snapshot is None else branch_session.as_of(branch_snapshot)
         )
+    # Rows of the branch become rows of this table, so the types have to agree.
     _require_fit(table_session.schema, branch_session.schema, name)
     return Fallback(branch=name, session=branch_session, snapshot=branch_snapshot)
 
@@ -120,11 +122,13 @@ def held_partitions(session: TableSession, snapshot: Snapshot | None) -> frozens
 
     A partition whose rows all wait for a bucket is not visible yet.
     """
+    # A table without commits holds nothing.
     if snapshot is None:
         return frozenset()
     metas = session.manifest_metas(snapshot)
     rows = live_rows(session.manifests, metas, columns=(KIND, PARTITION, BUCKET, LEVEL, FILE_NAME))
     if rows is None:
+        # A bucket below zero marks rows that a compaction has yet to place.
         return frozenset()
     visible = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
     return frozenset(pc.unique(visible.column(PARTITION)).to_pylist())
@@ -148,9 +152,11 @@ def _require_fit(table_schema: TableSchema, branch_schema: TableSchema, branch: 
     """Raise UnsupportedError unless the table could hold every row of the branch."""
     wrong = sorted(set(table_schema.names) ^ set(branch_schema.names))
     for name in table_schema.names:
+        # A column that one side lacks is wrong already.
         if name in wrong:
             continue
         table_field, branch_field = table_schema.arrow.field(name), branch_schema.arrow.field(name)
+        # Nulls of the branch would break a column that forbids them.
         if not table_field.type.equals(branch_field.type) or (
             branch_field.nullable and not table_field.nullable
         ):
@@ -234,10 +240,12 @@ class _Buckets:
         if schema.has_primary_key or schema.id == 0 or not fields:
             return fields  # the type of a key never changes
         types = {field.id: replace(field.type, nullable=True) for field in fields}
+        # A missing schema shows in the count of ids.
         schemas = self._session.schemas
         if len(ids := schemas.ids()) <= schema.id:
             return ()  # a schema is missing, and its types with it
         for number in ids:
+            # Old rows were hashed as values of the old type.
             for field in schemas.load(number).fields:
                 if field.id in types and types[field.id] != replace(field.type, nullable=True):
                     return ()
@@ -245,8 +253,10 @@ class _Buckets:
 
     def candidates(self, total: int) -> frozenset[int] | None:
         """Return the buckets among `total` that may match; None: all, as rows are not hashed."""
+        # With one bucket the hash decides nothing.
         if total <= 1 or not self._fields:
             return None
+        # The same number of buckets recurs in most entries, so its result is cached.
         if total not in self._found:
             self._found[total] = candidate_buckets(
                 self._pushed, self._fields, partial(self._hashed, total)
@@ -260,8 +270,10 @@ class _Buckets:
 
     def may_be_in(self, meta: ManifestFileMeta) -> bool:
         """Whether a manifest may list files of matching buckets."""
+        # Older clients write manifests without these bounds.
         if meta.min_bucket is None or meta.max_bucket is None or meta.total_buckets is None:
             return True
+        # The filter leaves the hash open.
         buckets = self.candidates(meta.total_buckets)
         if buckets is None:
             return True
@@ -330,8 +342,10 @@ class _Pruning:
     ) -> tuple[list[ManifestFileMeta], PruneCounts]:
         """Return the manifests that may list a match."""
         manifests = list(metas)
+        # Without a filter there is nothing to prune by.
         if self._pushed is None or self._buckets is None:
             return manifests, PruneCounts(total=len(metas))
+        # Partitions come first: their ranges exclude the most manifests.
         if self._schema.partition_keys:
             fields = self._schema.select(self._schema.partition_keys)
             mask = manifest_mask(self._pushed, manifests, fields)
@@ -359,6 +373,7 @@ class _Pruning:
         """Return which entries of one manifest may match the filter."""
         assert self._pushed is not None
         remaining = np.ones(entries.num_rows, np.bool_)
+        # The cheapest test runs first, and the later ones see fewer entries.
         for step, mask in (
             ("by_partition", self._partitions),
             ("by_bucket", self._bucket_mask),
@@ -368,6 +383,7 @@ class _Pruning:
                 break
             matching = remaining.copy()
             matching[remaining] = mask(entries.filter(pa.array(remaining)))
+            # An entry that deletes a file counts against the one that added it.
             signs = np.where(entries.column("_KIND").to_numpy() == 0, 1, -1)
             self._dropped[step] += int(signs[remaining & ~matching].sum())
             remaining = matching
@@ -376,9 +392,11 @@ class _Pruning:
     def _partitions(self, entries: pa.Table) -> Mask:
         assert self._pushed is not None
         fields = self._schema.select(self._schema.partition_keys)
+        # A table without partition columns has one partition.
         if not fields:
             return np.ones(entries.num_rows, np.bool_)
         column = entries.column(PARTITION)
+        # Many entries share few partitions, so each is tested once.
         distinct = pc.unique(column)
         mask = partition_mask(self._pushed, distinct, fields)
         matching = distinct.filter(pa.array(mask))
@@ -391,6 +409,7 @@ class _Pruning:
 
     def _key_ranges(self, entries: pa.Table) -> Mask:
         assert self._pushed is not None
+        # Only tables with a primary key sort their files by it.
         if not self._schema.has_primary_key:
             return np.ones(entries.num_rows, np.bool_)
         fields = self._schema.select(self._schema.trimmed_primary_keys)
@@ -402,6 +421,7 @@ class _Pruning:
     ) -> Callable[[DataFileMeta], bool] | None:
         """Return the test of a file's value statistics, cached per layout of the statistics."""
         predicate = self._predicate
+        # Without a filter no statistics are decoded.
         if predicate is None:
             return None
         files = (entry.file for entry in entries)
@@ -485,6 +505,7 @@ class PlannedScan:
     @property
     def has_small_files(self) -> bool:
         """Whether threads would not help: opening a small local file is most of reading it."""
+        # A remote file is slow to open, so threads help however small it is.
         if not isinstance(self.splits, tuple) or self.source.context.file_io.facts.is_far:
             return False
         sizes = [file.file_size for split in self.splits for file in split.files]
@@ -552,8 +573,10 @@ def plan_scan(
 
 def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:
     mode = read_mode(schema)
+    # A read of the state before a commit decides the mode by itself.
     if request.before_changes is not None:
         return changed_state(request.before_changes, mode)
+    # Only a merge has levels that an optimized read could leave out.
     optimized = request.read_optimized and mode is ReadMode.MERGE
     return mode, Reach.DEEPEST if optimized else Reach.ALL
 

@@ -100,6 +100,7 @@ def joined_rows(
                 )
             index = holders.get(field.id, 0)
         chosen.setdefault(index, []).append(name)
+    # All columns are in one file, so nothing has to be joined.
     if len(chosen) == 1:
         ((index, only),) = chosen.items()
         yield from read(files[index], only)
@@ -108,8 +109,10 @@ def joined_rows(
         _Stream(files[index], read(files[index], column_names))
         for index, column_names in chosen.items()
     ]
+    # Batches of the files may end at different rows, so the shortest one is the step.
     while counts := {stream.fetched() for stream in streams} - {0}:
         count = min(counts)
+        # A file that ends early has lost rows, or the row ids are wrong.
         if not all(stream.waiting for stream in streams):
             short = next(stream for stream in streams if not stream.waiting)
             raise CorruptFileError(
@@ -141,6 +144,7 @@ class _Stream:
 
     def fetched(self) -> int:
         """Fetch the next batch if the last one is used up; return the number of waiting rows."""
+        # Batches without rows are passed over.
         while not self.waiting:
             self._batch = next(self._batches, None)
             if self._batch is None:
@@ -224,9 +228,11 @@ def fetch_small_files(
     context: BucketContext, partition: bytes, bucket: int, files: Iterable[DataFileMeta]
 ) -> list[str]:
     """Prefetch small files of a bucket, as all will be read; return their names, to drop them later."""
+    # A local file is opened as fast as it is fetched.
     if not context.file_io.facts.is_far:
         return []
     small = [file.file_name for file in files if file.file_size <= _SMALL_FILE_BYTES]
+    # More files than these would leave the cache before they are read.
     paths = [context.data_file(partition, bucket, name) for name in small[:_FILES_AHEAD]]
     for path in paths:
         context.file_io.prefetch(path)
@@ -246,6 +252,7 @@ class SplitSource:
 
     def source_of(self, split: Split) -> "SplitSource":
         """Return the source of a split: this one, or that of the fallback branch."""
+        # Most splits are of the table itself.
         if split.branch is None:
             return self
         assert self.fallback is not None, "a split of a branch comes with its source"
@@ -269,6 +276,7 @@ class SplitSource:
 
         Prefetched files that were not read are dropped at the end: the reader may have stopped early.
         """
+        # Nothing is prefetched from a local disk.
         if not self.context.file_io.facts.is_far:
             yield iter(splits)
             return
@@ -312,6 +320,7 @@ def split_parts(
     for section in split.sections:
         if not split.raw:
             read = _joined_rows if context.schema.evolves_data else merged_rows
+            # Each part is read later, perhaps in another thread.
             yield partial(read, bucket, rows, section)
             continue
         names = rows.needed(context.schema)
@@ -350,6 +359,7 @@ def raw_rows(
 
     `groups`: the matching row groups of the file, shared by all of its parts.
     """
+    # The first part has found the matching groups, and this one has none.
     if groups.are_none_in(part):
         return
     deleted = None if replaced is None else replaced().get(file.file_name)
@@ -561,9 +571,11 @@ class ReplacedRows:
         a merge of all keys; a large section qualifies only once a read has reached its end. `small`: prefer
         files also where merging rows would be faster.
         """
+        # Remote files would be opened one by one, which takes longer than a merge.
         if split.vectors or bucket.context.file_io.facts.is_far or not leaves_out(bucket.schema):
             return False
         rows = [sum(file.row_count for file in run) for run in section]
+        # A small section is merged faster, and many replaced rows take much memory.
         if (sum(rows) < _ROWS_WORTH_IT and not small) or sum(rows) - max(rows) > _REPLACED_MAX:
             return False
         name = _name(bucket, section)
@@ -574,6 +586,7 @@ class ReplacedRows:
     def positions(self, bucket: BucketReader, section: Section) -> Replaced:
         """Return the replaced rows by file name; the first call merges the keys of the section."""
         name = _name(bucket, section)
+        # The lock is held while keys are merged, so that two readers do not do it twice.
         with self._lock:
             replaced = self._kept.get(name)
             if replaced is None:

@@ -143,6 +143,7 @@ def _added(fields: Fields, name: str, change: AddColumn, ids: FieldIds) -> Field
 
 
 def _type(declared: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
+    # Text can declare a length, which Arrow types cannot hold.
     if isinstance(declared, str):
         return with_ids(type_of_column(column, declared), ids)
     return type_from_arrow(given_type(declared, column), nullable=True, column=column, ids=ids)
@@ -255,9 +256,11 @@ def _altered(
 def _check_type(schema: TableSchema, path: Steps, source: DataType, target: DataType) -> None:
     """Refuse a type change that alters the order or the values of a column if an option forbids it or depends on them."""
     column = path_text(path)
+    # The order is checked first: it matters even where no value is lost.
     if not keeps_order(source, target):
         why = f"column {column!r} gets another order as {type_text(target)}, and"
         _refuse_options(schema, path, orders_by_column, why, "goes by it; add a new column")
+    # A wider type keeps every value, so no option can object.
     if not may_lose_values(source, target):
         return
     change = f"column {column!r} may lose something from {type_text(source)} to {type_text(target)}"
@@ -313,8 +316,10 @@ def _renamed(schema: TableSchema, path: Steps, new_name: str) -> TableSchema:
     # Options name columns in keys and values; a rename that missed one would switch the option off.
     pairs = (with_name(key, text, path, new) for key, text in schema.options.texts.items())
     options = TableOptions(texts=dict(pairs))
+    # Keys and partitions are columns of the table, never fields of a structure.
     if len(path) > 1:
         return replace(schema, fields=fields, options=options)
+    # The directories of old partitions would keep the old name.
     if old in schema.partition_keys:
         raise InvalidInputError(
             f"{old!r} is a partition column: directories carry its name, so it cannot change",
@@ -356,6 +361,7 @@ def _with_option(
 
 
 def _is_fixed(option: Option[Any], before: TableOptions, after: TableOptions) -> bool:
+    # An option may be set again to the value that it has.
     if before[option] == after[option]:
         return False
     # Deletes that were ignored are not in the files: they cannot be obeyed from now on.

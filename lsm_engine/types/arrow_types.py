@@ -185,6 +185,7 @@ def declared_field(name: str, kind: DataType) -> pa.Field:
 def _declared(field: pa.Field) -> DataType | None:
     """Return the type that a field's metadata names, if any; it must be one of the field's Arrow type."""
     text = (field.metadata or {}).get(SQL_TYPE)
+    # A field without such metadata has the type that Arrow gives it.
     if text is None:
         return None
     declared = parse_type(text.decode())
@@ -295,6 +296,7 @@ def _ids_of(fields: Iterable[DataField], within: Steps = ()) -> Iterator[tuple[S
 
 def type_from_arrow(value: pa.DataType, *, nullable: bool, column: str, ids: FieldIds) -> DataType:
     """Return the Paimon type that holds an Arrow type; dictionaries count as their values."""
+    # A dictionary is a way to hold values and no type of the table.
     if pa.types.is_dictionary(value):
         value = value.value_type
     if (
@@ -314,6 +316,7 @@ def type_from_arrow(value: pa.DataType, *, nullable: bool, column: str, ids: Fie
 
 
 def _scalar_from_arrow(value: pa.DataType, *, nullable: bool, column: str) -> ScalarType:
+    # Paimon's decimals have at most 38 digits and no negative scale.
     if pa.types.is_decimal(value) and value.precision <= 38 and value.scale >= 0:
         return ScalarType(
             root=Root.DECIMAL, nullable=nullable, precision=value.precision, scale=value.scale
@@ -322,6 +325,7 @@ def _scalar_from_arrow(value: pa.DataType, *, nullable: bool, column: str) -> Sc
         root = Root.TIMESTAMP if value.tz is None else Root.TIMESTAMP_LTZ
         return ScalarType(root=root, nullable=nullable, precision=_UNIT_PRECISION[value.unit])
     if pa.types.is_time(value):
+        # Arrow's 32-bit time, which the table uses, ends at milliseconds.
         precision = min(_UNIT_PRECISION[value.unit], 3)
         return ScalarType(root=Root.TIME, nullable=nullable, precision=precision)
     if pa.types.is_fixed_size_binary(value):
@@ -342,6 +346,7 @@ def default_of(field: DataField) -> pa.Scalar | None:
 
     Raises InvalidInputError, naming the column, for text that is no value of the column's type.
     """
+    # A column without a default is null where no value is given.
     if field.default_value is None:
         return None
     if isinstance(field.type, ScalarType):

@@ -62,6 +62,7 @@ def cast_explicitly(
     values: pa.Array | pa.ChunkedArray, source: ScalarType, target: ScalarType
 ) -> pa.Array | pa.ChunkedArray:
     """Return old values as the new type; the pair must have a rule."""
+    # Chunks are cast one by one, so that no copy of the whole column is made.
     if isinstance(values, pa.ChunkedArray):
         chunks = [_cast(chunk, source, target) for chunk in values.chunks]
         return pa.chunked_array(chunks, arrow_type(target))
@@ -152,11 +153,14 @@ _OF_A_LENGTH = TEXT | BINARY
 def reads_as_is(source: DataType, target: DataType) -> bool:
     """Whether stored values are those of the other type bit for bit, with the same nested fields by id."""
     if source == target:
+        # Equal types, names of fields included, need no closer look.
         return True
+    # Values of another Arrow type have other bytes.
     if arrow_type(source) != arrow_type(target):
         return False
     match source, target:
         case ScalarType(), ScalarType():
+            # Longer values than the new length have to be cut.
             return not _shortens(source, target)
         case ArrayType(), ArrayType():
             return reads_as_is(source.element, target.element)
@@ -174,8 +178,10 @@ def reads_as_is(source: DataType, target: DataType) -> bool:
 
 def can_cast(source: DataType, target: DataType) -> bool:
     """Whether values of `source` read as `target` without loss, regardless of nullability."""
+    # Nested values are read as they are or field by field, never cast as a whole.
     if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return reads_as_is(source, target)
+    # Decimals and timestamps of the same name still differ in precision.
     if source.root is target.root and source.root not in (Root.DECIMAL, *TIMESTAMPS):
         return not _shortens(source, target)
     if source.root in WHOLE:
@@ -203,11 +209,13 @@ def _whole_reads_as(source: ScalarType, target: ScalarType) -> bool:
     if target.root in WHOLE:
         return WHOLE.index(target.root) >= WHOLE.index(source.root)
     if target.root is Root.DECIMAL:
+        # The digits before the point decide: a scale takes digits from them.
         return (target.precision or 10) - (target.scale or 0) >= _DIGITS[source.root]
     if target.root is Root.FLOAT:
         return source.root in (Root.TINYINT, Root.SMALLINT)  # exact up to 24 bits
     if target.root is Root.DOUBLE:
         return source.root is not Root.BIGINT  # exact up to 53 bits
+    # CHAR(n) would pad a number with blanks.
     return target.root in TEXT and target.root is not Root.CHAR and _holds_text(source, target)
 
 
@@ -225,6 +233,7 @@ def _holds_decimal(source: ScalarType, target: ScalarType) -> bool:
 
 def _shortens(source: ScalarType, target: ScalarType) -> bool:
     """Whether a type of a declared length becomes shorter; an unbounded type has no precision."""
+    # An unbounded target holds texts of any length.
     if target.root not in _OF_A_LENGTH or target.precision is None:
         return False
     return source.precision is None or source.precision > target.precision
@@ -242,6 +251,7 @@ def may_lose_values(source: DataType, target: DataType) -> bool:
 
 def keeps_order(source: DataType, target: DataType) -> bool:
     """Whether values compare as before once they are read as another type. 9 < 10, but "10" < "9"."""
+    # Structures, lists and maps are never compared by statistics.
     if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return True
     return (source.root in TEXT) == (target.root in TEXT)
@@ -274,6 +284,7 @@ def cast_values(
         assert isinstance(target, ScalarType)
         return cast_explicitly(values, source, target)
     target_type = arrow_type(target)
+    # Types such as VARCHAR(5) and STRING share one Arrow type.
     if values.type == target_type:
         return values
     if (
@@ -293,6 +304,7 @@ def cast_values(
 
 def loses_somewhere(source: DataType, target: DataType) -> bool:
     """Whether a column of `source`, read as `target`, may lose something, fields of structures included."""
+    # Fields are matched by id, because a rename must not look like a loss.
     if isinstance(source, RowType) and isinstance(target, RowType):
         by_id = {field.id: field.type for field in source.fields}
         return any(
@@ -312,6 +324,7 @@ def lost_count(
 
     Rounding counts, too: what does not convert back to the stored value has lost something.
     """
+    # A cast without loss needs no comparison of values.
     if not loses_somewhere(source, target):
         return 0
     if isinstance(stored, pa.ChunkedArray):
@@ -319,6 +332,7 @@ def lost_count(
             lost_count(stored_chunk, read_chunk, source, target)
             for stored_chunk, read_chunk in zip(stored.chunks, read.chunks, strict=True)
         )
+    # A structure is counted field by field, as only some of its fields change.
     if isinstance(source, RowType) and isinstance(target, RowType):
         positions = {field.id: number for number, field in enumerate(source.fields)}
         old, new = stored.flatten(), read.flatten()
@@ -334,14 +348,17 @@ def lost_count(
         )
     assert isinstance(source, ScalarType)
     assert isinstance(target, ScalarType)
+    # A null that was a value before is a loss that the comparison cannot see.
     lost = pc.and_(stored.is_valid(), read.is_null())
     differs = pc.fill_null(_differs(stored, read, source, target), False)  # noqa: FBT003
     return int(pc.sum(pc.or_(lost, differs)).as_py() or 0)
 
 
 def _differs(stored: pa.Array, read: pa.Array, source: ScalarType, target: ScalarType) -> pa.Array:
+    # Text and bytes lose something only if they were cut.
     if target.root in TEXT | BINARY:
         return pc.not_equal(pc.cast(stored, read.type), read)
+    # A wide decimal holds both values with all their digits.
     if Root.DECIMAL in (source.root, target.root):
         scale = max(source.scale or 0, target.scale or 0)
         wide = pa.decimal256(_DIGITS_MAX, scale)

@@ -50,13 +50,16 @@ def existing_path(fields: Fields, name: object) -> Steps:
     Raises InvalidInputError for what is no name and for a text with two meanings, NotFoundError where
     there is no such column or field.
     """
+    # A tuple has one meaning, and its names may hold dots.
     if not isinstance(name, str):
         return _steps(name)
+    # A text with dots may be the name of a column or a path to a field.
     readings = dict.fromkeys(path for path in ((name,), _parsed(name)) if path)
     fits = [path for path in readings if _type_at(fields, path) is not None]
     if len(fits) > 1:
         # A change of the wrong column cannot be undone, so neither reading is preferred.
         raise _ambiguous(name, fits)
+    # Without a match the parsed path gives the better error.
     return fits[0] if fits else list(readings)[-1]
 
 
@@ -72,6 +75,7 @@ def new_path(fields: Fields, name: object) -> Steps:
     if len(path) == 1:
         return path
     own = (name,)
+    # A column with this very name exists, so the text has two meanings.
     if _type_at(fields, own) is not None:
         raise _ambiguous(name, [own, path])
     if not isinstance(_type_at(fields, path[:-1]), RowType):
@@ -99,6 +103,7 @@ def single_name(name: object, argument: str) -> str:
 
 def edited(fields: Fields, path: Steps, edit: Callable[[Fields], Fields]) -> Fields:
     """Return fields with those of the structure at `path` edited."""
+    # The end of the path is reached, and the edit applies here.
     if not path:
         return edit(fields)
     index = index_of(fields, path[0])
@@ -142,6 +147,7 @@ def _parsed(text: str) -> Steps | None:
     steps, end = [], -1
     while end < len(text):
         part = _PART.match(text, end + 1)
+        # A part has to end at a dot or at the end of the text.
         if part is None or text[part.end() : part.end() + 1] not in ("", "."):
             return None
         in_backquotes, in_quotes, unquoted = part.groups()
@@ -167,6 +173,7 @@ def _require_parsed(text: str) -> Steps:
 
 
 def _steps(name: object) -> Steps:
+    # An empty path would name the whole table.
     if isinstance(name, tuple | list) and name and all(isinstance(part, str) for part in name):
         return tuple(name)
     raise InvalidInputError(
@@ -220,10 +227,12 @@ def orders_by_column(key: str, text: str, path: Sequence[str]) -> bool:
     """Whether an option chooses a row, or a value, by the order of a column's values."""
     if key == core_options.SEQUENCE_FIELD.key:
         return names_column(key, text, path)
+    # This default applies to every column.
     if key == core_options.DEFAULT_AGGREGATE_FUNCTION.key:
         return text in _EXTREMES
     if key.endswith(_BY_FIELDS):
         return names_column(key, text, path)
+    # A name that no column has shows whether the option is about this one.
     is_of_column = with_name(key, "", path, "\0")[0] != key
     return is_of_column and (key.endswith(_GROUP) or text in _EXTREMES)
 
@@ -237,6 +246,7 @@ def with_name(key: str, text: str, path: Sequence[str], new: str) -> tuple[str, 
         return key, new if text == old else text
     if key in _LISTS:
         return key, _in_list(text, old, new)
+    # An option of the table itself names no columns in its key.
     if not key.startswith(_PREFIX) or key.count(".") < 2:
         return key, text
     columns, suffix = key[len(_PREFIX) :].rsplit(".", 1)

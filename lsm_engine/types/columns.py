@@ -84,12 +84,14 @@ def columns_of(declaration: Any) -> pa.Schema:
     float, bool, bytes, date, datetime, time, Decimal, list[int], dict[str, int]). Raises InvalidInputError naming the column, or what was given, and UnsupportedError as
     `columns_of_text` does.
     """
+    # An Arrow schema comes first: it has the export method as well.
     if isinstance(declaration, pa.Schema):
         return declaration
     for capsule in ("__arrow_c_schema__", "__arrow_c_stream__"):
         if hasattr(declaration, capsule):
             return _exported(declaration, capsule)
     pairs = declaration.items() if isinstance(declaration, Mapping) else declaration
+    # Text is iterable too, letter by letter.
     if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes):
         raise InvalidInputError(
             "columns are given as a pyarrow.Schema, a frame, or a mapping such as "
@@ -118,6 +120,7 @@ def _exported(declaration: Any, capsule: str) -> pa.Schema:
 
 
 def _column_field(pair: Any) -> pa.Field:
+    # A field holds more than a pair: nullability and metadata.
     if isinstance(pair, pa.Field):
         return pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -143,6 +146,7 @@ def given_type(kind: Any, column: str) -> pa.DataType:
         return arrow_type(kind)
     if isinstance(kind, str):
         return arrow_of_text(column, kind)
+    # `list[int]` and `dict[str, int]` are not classes, so they need their own look.
     origin = get_origin(kind)
     parts = [given_type(part, column) for part in get_args(kind)] if origin in (list, dict) else []
     if origin is list and len(parts) == 1:
@@ -150,6 +154,7 @@ def given_type(kind: Any, column: str) -> pa.DataType:
     if origin is dict and len(parts) == 2:
         return pa.map_(*parts)
     column_type = _OF_PYTHON.get(kind) if isinstance(kind, type) else None
+    # polars is not imported for callers that do not use it.
     if column_type is None and (type(kind).__module__ + repr(kind)).startswith("polars"):
         frame = import_module("polars").DataFrame(schema={column: kind})
         column_type = plain_schema(frame.to_arrow().schema).field(0).type

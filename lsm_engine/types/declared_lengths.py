@@ -47,11 +47,13 @@ def stored_values(name: str, kind: DataType, values: pa.Array) -> pa.Array:
 
     CHAR(n) and VARCHAR(n) count code points, BINARY(n) and VARBINARY(n) bytes.
     """
+    # Most columns have no length, and their values are not looked at.
     if not has_length(kind):
         return values
     fitted = _map_values(kind, values, _fitted_text)
     for path, declared, inner in _bounded(name, kind, fitted):
         lengths = pc.utf8_length(inner) if declared.root in TEXT else pc.binary_length(inner)
+        # A null has no length, and the sum of no rows is null.
         wrong = pc.sum(pc.greater(lengths, declared.precision)).as_py() or 0
         if wrong:
             raise InvalidInputError(
@@ -77,6 +79,7 @@ def upper_bounds(kind: DataType, bounds: Any) -> Any:
 
     A blank is more than a control character: "a" is less than "a\\t", and "a " is not.
     """
+    # Only CHAR(n) is padded, so the bounds of other types hold as they are.
     if not isinstance(kind, ScalarType) or kind.root is not Root.CHAR:
         return bounds
     return _padded_text(kind, pc.replace_substring_regex(bounds, "(?s)[\\x00-\\x1f].*", ""))
@@ -98,9 +101,11 @@ def _count(flags: Any) -> int:
 
 def _fitted_text(kind: ScalarType, values: pa.Array) -> pa.Array:
     """Return texts less the blanks that they are too long by, CHAR(n) padded to n; others as they are."""
+    # Only text has blanks that do not count.
     if kind.root not in _TEXTS or kind.precision is None:
         return values
     longest = pc.max(pc.utf8_length(values)).as_py() or 0
+    # Texts that fit are not copied.
     if longest > kind.precision:
         excess = pc.utf8_slice_codeunits(values, kind.precision, longest)
         cut = pc.utf8_slice_codeunits(values, 0, kind.precision)
@@ -111,6 +116,7 @@ def _fitted_text(kind: ScalarType, values: pa.Array) -> pa.Array:
 def _padded_text(kind: ScalarType, values: Any) -> Any:
     if kind.root is not Root.CHAR or kind.precision is None:
         return values
+    # The shortest value is null where the column has no values.
     shortest = pc.min(pc.utf8_length(values)).as_py()
     if shortest is None or shortest >= kind.precision:
         return values
@@ -137,6 +143,7 @@ def _of_chunks(kind: DataType, values: Any, change: _Change) -> Any:
 
 def _map_values(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
     """Return values with those of a declared length changed, those in structures, lists and maps too."""
+    # A structure without lengths is not taken apart.
     if not has_length(kind):
         return values
     match kind:
@@ -147,6 +154,7 @@ def _map_values(kind: DataType, values: pa.Array, change: _Change) -> pa.Array:
                 _map_values(field.type, values.field(index), change)
                 for index, field in enumerate(kind.fields)
             ]
+            # Arrow's constructor wants no mask where nothing is null.
             mask = values.is_null() if values.null_count else None
             return pa.StructArray.from_arrays(members, fields=list(values.type), mask=mask)
         case ArrayType():
@@ -162,6 +170,7 @@ def _bounded(
     name: str, kind: DataType, values: pa.Array
 ) -> Iterator[tuple[str, ScalarType, pa.Array]]:
     """Yield the values of a bounded length in a column, with the path to them; not what lies below nulls."""
+    # Types without a length end the recursion early.
     if not has_length(kind):
         return
     match kind:
@@ -172,6 +181,7 @@ def _bounded(
         case MapType():
             offsets, entries, _ = entries_of(values)
             keys = pc.struct_field(entries, [0])
+            # Padding may make two keys of a map equal.
             if holds_char(kind.key):
                 _refuse_same_keys(name, offsets, keys)
             yield from _bounded(f"{name}.key", kind.key, keys)

@@ -34,10 +34,13 @@ def in_type(path: str, values: pa.Array, target_type: pa.DataType, cast: _Cast) 
     that remain, with the `path` to them, and what `cast` raises.
     """
     types = pa.types
+    # The table has no dictionaries, so the values are decoded first.
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    # The right type alone is not enough where nested nulls are forbidden.
     if values.type == target_type and not requires(target_type):
         return values
+    # A column of nulls has no form of its own.
     if types.is_null(values.type):
         values = pa.nulls(len(values), target_type)
     if types.is_struct(values.type) and types.is_struct(target_type):
@@ -131,9 +134,11 @@ def _member(
 ) -> pa.Array:
     """Return the values of a nested field in its type. `absent`: the rows whose structure is null."""
     converted = in_type(path, values, field.type, cast)
+    # A nullable field takes its values as they are.
     if field.nullable or not converted.null_count:
         return converted
     missing = converted.is_null()
+    # A null below a null structure is not a missing value.
     wrong = pc.sum(missing if absent is None else pc.and_not(missing, absent)).as_py() or 0
     if wrong:
         raise InvalidInputError(
@@ -161,6 +166,7 @@ def _without_nulls(values: pa.Array) -> pa.Array:
 
 def requires(kind: pa.DataType) -> bool:
     """Whether a type has nested fields that may not be null; keys of maps, which never are, aside."""
+    # Arrow's maps never have null keys.
     if not pa.types.is_nested(kind):
         return False
     if pa.types.is_map(kind):
@@ -193,8 +199,10 @@ class ColumnMapping:
 
         False for numbers read as text: 9 < 10, but "10" < "9"; and for those that lose digits.
         """
+        # Without a stored column there are no bounds at all.
         if self.source is None or self.is_identity:
             return self.source is not None
+        # A value that loses digits may leave its bounds.
         if may_lose_values(self.source.type, self.target.type):
             return False
         return keeps_order(self.source.type, self.target.type)
@@ -235,11 +243,13 @@ def _check_reads(column: str, source: DataType, target: DataType, *, may_lose: b
 def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int) -> Column:
     """Return the column of the read from the stored one (`None` if the mapping has no source)."""
     target_type = arrow_type(mapping.target.type)
+    # The column was added after the file was written.
     if mapping.source is None or values is None:
         return nulls(row_count, target_type)
     if mapping.is_identity:
         return values
     source, target = mapping.source.type, mapping.target.type
+    # Arrow builds nested values from arrays and not from chunked ones.
     if isinstance(values, pa.ChunkedArray) and not isinstance(target, ScalarType):
         chunks = [_mapped(chunk, source, target) for chunk in values.chunks]
         return pa.chunked_array(chunks, type=target_type)
@@ -248,6 +258,7 @@ def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int)
 
 def _mapped(values: Column, source: DataType, target: DataType) -> Column:
     """Return values of a type as another, structures inside of lists and maps included."""
+    # Equal bytes need no copy.
     if reads_as_is(source, target):
         return values
     match source, target:
@@ -287,6 +298,7 @@ def conform(values: Column, target_type: pa.DataType, *, file_name: str, column:
     nulls in nested fields that may not be null are not.
     """
     stored = values.type
+    # Most files have the declared type, and no cast is tried.
     if stored == target_type:
         return values
     try:
@@ -298,6 +310,7 @@ def conform(values: Column, target_type: pa.DataType, *, file_name: str, column:
                 safe=False,
             )
             return _viewed(storage, target_type)
+        # Arrow's own cast is faster and serves where nested nulls are allowed.
         if not requires(target_type):
             return pc.cast(values, target_type)
         if isinstance(values, pa.ChunkedArray):

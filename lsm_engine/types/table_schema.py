@@ -20,6 +20,7 @@ SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 ROW_ID = "_ROW_ID"
 VALUE_KIND = "_VALUE_KIND"
 KEY_PREFIX = "_KEY_"
+# The ids of the columns that the format adds are fixed by Paimon.
 KEY_ID_OFFSET = 1_073_741_823
 SEQUENCE_NUMBER_ID = 2_147_483_646
 VALUE_KIND_ID = 2_147_483_645
@@ -97,12 +98,15 @@ class TableSchema:
     @property
     def bucket_mode(self) -> BucketMode:
         """How rows find their bucket."""
+        # A fixed number decides before anything else.
         if self.bucket_count > 0:
             return BucketMode.FIXED
+        # Paimon stores -2 for rows that wait for a bucket.
         if self.bucket_count == -2:
             return BucketMode.POSTPONE
         if not self.has_primary_key:
             return BucketMode.UNAWARE
+        # With partitions outside the key, a key may move to another partition.
         own_keys = set(self.partition_keys) <= set(self.primary_keys)
         return BucketMode.DYNAMIC if own_keys else BucketMode.CROSS_PARTITION
 
@@ -142,6 +146,7 @@ class TableSchema:
 
         Raises CorruptFileError for a name that the schema does not have.
         """
+        # A file without `_WRITE_COLS` has every column.
         if names is None:
             return self.fields
         fields_by_name = {field.name: field for field in (*self.fields, *_TRACKING_FIELDS)}
@@ -157,6 +162,7 @@ class TableSchema:
     @property
     def unpadded_keys(self) -> frozenset[str]:
         """CHAR columns of keys that may be stored without the blanks at their end, and are read as they are."""
+        # A table with padded keys stores the blanks.
         if self.options[core_options.CHAR_KEYS_PADDED]:
             return frozenset()
         return char_keys(self)
@@ -165,6 +171,7 @@ class TableSchema:
     def read_fields(self) -> tuple[DataField, ...]:
         """The columns as they are read and compared; a CHAR that is not padded is text."""
         unpadded = self.unpadded_keys
+        # Most tables have no such column and share one tuple.
         if not unpadded:
             return self.fields
         return tuple(

@@ -80,9 +80,11 @@ def column_of_text(name: str, kind: str) -> pa.Field:
     Without a length text and bytes are of any, also by names such as VARCHAR and BINARY. Raises as `columns_of_text`, whose columns these are.
     """
     declared = type_of_text(kind, name)
+    # A type without a length needs no metadata beside the Arrow type.
     if "(" not in kind:
         return pa.field(name, arrow_type(declared), declared.nullable)
     field = declared_field(name, declared)
+    # The round trip shows a length that the metadata could not hold.
     _require_same(name, declared, field_from_arrow(field, FieldIds()).type)
     return field
 
@@ -120,10 +122,12 @@ def _require_same(name: str, declared: DataType, carried: DataType) -> None:
 def _stored(text: str) -> Any:
     """Return a type as schema files hold it: text, or an object for nested types."""
     text = text.strip()
+    # `INT[]` is tried first, because its element may contain brackets itself.
     if (array := _ARRAY.fullmatch(text)) is not None:
         nullable = " ".join((array["null"] or "").upper().split())
         return {"type": f"ARRAY {nullable}".strip(), "element": _stored(array["element"])}
     word, bracket, remainder = text.partition("<")
+    # Without a bracket the text names a scalar type.
     if not bracket:
         first = re.split(r"\W", text, maxsplit=1)[0]
         tail = text[len(first) :]
@@ -133,6 +137,7 @@ def _stored(text: str) -> Any:
         return meant + tail
     inner, closing, suffix = remainder.rpartition(">")
     nullable = " ".join(suffix.upper().split())
+    # After the last bracket only NOT NULL can follow.
     if nullable not in _NULLS:
         raise _wrong(text)
     parts = list(_parts(inner))

@@ -35,6 +35,7 @@ class Root(Enum):
 TEXT = frozenset({Root.STRING, Root.CHAR, Root.VARCHAR})
 BINARY = frozenset({Root.BYTES, Root.BINARY, Root.VARBINARY})
 TIMESTAMPS = frozenset({Root.TIMESTAMP, Root.TIMESTAMP_LTZ})
+# Flink and Paimon store an unbounded length as the largest INT.
 _MAX_LENGTH = 2_147_483_647
 
 
@@ -116,6 +117,7 @@ _SYNONYMS = {
     "INTEGER": "INT", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TIMESTAMP_LTZ": "TIMESTAMP",
     "DOUBLE PRECISION": "DOUBLE",
 }  # fmt: skip
+# SQL gives a type without a length or precision these values.
 _DEFAULT_PRECISION = {
     Root.DECIMAL: 10, Root.CHAR: 1, Root.VARCHAR: 1, Root.BINARY: 1, Root.VARBINARY: 1,
     Root.TIME: 0, Root.TIMESTAMP: 6, Root.TIMESTAMP_LTZ: 6,
@@ -133,6 +135,7 @@ def parse_type(stored: Any) -> DataType:
     Raises UnsupportedError for types that the format knows and this version does not read, such as
     VARIANT, and InvalidInputError for text that is no type.
     """
+    # Schema files hold nested types as objects and others as text.
     if isinstance(stored, dict):
         return _parse_nested(stored)
     return _parse_scalar(str(stored))
@@ -184,6 +187,7 @@ def _parse_nested(stored: dict[str, Any]) -> DataType:
     if word == "ROW":
         fields = tuple(parse_field(field) for field in stored["fields"])
         return RowType(fields=fields, nullable=nullable)
+    # The format may have further nested types, which this version does not read.
     raise UnsupportedError(
         f"type {word!r} is not supported", kind=ErrorKind.UNSUPPORTED_TYPE, type=word
     )
@@ -212,6 +216,7 @@ def _parse_scalar(text: str) -> ScalarType:
     name = match["name"]
     zone = (match["zone"] or "").split()
     zoned = zone[:1] == ["WITH"]  # SQL's WITH TIME ZONE keeps the instant alone here, as everywhere
+    # Only timestamps with a zone have a meaning in the format.
     if zone and name != "TIMESTAMP" and (zoned or name != "TIME"):
         raise InvalidInputError(
             f"{text!r} is not a column type: a time zone is of a TIMESTAMP",
@@ -223,14 +228,17 @@ def _parse_scalar(text: str) -> ScalarType:
     try:
         root = Root.TIMESTAMP_LTZ if local else Root(name)
     except ValueError:
+        # The word is well formed, so it may be a type of a newer version.
         raise UnsupportedError(
             f"type {name!r} is not supported; {_SUCH_AS}",
             kind=ErrorKind.UNSUPPORTED_TYPE,
             type=text,
         ) from None
     precision = int(match["p"]) if match["p"] else _DEFAULT_PRECISION.get(root)
+    # The largest length is how the format stores STRING.
     if root is Root.VARCHAR and precision == _MAX_LENGTH:
         root, precision = Root.STRING, None
+    # The largest length is how the format stores BYTES.
     if root is Root.VARBINARY and precision == _MAX_LENGTH:
         root, precision = Root.BYTES, None
     scale = int(match["s"] or 0) if root is Root.DECIMAL else None

@@ -174,15 +174,18 @@ def ui(call: Call, *, port: int, dagster: str | None, no_browser: bool) -> None:
         sys.stdout.flush()
         call.out.note("Ctrl-C ends it")
         if not no_browser and _has_desktop():
+            # A browser may take long to start, and the server must answer meanwhile.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         try:
             server.serve_forever()
         except KeyboardInterrupt:
+            # Ctrl-C is the ordinary end, and the note ends the terminal's line.
             call.out.note("")
 
 
 def _web_address(url: str | None) -> str | None:
     """Return the address of a web server without a slash at its end; click's error for others."""
+    # The option is not given.
     if not url:
         return None
     try:

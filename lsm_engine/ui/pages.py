@@ -154,6 +154,7 @@ def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
 
 def _newest(state: TableState) -> Html:
     newest = state.newest
+    # A table without a snapshot may be new or damaged.
     if newest is None:
         empty_text = "nothing has been committed yet"
         text = f"cannot be read: {state.problem}" if state.problem else empty_text
@@ -165,6 +166,7 @@ def _newest(state: TableState) -> Html:
 
 
 def _consumers(consumers: Sequence[Mapping[str, Any]]) -> Html | None:
+    # Without consumers the heading would stand alone.
     if not consumers:
         return None
     columns = [words("consumer"), code("next", "reads next"), words("since", "since (UTC)")]
@@ -479,6 +481,7 @@ def _tag_row(tag: Tag) -> dict[str, Any]:
 
 def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) -> Html | None:
     """Draw snapshots as dots, oldest left, a step apart each: bursts of commits stay apart."""
+    # Without snapshots the line has no ends.
     if not snapshots:
         return None
     tagged = _by_snapshot(tags)
@@ -491,6 +494,7 @@ def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) ->
         x = _LEFT + position * step
         dots.append(_dot(name, snapshot, x))
         if snapshot.id in tagged:
+            # A name that would cover its neighbour is left out.
             fits = x >= free["flag"]
             flags.append(_flag(name, tagged[snapshot.id], x, shows_name=fits))
             free["flag"] = x + _FLAG if fits else free["flag"]
@@ -596,6 +600,7 @@ def snapshot_page(shown: SnapshotFacts, tag: Tag | None = None) -> Html:
 
 
 def _changes(shown: SnapshotFacts) -> list[Html]:
+    # An expired predecessor leaves nothing to compare with.
     if shown.changes is None:
         text = (
             "The snapshot before this one cannot be read, so what changed is not known from files."

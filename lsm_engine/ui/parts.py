@@ -29,6 +29,7 @@ def escaped(value: object) -> Html:
 
     Control characters, and those that turn text round, are spelt out.
     """
+    # Markup that was built here is escaped already.
     if isinstance(value, Html):
         return value
     return Html("" if value is None else html.escape(cell_text(value)))
@@ -51,15 +52,18 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
     Raises ValueError for an address that leads elsewhere.
     """
     pairs = "".join(_attribute(key, value) for key, value in attributes.items())
+    # Void elements have no closing tag.
     if name in _VOID:
         return Html(f"<{name}{pairs}>")
     return Html(f"<{name}{pairs}>{joined(children)}</{name}>")
 
 
 def _attribute(key: str, value: object) -> str:
+    # An absent attribute is how HTML writes false.
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
+    # A link to another host could carry a table's name out.
     if name in _ADDRESSES and not _is_here(str(value)):
         raise ValueError(f"an address has to begin with one slash or #: {value!r}")
     return f" {name}" if value is True else f' {name}="{escaped(value)}"'
@@ -214,6 +218,7 @@ def bar(size: int, largest: int, kind: str) -> Html:
 
 def health_chip(report: HealthReport | None, problem: str | None = None) -> Html:
     """Return the result of a shallow examination in a word or two, with all findings as its title."""
+    # A table that cannot be examined has no findings.
     if report is None:
         return element("span", "unreadable", class_="chip error", title=problem)
     words = [finding.severity.name.lower() for finding in report.findings]

@@ -106,6 +106,7 @@ class HealthBoard:
             # In a thread of the pool no caller would see it, and the page would stay pending.
             log.warning("examining %s failed", name, exc_info=error)
             state = TableState(name=name, problem=f"{type(error).__name__}: {error}")
+        # The state and the end of the run change together, so no second run starts between.
         with self._lock:
             self._known[name] = time.monotonic(), state
             del self._running[name]
@@ -155,6 +156,7 @@ def state_of(catalog: Catalog, name: str) -> TableState:
     try:
         return _state(table_of_name(catalog, name), name)
     except LsmError as error:
+        # The page of a damaged table still has its name and the reason.
         return TableState(name=name, problem=error.message)
 
 
@@ -339,6 +341,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
     }
     key_texts = {column_name: query[column_name] for column_name in columns if column_name in query}
     question = KeyFacts(table=name, columns=columns, key_texts=key_texts, state=state)
+    # The form is shown until each key column has a value.
     if not columns or set(key_texts) != set(columns):
         return question
     number = whole_number("snapshot", state["snapshot"]) if "snapshot" in state else None
@@ -417,6 +420,7 @@ class Site:
             parts, query = _parsed(target)
             return self._page(parts, query)
         except LsmError as error:
+            # The error page keeps the links of the table that the address names.
             return self._failure(error, parts)
         except Exception as error:  # a defect: the server goes on, and the page names it
             log.warning("the page %s failed", target, exc_info=error)
@@ -539,6 +543,7 @@ def _html(page: str, status: int = 200) -> Reply:
 
 def _tree(table: Table, name: str, query: Query) -> str:
     if "bucket" not in query:
+        # An address without a bucket shows all trees.
         return tree_page(tree(table, name, query, _page_number(query)))
     state_text, place, rows, total = files(table, query)
     return files_page(name, state_text, place, rows, total)

@@ -121,6 +121,7 @@ def file_edges(
 def _rewrites(
     bucket: BucketCompaction, key_order: KeyOrder | None
 ) -> Iterable[tuple[DataFileMeta, DataFileMeta]]:
+    # Without an order of keys any input may have reached any output.
     if key_order is None:
         return [(source, target) for source in bucket.read for target in bucket.written]
     outputs = sorted(
@@ -131,6 +132,7 @@ def _rewrites(
     pairs: list[tuple[DataFileMeta, DataFileMeta]] = []
     for source in bucket.read:
         lowest, highest = key_order(source.min_key), key_order(source.max_key)
+        # Only outputs that begin at or before the last key can hold rows of the source.
         reachable = outputs[: bisect_right(first_keys, highest)]
         pairs += [(source, target) for _, last, target in reachable if last >= lowest]
     return pairs

@@ -285,6 +285,7 @@ def tag_row(table_id: int, tag: Tag) -> Row:
 
 
 def _wall_clock(created: tuple[int, ...] | None) -> str | None:
+    # Some writers record no time.
     if created is None:
         return None
     year, month, day, hour, minute, second, nanos = (*created, 0, 0, 0, 0, 0)[:7]
@@ -504,6 +505,7 @@ class Recorder:
             recorded.update((number, name) for number, name in rows)
         for snapshot in (facts.snapshot for facts in commits):
             recorded_list = recorded.get(snapshot.id)
+            # The same snapshot is recorded already, or none is.
             if recorded_list is None or recorded_list == snapshot.delta_manifest_list:
                 continue
             # Successors of the new one may be recorded already; they are not older than it.
@@ -540,10 +542,12 @@ def _runs(
     """Split facts of a table after each that is no commit, and between commits of falling ids."""
     commits: list[CommitFacts] = []
     for fact in facts:
+        # Other facts depend on the commits before them.
         if not isinstance(fact, CommitFacts):
             yield commits, fact
             commits = []
             continue
+        # A falling id shows a rollback, which must be recorded in its place.
         if commits and fact.snapshot.id <= commits[-1].snapshot.id:
             yield commits, None
             commits = []

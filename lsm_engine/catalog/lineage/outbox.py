@@ -138,6 +138,7 @@ class Journal:
             except LsmError as error:
                 log.warning("the outbox of the lineage takes no more: %s", error)
                 self._let_go()
+        # Another file may work where the last one failed, for example after a full disk.
         millis = SystemClock().now_millis()
         failure: LsmError | None = None
         for place in self._places:
@@ -185,6 +186,7 @@ class Waiting:
         ]:
             self._remembered.pop(name, None)
         facts = itertools.chain.from_iterable(self._known.values())
+        # Facts of several processes are merged by time.
         return sorted(facts, key=lambda fact: (fact.millis, fact.name, fact.offset))
 
     def read(self, waiting: WaitingFact) -> Fact:
@@ -210,11 +212,13 @@ def _names(place: FileIO) -> list[str]:
         return closed_journals(place, names) + [name for name in names if name.endswith(_ALONE)]
     except LsmError as error:
         log.warning("lineage that may wait in %s cannot be listed: %s", place, error)
+        # A place that cannot be listed must not hide the facts of other places.
         return []
 
 
 def _facts_of_file(place: FileIO, name: str) -> list[WaitingFact]:
     data = place.read(name)
+    # A closed journal holds one fact per line, and other files hold a single one.
     if name.endswith(CLOSED):
         return list(_lines(place, name, data))
     kind = name.removesuffix(_ALONE).rpartition(".")[2]
@@ -330,6 +334,7 @@ class Outbox:
         """
         if not patiently:
             if not self._recording.acquire(timeout=0 if self._failures else _DRAIN_SECONDS):
+                # Another thread records, and the facts stay in their files until it ends.
                 return
             self._recording.release()
         try:
@@ -355,6 +360,7 @@ class Outbox:
             self._record_waiting(self._hurried)
             self._record_now(fact)
         except LineageError as error:
+            # The fact itself is refused, and no other attempt would help.
             if _is_about_the_fact(error):
                 raise
             return False
@@ -406,6 +412,7 @@ class Outbox:
         with self._scheduling:
             self._timer = None
             goes_on = self._has_more
+        # Facts that arrived meanwhile need another run.
         if goes_on:
             self._schedule(pause_seconds)
 
@@ -413,6 +420,7 @@ class Outbox:
         """Record the waiting facts, oldest first; LineageError: the catalog did not take them."""
         with self._recording:
             self._has_more = False  # later facts are scheduled anew
+            # The journal is closed so that its facts are listed as well.
             self._journal.close()
             done: set[WaitingFact] = set()
             remaining = self._waiting.facts()
@@ -441,10 +449,12 @@ class Outbox:
         try:
             lineage.record_loaded(load)
         except LineageError as error:
+            # One bad fact fails the whole batch, so each is recorded alone.
             if not _is_about_the_fact(error):
                 raise
             self._record_one_by_one(lineage, batch)
         done.update(batch)
+        # Files are deleted only after the transaction has ended.
         self._waiting.delete_all_but(remaining)
         return remaining
 
@@ -452,6 +462,7 @@ class Outbox:
         for waiting in batch:
             fact = self._read(waiting)
             if fact is None:
+                # Another process has recorded the fact, or it was set aside.
                 continue
             try:
                 lineage.record(fact)
@@ -498,6 +509,7 @@ atexit.register(_record_at_exit)
 
 
 def _is_large(fact: Fact) -> bool:
+    # Only commits have many entries.
     if not isinstance(fact, CommitFacts):
         return False
     manifests = sum(len(listed.manifests) for listed in fact.manifest_lists)
@@ -507,6 +519,7 @@ def _is_large(fact: Fact) -> bool:
 def _is_about_the_fact(error: LineageError) -> bool:
     """Whether the database works but would never take this fact."""
     cause = error.__cause__
+    # A StorageError wraps the error of the database, which shows the reason.
     if not isinstance(cause, StorageError | CorruptFileError | OSError):
         return cause is not None
     refusal = cause.__cause__

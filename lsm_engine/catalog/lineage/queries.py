@@ -160,11 +160,13 @@ class Walk:
                 for row in ask(dataset, _joined(ranges)):
                     key = (row["table_id"], row["snapshot_id"], row["position"])
                     name = self._names.get(row["table_id"])
+                    # An edge that was followed already ends a cycle.
                     if key in edges or name is None:
                         continue
                     edges[key] = {**row, "depth": depth, "table_name": name}
                     for next_dataset, part in follow(name, row):
                         following[next_dataset].append(part)
+            # Nothing new was reached, so deeper levels are empty.
             if not following:
                 break
             frontier = following
@@ -178,6 +180,7 @@ class Walk:
 
     def _inputs_of(self, dataset: str, ranges: Sequence[Range]) -> list[Mapping[str, Any]]:
         number = self._numbers.get(dataset)
+        # The data set is no table of this catalog.
         if number is None:
             return []
         output_id = INPUTS.c.snapshot_id
@@ -190,6 +193,7 @@ class Walk:
         ]
 
     def _above(self, _name: str, row: Mapping[str, Any]) -> list[tuple[str, Range]]:
+        # The commit recorded no snapshot that it read.
         if row["input_snapshot_id"] is None:
             return []
         read = self._contents(row["input_snapshot_id"], row["after_snapshot_id"])

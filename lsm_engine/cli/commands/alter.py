@@ -118,6 +118,7 @@ def _parts(text: str, separator: str) -> tuple[str, str, str]:
     end = quoted.end() if quoted else 0
     if text[end : end + 1] != separator:  # quotes that do not close are part of a name
         end = text.find(separator)
+    # Without a separator the whole text is one part.
     if end < 0:
         return text.strip(), "", ""
     return text[:end].strip(), separator, text[end + 1 :].strip()

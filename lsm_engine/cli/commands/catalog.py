@@ -53,6 +53,7 @@ def tables(call: Call, database: str | None) -> None:
             "location": table.location,
         }
         rows.append(row)
+    # A real catalog lists its own names, so only found tables can be left out.
     for path, why in catalog.unnameable_tables().items() if catalog.is_in_memory else ():
         call.out.note(f"left out: {path}, as {why}; verbs take it by its path")
     columns = [words("table"), code("snapshot_id", "snapshot"), number("rows", "rows in files")]

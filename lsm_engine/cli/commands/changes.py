@@ -115,6 +115,7 @@ def _point(name: str, text: str | None) -> dict[str, Any]:
     """Return a point as an argument of `Table.changes`: an id, a tag, or a time."""
     if text is None:
         return {}
+    # Digits are a snapshot id, never a tag.
     if text.isdigit():
         return {name: int(text)}
     try:

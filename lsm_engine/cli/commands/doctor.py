@@ -59,6 +59,7 @@ def doctor(
     if not fix:
         _show(call, report)
     for _ in range(_ROUNDS if fix else 0):
+        # Nothing was mended, so another examination would find the same.
         if not _fixed(call, report, lossy=lossy, yes=yes):
             break
         report = _examined(call, names, depth, stale_after)
@@ -92,6 +93,7 @@ def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) 
 
 
 def _show(call: Call, report: HealthReport) -> None:
+    # JSON has one line per finding and no summary.
     if call.as_json:
         call.out.rows([], (finding.facts() for finding in report.findings), empty="")
         return
@@ -124,6 +126,7 @@ def _fixed(call: Call, report: HealthReport, *, lossy: bool, yes: bool) -> bool:
             f"left to you, as they lose something: {len(able) - len(chosen)}; --lossy takes them along"
         )
     commands = list(dict.fromkeys(finding.command for finding in chosen))
+    # The remaining findings name no command, or lose data.
     if not commands:
         return False
     if not (yes and call.quiet):
@@ -146,5 +149,6 @@ def _run(call: Call, command: tuple[str, ...]) -> bool:
         code = click.Group.main(root, list(command), "lsm", standalone_mode=False, obj=call)
     except LsmError as error:
         report_error(call, error)
+        # One failed command must not stop the others.
         return False
     return not code

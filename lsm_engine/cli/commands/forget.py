@@ -68,8 +68,10 @@ def forget(
     report = run(dry_run=True)
     if only_plan or (not yes and not call.as_json):
         call.out.report(str(report), report.facts())
+    # The plan has been shown, and nothing may change.
     if only_plan:
         return
+    # A plan that is empty or refused needs no consent.
     if not report.plan.is_empty and not report.plan.refusals:
         question = f"Forget {counted(keys.num_rows, 'key')} for good, with all history but tags?"
         confirm(question, yes=yes)

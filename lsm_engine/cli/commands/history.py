@@ -54,6 +54,7 @@ def rollback(
         "as_of_millis": None if to_time is None else millis_of(to_time),
         "watermark": to_watermark,
     }
+    # The plan also checks that the target exists.
     planned = handle.rollback_to(dry_run=True, **target)
     if as_latest:
         if dry_run:
@@ -75,6 +76,7 @@ def rollback(
         if not yes:
             call.out.text(str(planned))
         confirm(f"Roll {handle.name} back to snapshot {planned.plan.target.id}?", yes=yes)
+        # The state may have changed since the plan was shown, so it is planned again.
         planned = handle.rollback_to(**target)
     call.out.report(
         str(planned),

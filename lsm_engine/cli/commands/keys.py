@@ -144,6 +144,7 @@ def keys_given(
     table: Table, files: Sequence[str], pairs: Sequence[str], kind: str | None
 ) -> pa.RecordBatchReader:
     """Return the keys of files, or the one that is given column by column."""
+    # Both together would leave open which keys count.
     if bool(files) == bool(pairs):
         raise click.UsageError("give either FILES with keys, or --key column=value")
     if files:
@@ -157,6 +158,7 @@ def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
     texts = dict(pair.partition("=")[::2] for pair in pairs)
     columns = {}
     for name, text in texts.items():
+        # A table without a primary key is matched by any of its columns.
         key_names = schema.primary_keys or schema.names
         if name not in key_names:
             raise InvalidInputError(

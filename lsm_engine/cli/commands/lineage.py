@@ -71,8 +71,10 @@ _FORMER = {
 @click.pass_context
 def lineage(context: click.Context, page: str | None, only: Sequence[str]) -> None:
     """Where data came from and where it went; --html FILE draws all of it on one page."""
+    # A subcommand does the work itself.
     if context.invoked_subcommand is not None:
         return
+    # Without a page and a subcommand only the help makes sense.
     if page is None:
         click.echo(context.get_help())
         return

@@ -223,6 +223,7 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
     total = format_bytes(sum(lsm_tree.size_bytes for lsm_tree in trees))
     call.out.text(f"{target.name}{snapshot_text}: {counted(len(trees), 'bucket')}, {total}\n")
     drawn = trees
+    # Buckets with the most runs cost reads the most, so they are drawn first.
     if limit and len(trees) > limit:
         most = sorted(trees, key=lambda bucket_tree: -len(bucket_tree.runs))[:limit]
         drawn = [lsm_tree for lsm_tree in trees if lsm_tree in most]

@@ -92,6 +92,7 @@ def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) 
 
 
 def _runs(table: Table) -> int:
+    # A table without a key has no runs, so its files are counted.
     if not table.schema.has_primary_key:
         return len(table.system("files"))
     return sum(bucket.run_count for bucket in table.pressure())
@@ -210,6 +211,7 @@ def expire(
         "everything": everything,
     }
     planned = target.expire_snapshots(dry_run=True, **rules)
+    # A plan that deletes nothing needs no consent.
     if dry_run or planned.is_empty:
         _show_plan(call, planned)
         return

@@ -97,6 +97,7 @@ def first_rows(
     remaining = cut
     for batch in batches:
         if remaining is not None:
+            # The caller shows a note if rows were left out.
             if batch.num_rows > remaining:
                 cut_marks.append(True)
             batch = batch.slice(0, remaining)

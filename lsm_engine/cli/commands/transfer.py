@@ -81,6 +81,7 @@ def import_(
             try:
                 result = target.add_files(source.files(folder), **identity)
             except LsmError:
+                # The table was made for this import, so it does not outlive the failure.
                 if is_new and target.latest_snapshot() is None:
                     call.catalog().drop_table(target.name)
                 raise
@@ -115,6 +116,7 @@ def export(
 ) -> None:
     """Write rows, merged by key, to a new Parquet, CSV, JSON lines or Arrow file: whole or not at all."""
     chosen = kind or format_of(file)
+    # An existing file is never overwritten.
     if os.path.lexists(file):
         raise AlreadyExistsError("the file is there; name another, or move it away", file=file)
     table_scan = open_scan(call, table, columns=columns, **options)
@@ -148,6 +150,7 @@ def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
                 }[kind]
                 with make(sink, schema) as writer:
                     yield writer.write_batch if kind == "parquet" else writer.write
+        # The name appears only once the file is complete.
         os.rename(part, file)
     except OSError as cause:
         raise StorageError(f"cannot write {file}: {cause}") from cause
