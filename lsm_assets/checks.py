@@ -65,8 +65,8 @@ def damage_text(name: str, report: VerifyReport) -> str:
     # A clean report needs no list of files.
     if report.is_clean:
         return f"{report.read_count} files read, {report.skipped_count} read before: all as written"
-    # Without damaged data files the problem lies in the metadata.
     files = report.damaged_files
+    # Without damaged data files the problem lies in the metadata.
     if not files:
         return str(report.problems[0])
     suffix = f", and {len(files) - 1} more files" if len(files) > 1 else ""

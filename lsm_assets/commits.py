@@ -101,7 +101,6 @@ def commits_since(
     `column` is a column whose ranges in the changed rows are read as well.
     """
     live = table.snapshot_ids()
-    # A table without snapshots has no commits to yield.
     if not live:
         return
     yield from lineage_commits(table, lineage, snapshot_id, live[0], column)
@@ -125,8 +124,8 @@ def _commit_facts(table: lsm.Table, snapshot: Snapshot, column: str | None) -> C
 def _ranges(
     table: lsm.Table, snapshot: Snapshot, column: str, partitions: Iterable[str]
 ) -> ChangedRanges:
-    # The ranges of this column are not known.
     rows = table.changed_ranges(snapshot, column)
+    # The ranges of this column are not known.
     if rows is None:
         return {}
     ends = zip(*(comparable(bounds) for bounds in rows.columns[1:]), strict=True)

@@ -449,7 +449,6 @@ def _is_partially_emitted(
     )
     commits = [snapshot for snapshot in later_snapshots if snapshot.id <= newest.id]
     for commit, previous in zip_longest(commits, commits[1:]):
-        # Only an overwrite removes rows without a changelog of its own.
         if commit.id == applied.snapshot_id or commit.commit_kind is not CommitKind.OVERWRITE:
             continue
         # The changes of a restore are computed from both states, and are complete.

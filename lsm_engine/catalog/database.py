@@ -329,7 +329,6 @@ class Database:
 
     def _is_emptied(self) -> bool:
         """Whether the catalog's file is empty while a log lies beside it, which is made after the file."""
-        # Other databases have no file that could be empty.
         if self.path is None:
             return False
         try:
@@ -384,7 +383,6 @@ def open_url(url: str) -> URL:
         parsed = None
     if parsed is None:  # raised here, as the error that is handled above may repeat a password
         raise InvalidOptionError("this is not a database URL; write 'sqlite:///path/to/catalog.db'")
-    # The check comes before any message, which might repeat a part of the password.
     if parsed.get_backend_name() != "sqlite" and _cuts_password(text):
         raise InvalidOptionError(
             "the user name or password of the database URL holds '@', '/' or '?', so that a part of it would be "
@@ -402,7 +400,6 @@ def open_url(url: str) -> URL:
                 "the driver of PostgreSQL is not installed: pip install 'lsm-assets[postgresql]'"
             )
         return parsed.set(drivername=_POSTGRESQL) if parsed.drivername == "postgresql" else parsed
-    # A parameter would be silently ignored.
     if parsed.query or (parsed.database or "").startswith("file:"):
         raise InvalidOptionError(
             "a sqlite URL takes no parameters; write 'sqlite:///path/to/catalog.db'"

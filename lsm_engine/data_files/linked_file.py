@@ -33,7 +33,7 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
         # The storage failed here, so the file itself may be fine.
         raise to_storage_error(source, cause) from cause
     except (pa.ArrowException, ValueError) as cause:
-        # Arrow could read the bytes and found that they are not Parquet.
+        # The bytes could be read, and they are not Parquet.
         raise InvalidInputError(f"not a Parquet file: {cause}", file=source) from cause
     columns = file_schema(files.schema)
     lengths = {

@@ -195,8 +195,6 @@ def _decompressed(chunk: bytes, codec: Any, limit: int) -> bytes:
             return zlib.decompressobj(-15).decompress(chunk, limit)
         case 2:  # snappy
             size, _ = _varint(chunk, 0)
-            # Snappy records the size itself; a false one would allocate memory before decompression
-            # fails.
             if size > limit:
                 raise ValueError("a chunk is too large")
             return bytes(pa.Codec("snappy").decompress(chunk, decompressed_size=size, asbytes=True))

@@ -83,7 +83,6 @@ class Reader:
         if kind in (LIST, SET):
             return self._items()
         if kind in (TRUE, FALSE):
-            # A boolean in a structure takes no byte of content.
             return b""  # a boolean field's value is its type
         assert kind in (BYTE, DOUBLE), "footers hold no maps"
         return self._bytes(1 if kind == BYTE else 8)
@@ -526,8 +525,6 @@ class ParquetEncoding:
         chunks: list[ColumnChunk] = []
         for field in self._schema:
             if field.name in self._shared:
-                # The key column has the same values as the table's, so its encoded bytes serve
-                # both.
                 chunks.append(stored[self._shared[field.name]].with_name(field.name))
             else:
                 chunks += islice(remaining, len(list(_leaf_types(field.type))))

@@ -430,7 +430,6 @@ class _PendingPages:
 
     def flush(self) -> None:
         """Decompress these pages, and copy their wanted rows to their columns."""
-        # Columns without wanted rows leave nothing to do.
         if not self._columns:
             return
         pages = np.concatenate([column_pages for _, column_pages in self._columns])

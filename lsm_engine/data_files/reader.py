@@ -287,7 +287,7 @@ class ReadColumns:
     @property
     def column_names(self) -> tuple[str, ...]:
         """The names to read, in order."""
-        # A caller that names columns has a reason, so no system columns are added.
+        # The caller chose the columns, system columns among them if it needs them.
         if self.names is not None:
             return self.names
         system = (SEQUENCE_NUMBER, VALUE_KIND) if self.read_schema.has_primary_key else ()
@@ -477,8 +477,6 @@ class DataFileReader:
         other_columns = [column for column in self._columns if column not in filter_columns]
         for group in row_groups:
             rows = self._read_row_group(group, filter_columns)
-            # The hits are known before the other columns are read, which a group without hits does
-            # not need.
             hits = positions_of(rows)
             if not len(hits):
                 continue

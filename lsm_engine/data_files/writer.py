@@ -403,7 +403,6 @@ class RowGroup:
 
 
 def _chunks(rows: pa.Table, name: str) -> list[Any]:
-    # A file of an append table has no such column.
     if name not in rows.column_names:
         return []
     return [chunk.to_numpy() for chunk in rows.column(name).chunks if len(chunk)]

@@ -234,8 +234,8 @@ def _referenced(operand: Any, target: Collection[str], source: Collection[str]) 
     if isinstance(operand, Predicate | pc.Expression | list | tuple):
         return target
     if not isinstance(operand, str):
+        # A plain value refers to no column.
         return ()
-    # A plain value refers to no column.
     references = _sql_value(operand).columns()
     unqualified = {name for side, name, _ in references if side is None} - {*source}
     # Where the source has columns too these are of the table, or they are in other letters, as below.
@@ -271,7 +271,6 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     if isinstance(condition, list | tuple):
         refuse_triple(condition)
         parts = [holds(part, frame) for part in condition]
-        # A list without parts restricts nothing.
         return np.logical_and.reduce(parts) if parts else holds(None, frame)
     rows = frame.flat()
     return matches(tree_of(condition, rows.schema), rows)
@@ -553,7 +552,6 @@ def staged(
     """
     changes = _Changes(session, source, plan, base, rows_at_once, target)
     first = next(batches := changes.batches(), None)
-    # No row changes, so no file is written.
     if first is None:
         return None
     rows = (batch for table in chain([first], batches) for batch in table.to_batches())
@@ -778,7 +776,6 @@ class _Changes:
                     name: self._value(name, expression, new) for name, expression in values.items()
                 }
                 tables.append(pa.table(columns))
-        # The remaining source rows match no insert clause.
         if not tables:
             return
         rows = pa.concat_tables(tables, promote_options="default")

@@ -226,7 +226,6 @@ def _moment_nanos(value: Any, zone: str | None) -> int | None:
         fits = pa.types.is_timestamp(value.type) and zoned == (zone is not None)
         return int(value.value) * _NANOS[value.type.unit] if fits else None
     if isinstance(value, dt.datetime):
-        # A comparison of a wall clock with an instant would depend on the reader's zone.
         if (value.tzinfo is None) != (zone is None):  # a wall clock is no instant, nor the reverse
             return None
         moment = value if zone is None else value.astimezone(dt.UTC)
@@ -445,8 +444,8 @@ def _values(literals: object, field: pa.Field) -> pa.Array:
             if pa.types.is_floating(kind)
             else cast_values
         )
-    python_values = literals.to_pylist() if isinstance(literals, pa.Array) and not pa.types.is_temporal(literals.type) else literals  # fmt: skip
     # Python's times are coarser than Arrow's, so Arrow scalars are kept.
+    python_values = literals.to_pylist() if isinstance(literals, pa.Array) and not pa.types.is_temporal(literals.type) else literals  # fmt: skip
     assert isinstance(python_values, Iterable)
     scalars: list[pa.Scalar] = []
     for value in python_values:

@@ -250,7 +250,6 @@ def _evaluates(expression: pc.Expression, fields: Sequence[pa.Field]) -> bool:
     try:
         _no_rows(fields).filter(expression)
     except (pa.ArrowException, TypeError):  # a column of the expression is not in `fields`
-        # Arrow reports a missing column as an error, which is the answer here.
         return False
     return True
 
@@ -289,7 +288,6 @@ def _require_exact_sets(expression: pc.Expression, schema: pa.Schema) -> None:
     """Refuse a set of values that Arrow would round to its column's type before it compares them."""
     for name, values in _SET.findall(str(expression)):
         index = schema.get_field_index(name)
-        # Equal types need no rounding.
         if index < 0 or str(schema.field(index).type) == values:
             continue
         column = schema.field(index).type

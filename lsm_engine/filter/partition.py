@@ -215,7 +215,6 @@ def candidate_values(
     combinations = 1
     for field in fields:
         values = _values_of(predicate, field.name, arrow_type(field.type))
-        # One column without values leaves the hash open.
         if values is None:
             return None
         columns.append(values)
@@ -249,7 +248,6 @@ def _values_in(part: Predicate, column: str, kind: pa.DataType) -> pa.Array | No
             return _as_stored_key(part.values, kind)
         case Or():
             branches = [_values_of(branch, column, kind) for branch in part.parts]
-            # A disjunction limits the column only if each branch does.
             if any(branch is None for branch in branches):  # that branch allows any value
                 return None
             return pc.unique(pa.concat_arrays(branches))

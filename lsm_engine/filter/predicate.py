@@ -164,7 +164,6 @@ def all_of(parts: Iterable[Predicate]) -> Predicate:
 
 def conjuncts_of(predicate: Predicate) -> tuple[Predicate, ...]:
     """Return the conjuncts of a predicate: it is true if all of them are."""
-    # A predicate that is no conjunction is its own only part.
     if not isinstance(predicate, And):
         return (predicate,)
     return tuple(leaf for part in predicate.parts for leaf in conjuncts_of(part))

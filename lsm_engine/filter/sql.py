@@ -97,11 +97,10 @@ def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
     lines = text.splitlines(keepends=True)[: int(error["line"] or 1) - 1]
     end = sum(map(len, lines)) + int(error["col"] or 0)  # of the word that does not fit
     message = _MISSING.sub("something is missing", str(error["description"]))
-    # The end of the text up to the error shows the place well enough.
     excerpt = text[:end][-20:]
     if excerpt:
         message += f", at {excerpt!r}"
-    # A habit of SQL: the parser takes WHERE for a column.
+    # Callers used to SQL begin with WHERE, which the parser takes for a column.
     if text.lstrip()[:6].upper() == "WHERE ":
         return wrong_sql(f"{message}; leave out WHERE", character=end)
     return wrong_sql(
@@ -341,7 +340,6 @@ class SqlValue:
         # Arrow may return chunks, and callers expect one array.
         if isinstance(result, pa.ChunkedArray):
             return result.combine_chunks()
-        # A constant has the same value for each row.
         return pa.repeat(result, count) if isinstance(result, pa.Scalar) else result
 
 

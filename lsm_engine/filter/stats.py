@@ -266,7 +266,6 @@ def _answer(
 
 
 def _without_nan(array: pa.Array) -> pa.Array:
-    # Only floating numbers have NaN.
     if not pa.types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)

@@ -161,7 +161,6 @@ class _Reader:
 
     def _operand(self, message: Message) -> where.Column | _Literal | None:
         """Return a column or a literal; None for anything else, nested fields included."""
-        # A literal is complete by itself.
         if 1 in message:
             return _literal(_message(message[1][0]))
         # The message holds a call, which has no column or value.

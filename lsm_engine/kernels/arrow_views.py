@@ -19,6 +19,7 @@ def one_array(column: Column) -> pa.Array:
     """Return a column as one array; concatenates only if there are several chunks."""
     if not isinstance(column, pa.ChunkedArray):
         return column
+    # The only chunk is returned as it is, because concatenation would copy it.
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -30,6 +31,7 @@ def fixed_values(array: pa.Array, dtype: npt.DTypeLike, *, per_row: int = 1) -> 
     What stands at null rows is unspecified.
     """
     data = array.buffers()[1]
+    # Arrow may allocate no buffer for an array without values.
     if data is None or len(array) == 0:
         return np.zeros(len(array) * per_row, dtype)
     # A buffer may end in the middle of a value where somebody padded it.
@@ -46,6 +48,7 @@ def bool_values(array: pa.Array) -> Bools:
 
 def valid_rows(array: pa.Array) -> Bools | None:
     """Return which rows are not null, or None when none is null."""
+    # A mask of rows that are all valid would cost memory for nothing.
     if array.null_count == 0:
         return None
     valid: Bools = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -63,6 +66,7 @@ def binary_values(array: pa.Array) -> tuple[Bytes, Longs]:
         array = array.cast(pa.large_binary())
         wide = True
     _, offsets, data = array.buffers()
+    # An empty array may have no offsets, and callers expect one more than rows.
     if offsets is None or len(array) == 0:
         return np.zeros(0, np.uint8), np.zeros(len(array) + 1, np.int64)
     raw = np.frombuffer(

@@ -146,6 +146,7 @@ class HashBuckets:
 
     def _reserve(self, count: int) -> None:
         needed = 2 * (self.count + count)
+        # A table that is at most half full keeps its searches short.
         if needed <= len(self._hashes):
             return
         size = 1 << int(needed - 1).bit_length()
@@ -257,6 +258,7 @@ def group_rows(ids: NDArray[np.integer], group_count: int) -> RowGroups:
     """Group rows by `ids`, each in 0 to `group_count` - 1; rows of a group keep their order."""
     numbers = np.ascontiguousarray(ids, np.int64)
     assert not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < group_count
+    # Where few of many groups have rows, a sort is cheaper than a count of each group.
     if group_count > max(_SPARSE * len(numbers), 1024):
         order = np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
         present, firsts = np.unique(numbers[order], return_index=True)

@@ -55,6 +55,7 @@ def _equal(left_values: pa.Array, right_values: pa.Array) -> Bools:
 
 def _equal_values(left_values: pa.Array, right_values: pa.Array) -> Bools:
     kind = left_values.type
+    # Bits are compared, because NaN differs from itself.
     if pa.types.is_floating(kind):
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
         return bool_values(pc.equal(left_values.view(bits), right_values.view(bits)))
@@ -88,6 +89,7 @@ def _sizes(lists: pa.Array) -> Longs:
 
 
 def _elements(lists: pa.Array) -> pa.Array:
+    # Keys and items share the offsets of the map, so both are cut alike.
     if pa.types.is_map(lists.type):
         first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
         parts = [lists.keys, lists.items]
@@ -166,13 +168,16 @@ def lay_out_changes(
     count = 0
     for group in range(len(changes)):
         change = changes[group]
+        # A key that did not change has no place in a changelog.
         if change == UNCHANGED:
             continue
+        # A new key had no row before.
         if change != CREATED:
             position = before[group]
             runs[count], rows[count] = run[position], row[position]
             kinds[count] = DELETE if change == REMOVED else UPDATE_BEFORE
             count += 1
+        # A removed key has no row afterwards.
         if change != REMOVED:
             runs[count], rows[count] = after_run, group
             kinds[count] = INSERT if change == CREATED else UPDATE_AFTER

@@ -58,9 +58,11 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the loop in the form that its inputs are worth."""
+        # Once the compiled form exists it is faster for any input.
         if self._compiled is not None:
             return self._compiled(*arguments)
         steps = self._work(*arguments)
+        # The compiler pays only for many steps, so the first few are interpreted.
         if steps > CALL_LIMIT or not self._may_interpret(steps):
             return self.compiled()(*arguments)
         self._spent += steps
@@ -68,6 +70,7 @@ class Kernel:
         return self.interpret(*arguments)
 
     def _may_interpret(self, steps: int) -> bool:
+        # The compiler is loaded already, and only this kernel's own form is missing.
         if _MACHINE in sys.modules:
             return self._spent + steps <= LOADED_BUDGET
         return Kernel.spent_by_all + steps <= BUDGET

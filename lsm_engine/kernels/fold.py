@@ -74,8 +74,10 @@ def _sum_overflows(total: Any, value: Any, marked: Any) -> Any:
 
 @compiled
 def _product_overflows(total: Any, value: Any) -> Any:
+    # A product with zero is zero, and a division by zero must not be tried.
     if value == 0:
         return False
+    # The least number has no positive counterpart.
     if value == -1:
         return total == _LEAST
     if value > 0:
@@ -99,6 +101,7 @@ def _next_total(
         if _sum_overflows(total, value, marked):
             return _OVERFLOWS, total
         return _FITS_SO_FAR, total - value if marked else total + value
+    # The first value of a group is its total.
     if not has_value:
         return _FITS_SO_FAR, value
     if operation == GREATEST:
@@ -153,9 +156,11 @@ def fold_integers(
             if outcome == _DIVIDES_BY_ZERO:
                 return -2 - group
             total, has_value = next_total, True
+        # The column's type may be narrower than 64 bits.
         if total < lowest or total > highest:
             return group
         out[step * group], valid[group] = total, has_value
+        # The high half of a 128-bit number repeats the sign.
         if step == 2:
             out[2 * group + 1] = total >> 63
     return NO_OVERFLOW

@@ -72,6 +72,7 @@ def unchunked(
         [source] if isinstance(source, pa.RecordBatch) else source.to_batches()
         for source in sources
     ]
+    # Sources of one batch each need no translation of rows.
     if all(len(batches) == 1 for batches in per_source):
         return [batches[0] for batches in per_source], run, row
     flat = [batch for batches in per_source for batch in batches]
@@ -208,6 +209,7 @@ def _gathered_text(
     places = (selection.run, selection.row, selection.stretches)
     _gather_offsets(starts, width, *places, target_offsets)
     total = int(target_offsets[-1])
+    # Offsets of 32 bits reach no further, so the column is split in two.
     if total > _MOST_TEXT_BYTES and not wide and len(selection) > 1:
         halves = [_gathered_text(arrays, kind, half) for half in selection.halves()]
         return pa.chunked_array([chunk for half in halves for chunk in _chunks(half)])

@@ -55,6 +55,7 @@ def distinct(values: Longs) -> Longs:
     seconds for a million that lie close together.
     """
     ordered: Longs = np.sort(values, kind="stable")
+    # A single value has no neighbour to compare with.
     if len(ordered) < 2:
         return ordered
     is_new: Bools = np.ones(len(ordered), np.bool_)

@@ -115,6 +115,7 @@ def _encoded(array: pa.Array, *, descending: bool) -> list[Part]:
         if not pa.types.is_interval(kind):
             return [_signed(array, kind.bit_width // 8, descending=descending)]
     elif _is_binary(kind):
+        # A null row may cover any bytes, so it is made empty.
         if array.null_count:
             array = array.cast(pa.large_binary()).fill_null(b"")
         data, offsets = binary_values(array)
@@ -175,6 +176,7 @@ def _decimal(array: pa.Array, *, descending: bool) -> list[Part]:
     raw = np.frombuffer(data, np.uint64, count=count) if data is not None else _NO_WORDS
     pairs = raw[2 * array.offset :].reshape(-1, 2) if len(array) else raw[:0].reshape(-1, 2)
     sign = np.uint64(1 << 63)
+    # Numbers of at most 18 digits fit into the low half.
     if array.type.precision <= _COMPACT_DECIMAL:
         return [_fixed(pairs[:, 0] ^ sign, 8, descending=descending)]
     high = _fixed(pairs[:, 1] ^ sign, 8, descending=descending)
@@ -187,6 +189,7 @@ def _decimal(array: pa.Array, *, descending: bool) -> list[Part]:
 def joined(parts: Sequence[Part]) -> tuple[Bytes, Longs]:
     """Return the concatenated encodings of all rows and n + 1 offsets into them."""
     last = parts[-1]
+    # A text that ends the key needs no end mark, so its bytes are the encoding.
     if len(parts) == 1 and isinstance(last, TextPart) and not last.descending:
         return last.data, last.offsets
     fixed = [part for part in parts if isinstance(part, FixedPart)]

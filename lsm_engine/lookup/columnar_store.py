@@ -261,7 +261,6 @@ def cell_reader(column: pa.Array) -> CellReader:
         # Arrow reads the types that this module has no reader for.
         return lambda row: column[row].as_py()
     bits = column.buffers()[0]
-    # Without nulls the bitmap need not be asked.
     if bits is None or not column.null_count:
         return read
     begin, valid = column.offset, memoryview(bits).cast("B")
@@ -359,7 +358,6 @@ class PointIndex:
             key_bytes = np.frombuffer(key, np.uint8)
             tail_address = address_of(key_bytes)
         row: int = _find(self._form, self._at, self._count, first, second, tail_address, length)
-        # No store holds the key.
         if row < 0:
             return None
         return self._tables[row >> _STORE_BITS].row(row & _ROW_MASK, names)

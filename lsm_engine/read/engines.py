@@ -615,7 +615,6 @@ def _installed(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as cause:
-        # The command in the error installs the engine in a version that fits.
         raise UnsupportedError(
             f"{name} is not installed: pip install 'lsm-assets[{name}]'"
         ) from cause

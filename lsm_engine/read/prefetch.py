@@ -37,7 +37,6 @@ def read_ahead(
                 for part in islice(following, threads - len(running)):
                     running.append(_Ahead(pool, part, max(1, most_bytes // threads)))
                     running[-1].read_on()
-                # No part is left to start or to await.
                 if not running:
                     return
                 yield from running[0].batches()

@@ -106,7 +106,6 @@ def raw_parquet_files(
         bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
             stored = [file for run in section for file in run]
-            # One unsuitable file makes the whole list useless.
             if not all(_is_plain(file, schema_ids) for file in stored):
                 return None
             deleted: Replaced = {}
@@ -324,7 +323,6 @@ def merge_joined(
         sources.append(rows)
         keys.append(rules.keys(rows, before))
         ranks.append(rules.ranks(rows))
-    # Every section was empty.
     if not sources:
         return None
     return rules.function.merge(merge_order(keys, ranks), sources, drop_deletes=True)
@@ -701,7 +699,6 @@ class Scan:
             yield from pa.Table.from_arrays(rows.columns, schema=schema).to_batches()
             return
         plan = self._planned
-        # The executor decides how many threads a read may use.
         executor = LocalExecutor()
         if self._request.limit is not None:  # how far it gets is unknown: nothing is fetched ahead
             for split in plan.splits:

@@ -122,14 +122,13 @@ def held_partitions(session: TableSession, snapshot: Snapshot | None) -> frozens
 
     A partition whose rows all wait for a bucket is not visible yet.
     """
-    # A table without commits holds nothing.
     if snapshot is None:
         return frozenset()
     metas = session.manifest_metas(snapshot)
     rows = live_rows(session.manifests, metas, columns=(KIND, PARTITION, BUCKET, LEVEL, FILE_NAME))
     if rows is None:
-        # A bucket below zero marks rows that a compaction has yet to place.
         return frozenset()
+    # A bucket below zero marks rows that a compaction has yet to place.
     visible = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
     return frozenset(pc.unique(visible.column(PARTITION)).to_pylist())
 
@@ -273,9 +272,9 @@ class _Buckets:
         # Older clients write manifests without these bounds.
         if meta.min_bucket is None or meta.max_bucket is None or meta.total_buckets is None:
             return True
-        # The filter leaves the hash open.
         buckets = self.candidates(meta.total_buckets)
         if buckets is None:
+            # The filter leaves the hash open.
             return True
         return any(meta.min_bucket <= bucket <= meta.max_bucket for bucket in buckets)
 

@@ -144,7 +144,6 @@ class _Stream:
 
     def fetched(self) -> int:
         """Fetch the next batch if the last one is used up; return the number of waiting rows."""
-        # Batches without rows are passed over.
         while not self.waiting:
             self._batch = next(self._batches, None)
             if self._batch is None:
@@ -252,7 +251,6 @@ class SplitSource:
 
     def source_of(self, split: Split) -> "SplitSource":
         """Return the source of a split: this one, or that of the fallback branch."""
-        # Most splits are of the table itself.
         if split.branch is None:
             return self
         assert self.fallback is not None, "a split of a branch comes with its source"
@@ -276,7 +274,6 @@ class SplitSource:
 
         Prefetched files that were not read are dropped at the end: the reader may have stopped early.
         """
-        # Nothing is prefetched from a local disk.
         if not self.context.file_io.facts.is_far:
             yield iter(splits)
             return

@@ -251,7 +251,6 @@ def may_lose_values(source: DataType, target: DataType) -> bool:
 
 def keeps_order(source: DataType, target: DataType) -> bool:
     """Whether values compare as before once they are read as another type. 9 < 10, but "10" < "9"."""
-    # Structures, lists and maps are never compared by statistics.
     if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return True
     return (source.root in TEXT) == (target.root in TEXT)

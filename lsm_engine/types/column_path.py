@@ -227,7 +227,6 @@ def orders_by_column(key: str, text: str, path: Sequence[str]) -> bool:
     """Whether an option chooses a row, or a value, by the order of a column's values."""
     if key == core_options.SEQUENCE_FIELD.key:
         return names_column(key, text, path)
-    # This default applies to every column.
     if key == core_options.DEFAULT_AGGREGATE_FUNCTION.key:
         return text in _EXTREMES
     if key.endswith(_BY_FIELDS):

@@ -134,7 +134,6 @@ def _member(
 ) -> pa.Array:
     """Return the values of a nested field in its type. `absent`: the rows whose structure is null."""
     converted = in_type(path, values, field.type, cast)
-    # A nullable field takes its values as they are.
     if field.nullable or not converted.null_count:
         return converted
     missing = converted.is_null()
@@ -166,9 +165,9 @@ def _without_nulls(values: pa.Array) -> pa.Array:
 
 def requires(kind: pa.DataType) -> bool:
     """Whether a type has nested fields that may not be null; keys of maps, which never are, aside."""
-    # Arrow's maps never have null keys.
     if not pa.types.is_nested(kind):
         return False
+    # Arrow's maps never have null keys.
     if pa.types.is_map(kind):
         return not kind.item_field.nullable or requires(kind.key_type) or requires(kind.item_type)
     fields = [kind.field(index) for index in range(kind.num_fields)]

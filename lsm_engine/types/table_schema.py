@@ -98,7 +98,6 @@ class TableSchema:
     @property
     def bucket_mode(self) -> BucketMode:
         """How rows find their bucket."""
-        # A fixed number decides before anything else.
         if self.bucket_count > 0:
             return BucketMode.FIXED
         # Paimon stores -2 for rows that wait for a bucket.

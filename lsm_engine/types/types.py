@@ -216,7 +216,7 @@ def _parse_scalar(text: str) -> ScalarType:
     name = match["name"]
     zone = (match["zone"] or "").split()
     zoned = zone[:1] == ["WITH"]  # SQL's WITH TIME ZONE keeps the instant alone here, as everywhere
-    # Only timestamps with a zone have a meaning in the format.
+    # TIME WITHOUT TIME ZONE is valid SQL; a time zone itself belongs to a TIMESTAMP only.
     if zone and name != "TIMESTAMP" and (zoned or name != "TIME"):
         raise InvalidInputError(
             f"{text!r} is not a column type: a time zone is of a TIMESTAMP",

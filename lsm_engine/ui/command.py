@@ -185,7 +185,6 @@ def ui(call: Call, *, port: int, dagster: str | None, no_browser: bool) -> None:
 
 def _web_address(url: str | None) -> str | None:
     """Return the address of a web server without a slash at its end; click's error for others."""
-    # The option is not given.
     if not url:
         return None
     try:

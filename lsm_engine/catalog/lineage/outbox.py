@@ -509,7 +509,6 @@ atexit.register(_record_at_exit)
 
 
 def _is_large(fact: Fact) -> bool:
-    # Only commits have many entries.
     if not isinstance(fact, CommitFacts):
         return False
     manifests = sum(len(listed.manifests) for listed in fact.manifest_lists)
