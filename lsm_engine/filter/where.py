@@ -11,6 +11,7 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.filter.predicate import Comparison
@@ -267,6 +268,7 @@ class _ByName(Generic[P]):
 
 
 @_ByName
+@checks_arguments
 def col(name: str) -> Column:
     """Return a column to compare: `col("price") > 5`, `col.price > 5`, `col("dt").is_in(["2026-01-01"])`."""
     return Column(name)
