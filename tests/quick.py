@@ -36,6 +36,7 @@ QUICK = (
     "unit/inspect/test_changed_partitions.py",
     "unit/maintenance/test_lost_index_manifest.py",
     "unit/options/test_options_parsed_once.py",
+    "unit/table/test_incoming.py",
     "unit/write/test_keys_keep_partition.py",
     "tidy/test_words.py",
 )
