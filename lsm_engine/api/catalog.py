@@ -81,7 +81,7 @@ from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.columns import columns_of
 from lsm_engine.types.table_schema import TableSchema
 
-# -- Reports to the catalog what has become visible, right after a commit or from files alone ------
+# -- Lineage reports to the catalog ----------------------------------------------------------------
 
 
 @record
@@ -487,7 +487,7 @@ class CatalogRegistry(ABC):
         return open_directory(location, storage=self._storage)
 
 
-# -- Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped ----
+# -- Catalog: databases and tables -----------------------------------------------------------------
 
 _IN_FLIGHT = 16
 """Tables of an object store that are read together: most of the time is spent on waiting."""

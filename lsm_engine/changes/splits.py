@@ -253,7 +253,7 @@ def _differences(
     return changes.set_column(index, changes.schema.field(index), pa.array(kinds))
 
 
-# -- Changes: a range of snapshots → what to read of each → splits → rows with their row kinds -----
+# -- Reads of changes: snapshots, splits, rows with row kinds --------------------------------------
 
 CHANGE_FIELDS = (
     pa.field(SNAPSHOT_ID, pa.int64(), nullable=False),

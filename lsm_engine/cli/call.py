@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lsm_engine.cli.output import Output
 
 
-# -- Options that several verbs have: each is declared once, and means the same everywhere ---------
+# -- Common options of commands --------------------------------------------------------------------
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
 """Formats of files of rows, as options name them."""

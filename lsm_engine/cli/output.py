@@ -20,7 +20,7 @@ from lsm_engine import format_bytes, record
 from lsm_engine.cli.exit_codes import BROKEN_PIPE
 from lsm_engine.cli.safe_text import cell_text, echo_aside, json_text, neutral
 
-# -- Rows as lines of text: a table where it fits the window, else one record below the other ------
+# -- Tables and records as text --------------------------------------------------------------------
 #
 # No value is ever broken: a name that is cut in two cannot be searched for or copied.
 
@@ -71,7 +71,7 @@ def _padded(text: str, wide: int, *, right: bool = False) -> str:
     return blank + text if right else text + blank
 
 
-# -- What goes to stdout ---------------------------------------------------------------------------
+# -- Output to stdout ------------------------------------------------------------------------------
 
 _UNBOUNDED = 100_000
 _ROWS_PER_TABLE = 1_000

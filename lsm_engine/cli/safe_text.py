@@ -54,7 +54,7 @@ def utc_text(millis: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z"
 
 
-# -- What goes to stderr, beside the output: notes and failures ------------------------------------
+# -- Notes and failures on stderr ------------------------------------------------------------------
 
 _KEPT_BLANK = "\ue000"
 """What stands for a blank at which a line is not broken."""

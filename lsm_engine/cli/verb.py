@@ -17,7 +17,7 @@ from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.exit_codes import INTERNAL, INTERRUPTED, REFUSED, exit_code_lines, exit_code_of
 from lsm_engine.cli.safe_text import echo_aside, json_text, neutral
 
-# -- What other command lines call what `lsm` does, and what is typed instead of a verb ------------
+# -- Names of commands in other tools --------------------------------------------------------------
 
 ELSEWHERE = {
     **dict.fromkeys(("ls", "list", "list-tables", "table"), "lsm tables"),

@@ -274,7 +274,7 @@ def _staged_rows(session: TableSession, entries: Iterable[ManifestEntry]) -> Ite
             yield IncomingRows(rows=batch.remove_column(index), kinds=batch.column(index))
 
 
-# -- Whether the base of a commit is what its proposal requires, besides conflicts of files --------
+# -- Preconditions of a commit ---------------------------------------------------------------------
 
 
 def require(precondition: Precondition, base: Snapshot | None, snapshots: SnapshotStore) -> None:
@@ -310,7 +310,7 @@ def _only_compacted(
     )
 
 
-# -- Whether another client has replaced our snapshot after it had landed --------------------------
+# -- Snapshots that another client has replaced ----------------------------------------------------
 #
 # Clients without an exclusive create look whether the name is free, and then rename over it:
 # what landed in between is lost without notice (docs/commit-protocol.md). So after a

@@ -288,7 +288,7 @@ def _has_bounds(kind: pa.DataType) -> bool:
     )
 
 
-# -- Carry out the compaction of one bucket, in this process or in a task elsewhere ----------------
+# -- Compaction of one bucket ----------------------------------------------------------------------
 
 log = logging.getLogger(__name__)
 

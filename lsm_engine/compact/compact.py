@@ -414,7 +414,7 @@ def _rows_for(staging: Staging, work: WaitingRows) -> Iterator[IncomingRows]:
                 yield IncomingRows(rows=mine.remove_column(index), kinds=mine.column(index))
 
 
-# -- Compact: for each bucket pick → plan → run; then commit what changed, all buckets at once -----
+# -- Compaction of all buckets in one commit -------------------------------------------------------
 
 Buckets = frozenset[tuple[bytes, int]]
 HoldsBucket = Callable[[bytes, int], bool]

@@ -113,7 +113,7 @@ def older_key_columns(schema: TableSchema) -> tuple[str, ...]:
     return (*keys, SEQUENCE_NUMBER)
 
 
-# -- What to compact -------------------------------------------------------------------------------
+# -- Compaction plan -------------------------------------------------------------------------------
 
 
 @record
@@ -431,7 +431,7 @@ def files_with_expired(
     return frozenset(names)
 
 
-# -- Compaction debt per bucket, from the newest snapshot, and where it goes -----------------------
+# -- Compaction debt per bucket --------------------------------------------------------------------
 
 _COMMITS_SEEN = 100
 

@@ -17,7 +17,7 @@ from lsm_engine.data_files.columns import FIELD_ID
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.selection import take
 
-# -- What an ORC footer holds and PyArrow does not expose ------------------------------------------
+# -- ORC footers, as far as PyArrow does not expose them -------------------------------------------
 #
 # Rows per stripe, CHAR columns, time ranges.
 #
@@ -243,7 +243,7 @@ def _lz4_length(block: bytes, offset: int, length: int) -> tuple[int, int]:
     return length + block[offset], offset + 1
 
 
-# -- Data files in ORC: read stripe by stripe, written where every known reader agrees -------------
+# -- Data files in ORC -----------------------------------------------------------------------------
 
 _COMPRESSION = {"none": "uncompressed", "gzip": "zlib"}
 _STRIPE_BYTES = 16 << 20  # PyArrow's 64 MB would be held by every run of a merge

@@ -32,7 +32,7 @@ from lsm_engine.kernels.parquet_pages import (
     varint_at,
 )
 
-# -- Wanted rows of one column, gathered page by page and handed out as an Arrow array -------------
+# -- Rows of one column, cut out of its pages ------------------------------------------------------
 
 _WIDTHS = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 _ALIGNED = 64  # as Arrow wants its buffers

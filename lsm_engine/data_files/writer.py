@@ -180,7 +180,7 @@ def _extremes(files: Sequence[FooterStats], field: DataField, leaf: int | None) 
     return ColumnExtremes(least=pair[0], greatest=pair[1], null_counts=extremes.null_counts)
 
 
-# -- Record keys of data files: as text, and what a Parquet footer keeps of them for `locate` ------
+# -- Record keys: text, and entries of Parquet footers for `locate` --------------------------------
 #
 # The record key of one column is its value as text; of several it is "name:value" of each,
 # joined by commas. Binary values stand for themselves.

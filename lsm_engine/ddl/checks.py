@@ -290,7 +290,7 @@ def _check_field_options(schema: TableSchema, engine: MergeEngine) -> None:
             )
 
 
-# -- Options that give rows ids: refuse what they do not go with (docs/semantics.md, "Row ids") ----
+# -- Options of row ids (docs/semantics.md, "Row ids") ---------------------------------------------
 
 _TRACKING = core_options.ROW_TRACKING_ENABLED
 _EVOLUTION = core_options.DATA_EVOLUTION_ENABLED

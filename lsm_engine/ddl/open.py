@@ -26,7 +26,7 @@ from lsm_engine.table.components import Components, Executor, LocalExecutor
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import TableSchema
 
-# -- What PyArrow loads late, loaded while the answers of a far store are on their way -------------
+# -- Late imports of PyArrow, loaded while a remote store answers ----------------------------------
 #
 # PyArrow imports pandas, where it is installed, for the first value that it makes of one of
 # Python's: 0.2 s of CPU.

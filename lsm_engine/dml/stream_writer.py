@@ -31,7 +31,7 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import staging_on
 from lsm_engine.write.writers import TableWriter
 
-# -- The compactions of one background thread: what runs, what is done, how long it took -----------
+# -- Log of the compactions of one background thread -----------------------------------------------
 
 T = TypeVar("T")
 BUSY_WINDOW_MILLIS = 60_000

@@ -150,7 +150,7 @@ class RecordedIdentifiers:
     is_recorded: bool = False
 
 
-# -- What a write returns --------------------------------------------------------------------------
+# -- Results of writes -----------------------------------------------------------------------------
 #
 # The snapshot of its rows, whether they can be read, and a bookmark behind them.
 

@@ -146,7 +146,7 @@ def _names(snapshot: Snapshot) -> dict[str, str]:
     return {role: name for role, name in names.items() if name is not None}
 
 
-# -- Never write what readers refuse ---------------------------------------------------------------
+# -- Refusal of documents that readers refuse ------------------------------------------------------
 #
 # The caps of readers, applied to what is about to be published.
 
@@ -676,7 +676,7 @@ def _damaged(file_name: str, value: str) -> CorruptFileError:
     )
 
 
-# -- Table statistics, which ANALYZE leaves beside a snapshot (format section 2): JSON → facts -----
+# -- Table statistics of ANALYZE (format section 2) ------------------------------------------------
 
 
 @record

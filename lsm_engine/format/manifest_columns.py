@@ -232,7 +232,7 @@ def require(table: pa.Table, checks: Sequence[tuple[str, object]], file_name: st
             raise CorruptFileError(f"{message}; restore or re-create the file", file=file_name)
 
 
-# -- Manifest entries back into columns: what is searched by columns may come as objects, too ------
+# -- Manifest entries from columns -----------------------------------------------------------------
 
 
 def rows_of(entries: Sequence[ManifestEntry], *, with_stats: bool = False) -> pa.Table:
@@ -298,7 +298,7 @@ _MEMBERS = {
 }
 
 
-# -- Entries as columns in the bytes that they need, half of what they had -------------------------
+# -- Manifest entries as narrow columns ------------------------------------------------------------
 #
 # To be kept in great numbers.
 

@@ -143,7 +143,7 @@ def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
         return None
 
 
-# -- What a background compaction has done so far: carried in the properties of its snapshots ------
+# -- Metrics of background compactions, in snapshot properties -------------------------------------
 #
 #     lsm.compaction.thread-busy       percent of the last 60 s in which it compacted
 #     lsm.compaction.avg-time          milliseconds that a bucket took, mean of the last 100

@@ -647,7 +647,7 @@ LISTED: Mapping[str, tuple[pa.Schema, Rows]] = {
 }
 
 
-# -- System tables of what verification finds wrong, by metadata alone or by reading every page ----
+# -- System tables of verification -----------------------------------------------------------------
 
 _TEXTS = pa.list_(pa.string())
 _IDS = pa.list_(pa.int64())

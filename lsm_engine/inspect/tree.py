@@ -102,7 +102,7 @@ def measured(session: TableSession, *, commit_count: int | None = None) -> Ampli
     )
 
 
-# -- What a table's lookup files were asked for in this process, file by file ----------------------
+# -- Requests of lookup files ----------------------------------------------------------------------
 
 LOOKUP_METRICS = columns_of_text(
     "lookup_file STRING NOT NULL, used_by STRING NOT NULL, file_size_in_bytes BIGINT, "

@@ -12,7 +12,7 @@ from lsm_engine.kernels.arrow_views import Bools, Column, Longs, bool_values, on
 from lsm_engine.kernels.compiled import compiled
 from lsm_engine.options.modes import RowKind
 
-# -- What each row of a column of row kinds does: put a row there, or take one away ----------------
+# -- Row kinds as additions and removals -----------------------------------------------------------
 
 Kinds: TypeAlias = NDArray[np.int8]
 
@@ -29,7 +29,7 @@ def retracts(kinds: Kinds) -> Bools:
     return flags
 
 
-# -- Row by row: are two columns equal? Nulls equal nulls, and floats what has the same bits -------
+# -- Equality of rows; nulls are equal, floats by their bits ---------------------------------------
 
 
 def equal_rows(columns: Sequence[Column], other_columns: Sequence[Column], row_count: int) -> Bools:
@@ -99,7 +99,7 @@ def _elements(lists: pa.Array) -> pa.Array:
     return lists.flatten()
 
 
-# -- Per key: its before image, whether any row is new, and the changelog rows of its change -------
+# -- Before images and changelog rows per key ------------------------------------------------------
 #
 # Inputs have an age each: 0 is new, greater is older. Rows of one key come in the order of a
 # merge.

@@ -368,7 +368,7 @@ def sum_wide(
     return NO_OVERFLOW
 
 
-# -- What is left of a stream of additions and removals, each to one of many small collections -----
+# -- Additions and removals folded into small collections ------------------------------------------
 #
 # `ids` number the (collection, key) pairs densely from 0, `groups` the collections. Entries come in
 # the order in which they happen; entries of one group need not be neighbours.

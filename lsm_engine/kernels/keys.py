@@ -310,7 +310,7 @@ def _put_fixed(target: Bytes, cursors: Longs, values: Words, width: int) -> None
         cursors[row] = cursor + width
 
 
-# -- Order-preserving keys: any list of columns as unsigned words, with bytes where words tie ------
+# -- Order-preserving keys as unsigned words -------------------------------------------------------
 
 _NO_BYTES: Bytes = np.zeros(0, np.uint8)
 _NO_OFFSETS: Longs = np.zeros(0, np.int64)

@@ -380,7 +380,7 @@ def merge_two(
         copy_bytes(tags + 8 * (i + j), tags_b + 8 * j, 8 * (stop_b - j))
 
 
-# -- Interleave k sorted inputs: which row of which input comes next, and where each key begins ----
+# -- K-way merge of sorted inputs ------------------------------------------------------------------
 
 _MOST_INPUTS = 65_535
 _MOST_ROWS = 2**31 - 1
@@ -524,7 +524,7 @@ def arrange_by(table: KeyTable | None, sequences: Sequence[Longs], order: MergeO
     arrange(ranks, address_of(run), address_of(row), len(order), order.starts, *spares)
 
 
-# -- Sort rows by key, then oldest to newest inside a key: what a write buffer does ----------------
+# -- Sort of a write buffer: by key, then oldest first ---------------------------------------------
 #
 # Inputs that come sorted are merged. Others are sorted by a compiled radix sort over the words
 # of the keys, one byte at a time, bytes that no key differs in left out: 1,000,000 int64 keys

@@ -170,7 +170,7 @@ class LookupFiles:
         return sort_keys([batch.column(name) for name in self._layout.key_names])
 
 
-# -- A batch of keys → where their rows are, newest level first ------------------------------------
+# -- Lookup of a batch of keys, newest level first -------------------------------------------------
 
 DeletedRows = Callable[[DataFileMeta, Longs], Bools]
 """Data file and row positions → which of the rows a deletion vector hides."""

@@ -235,7 +235,7 @@ def _stretches(numbers: Longs) -> Iterator[tuple[int, int, int]]:
     yield from zip(numbers[starts].tolist(), starts, stops, strict=True)
 
 
-# -- The hash store: one probe and one read a key, whatever the size of the file -------------------
+# -- Hash store: one probe and one read per key ----------------------------------------------------
 
 
 def write_hashed(

@@ -123,7 +123,7 @@ class MappedFile:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-# -- What a lookup file keeps of each row ----------------------------------------------------------
+# -- Stored rows of a lookup file ------------------------------------------------------------------
 #
 # Which columns, and their bytes in sort and hash files.
 #

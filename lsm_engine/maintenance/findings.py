@@ -286,7 +286,7 @@ def _both(first: DamagedFile, second: DamagedFile) -> DamagedFile:
     )
 
 
-# -- What a verification found, as values and as text ----------------------------------------------
+# -- Verification reports --------------------------------------------------------------------------
 
 _ELSEWHERE = {"ok": "is_clean", "errors": "problems", "files": "damaged_files"}
 

@@ -51,7 +51,7 @@ from lsm_engine.table.references import Roots, other_branches
 from lsm_engine.table.session import TableSession
 from lsm_engine.write.buckets import listed_hashes, write_hashes
 
-# -- What is left of branches whose creation or deletion died --------------------------------------
+# -- Remains of branches whose creation or deletion was killed -------------------------------------
 #
 # No branch, yet maintenance keeps its files.
 
@@ -351,7 +351,7 @@ def _hashes_of(
     return hashes
 
 
-# -- What keeps keys of a table besides its files: the catalog, lookup files, spilled rows ---------
+# -- Keys outside of a table's files: catalog, lookup files, spilled rows --------------------------
 
 _COMPACTIONS = "compaction"
 

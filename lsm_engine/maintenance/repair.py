@@ -483,7 +483,7 @@ def _let_go(session: TableSession) -> None:
     _notify(session, "the table was purged", ids)
 
 
-# -- Give back what damaged and missing data files held, from what the table still has -------------
+# -- Restore of damaged and missing data files -----------------------------------------------------
 #
 # A file that a compaction wrote is merged again from its inputs, and one that a writer flushed
 # from the changelog of its commit; if the bytes are those that the manifest's checksum is of,

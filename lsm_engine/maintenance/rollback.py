@@ -48,7 +48,7 @@ from lsm_engine.table.tags import (
 )
 from lsm_engine.table.time_travel import snapshot_to_read, version_named
 
-# -- The plan of a rollback, and what is in its way: other rollbacks, and expiries -----------------
+# -- Plan of a rollback ----------------------------------------------------------------------------
 
 ROLLING_BACK = "rolling-back-"
 """Prefix of the names of tags that mark a rollback under way."""

@@ -43,7 +43,7 @@ from lsm_engine.options.modes import RETRACTS, RowKind
 from lsm_engine.types.mapping import nulls
 from lsm_engine.types.table_schema import VALUE_KIND
 
-# -- What becomes of each column of a computed merge: on its own, or by the clock of its group -----
+# -- Plan of a column's fold: by itself, or by its sequence group ----------------------------------
 
 
 class ColumnRule(Protocol):
@@ -236,7 +236,7 @@ class SequenceGroup:
         return versions.arranged(positions, offsets), positions
 
 
-# -- Merged rows from what their columns became: picked from the sources, or computed --------------
+# -- Rows assembled from folded columns ------------------------------------------------------------
 
 Places: TypeAlias = tuple[NDArray[np.uint16], NDArray[np.int32]]
 """Where rows lie: their source, and their row in it."""

@@ -136,7 +136,7 @@ def build_merge_function(schema: TableSchema) -> MergeFunction:
             return aggregation(schema)
 
 
-# -- Which kinds of rows a table takes: what a writer drops, and what it refuses -------------------
+# -- Row kinds that a table drops or refuses -------------------------------------------------------
 
 _BOTH = frozenset({RowKind.UPDATE_BEFORE, RowKind.DELETE})
 _NEITHER: frozenset[RowKind] = frozenset()
@@ -224,7 +224,7 @@ def _computed(merge: Folding) -> RetractRule:
     )
 
 
-# -- What decides between the versions of a key, in words: for whole rows, and column by column ----
+# -- Merge rules in words --------------------------------------------------------------------------
 
 _LAST_NON_NULL = "the newest value that is not null"
 

@@ -187,7 +187,7 @@ class FirstRow:
         return order.take(first_of_each(order.starts))
 
 
-# -- What a merge changed: the rows before it and after it, as +I, -U, +U and -D -------------------
+# -- Changelog rows of a merge ---------------------------------------------------------------------
 #
 # The row before is the one that readers of the changelog know: of a key's rows that are not new
 # the youngest. The row after is what the merge makes of it and the new ones. A key without new

@@ -141,7 +141,7 @@ def _content(file_io: FileIO, path: str) -> bytes | None:
         ) from cause
 
 
-# -- Claims: what the files of a branch hold while it is made, deleted or renamed ------------------
+# -- Claims on the files of a branch ---------------------------------------------------------------
 #
 # A branch has several files, and no call changes them together. So a process that makes, deletes or
 # renames one puts a claim, with an id that no other has, in the place of its schema-0: that

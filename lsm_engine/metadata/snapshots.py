@@ -53,7 +53,7 @@ from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.file_io import FileIO, FileStatus, Noted
 from lsm_engine.storage.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
 
-# -- Files that hold a snapshot under its number, and hints beside them ----------------------------
+# -- Snapshot files and hints ----------------------------------------------------------------------
 #
 # Snapshot/ and changelog/ alike.
 

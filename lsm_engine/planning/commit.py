@@ -24,7 +24,7 @@ from lsm_engine.planning.proposal import NO_CHANGE, CommitStep, LiveChange
 from lsm_engine.planning.row_ids import with_row_ids
 from lsm_engine.planning.snapshot_chain import is_far_ahead, with_base
 
-# -- What a snapshot holds of its manifests for readers of a remote store --------------------------
+# -- Manifests named in a snapshot, for readers of a remote store ----------------------------------
 #
 # Their names, and a copy of its two lists.
 #
@@ -299,7 +299,7 @@ def roll(
     return [entries[start : start + per_manifest] for start in range(0, len(entries), per_manifest)]
 
 
-# -- One commit step on one base: what the next snapshot holds, and what has to be true before -----
+# -- Plan of one commit step on one base -----------------------------------------------------------
 
 
 @record

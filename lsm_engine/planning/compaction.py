@@ -418,7 +418,7 @@ def _in(millis: int | None) -> str:
     return f"in {millis // 1000} seconds"
 
 
-# -- What an LSM tree costs beside its rows --------------------------------------------------------
+# -- Read, write and space amplification -----------------------------------------------------------
 #
 # Bytes written again, runs read together, bytes kept twice.
 #

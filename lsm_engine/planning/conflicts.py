@@ -360,7 +360,7 @@ def _vector_conflict(partition: bytes, bucket: int, file_name: str, message: str
     )
 
 
-# -- Why columns of rows cannot land beside what others have made of the rows meanwhile ------------
+# -- Conflicts of row ids --------------------------------------------------------------------------
 #
 # Files of one bucket hold columns of the same rows, or of none in common (planning/row_ids).
 # New values were made for rows as they were at one snapshot: who changed them since decides

@@ -12,7 +12,7 @@ from lsm_engine.base.units import counted, format_age, format_bytes
 from lsm_engine.options import core_options
 from lsm_engine.options.table_options import TableOptions
 
-# -- Options of a table that contradict each other, or ask for what never happens ------------------
+# -- Options that contradict each other ------------------------------------------------------------
 
 OptionsAtOdds = tuple[str, str, tuple[str, ...]]
 """What contradicts, what that costs, and the change that mends it, as `lsm alter TABLE` takes it."""
@@ -299,7 +299,7 @@ class TableFacts:
     at_odds: tuple[OptionsAtOdds, ...] = ()
 
 
-# -- Where a catalog and the tables in its warehouse differ ----------------------------------------
+# -- Differences between a catalog and its warehouse -----------------------------------------------
 #
 # In names, and in the snapshots of the lineage.
 
@@ -412,7 +412,7 @@ def _listed(ids: Sequence[int]) -> str:
     return f"snapshot{'' if len(ids) == 1 else 's'} {shown}{suffix}"
 
 
-# -- What is wrong with a table, or costs more than it has to --------------------------------------
+# -- Findings about a table ------------------------------------------------------------------------
 #
 # Findings from facts, each with what mends it.
 #

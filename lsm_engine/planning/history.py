@@ -233,7 +233,7 @@ def pins_of(
     return tuple(sorted(pins, key=lambda pin: (-pin.only_size_bytes, -pin.size_bytes, pin.name)))
 
 
-# -- The versions of one key as facts: where each lies, who wrote it, and what became of it --------
+# -- Versions of one key ---------------------------------------------------------------------------
 
 POSITION = "_position"
 FACTS = pa.schema(

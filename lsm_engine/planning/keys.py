@@ -18,7 +18,7 @@ from lsm_engine.options.modes import MergeEngine
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.types.table_schema import TableSchema
 
-# -- Which buckets keys are looked for in, where old ones may be forgotten -------------------------
+# -- Buckets to search for keys --------------------------------------------------------------------
 
 
 def remembered_buckets(

@@ -159,7 +159,7 @@ def _index_entries(
     ]
 
 
-# -- What a commit proposes, as a value, before it is known on which snapshot it lands -------------
+# -- Proposals of commits --------------------------------------------------------------------------
 
 
 class CommitOptions(TypedDict, total=False):

@@ -282,7 +282,7 @@ def _reason(
             return f"merged: {count} may hold deletes"
 
 
-# -- What a scan read, what it left alone and why; as facts, and as text for people ----------------
+# -- Explanation of a scan -------------------------------------------------------------------------
 
 
 @record

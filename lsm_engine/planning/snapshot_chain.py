@@ -173,7 +173,7 @@ def without_ghosts(
     return live
 
 
-# -- Times of snapshots where a clock was wrong ----------------------------------------------------
+# -- Times of snapshots under a wrong clock --------------------------------------------------------
 #
 # One stamp from the year 2100 does not stop expiry.
 

@@ -49,7 +49,7 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.table_schema import TableSchema
 
-# -- Rows with keys, on their way to the tasks that know where those keys are: batches by task -----
+# -- Batches of keys, shuffled to the tasks that search for them -----------------------------------
 #
 # A table's rows never travel; of the DataFrame's each goes to the tasks whose data files may
 # hold its key, as one Arrow message per task and batch.
@@ -444,7 +444,7 @@ class SearchTask:
         return pa.RecordBatch.from_arrays(columns, names=self.result.names)
 
 
-# -- Lookup join: rows of a DataFrame beside the newest rows of a table with the same keys ---------
+# -- Lookup join of a DataFrame with the newest rows -----------------------------------------------
 #
 # stage one   any task      find each row's bucket, pack rows by the task that has it
 # shuffle     Spark         the DataFrame's rows only; of the table nothing travels

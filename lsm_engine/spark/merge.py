@@ -603,7 +603,7 @@ def _columns_to_locate(session: TableSession) -> list[str]:
     return [quoted(name) for name in dict.fromkeys((*schema.primary_keys, *schema.partition_keys))]
 
 
-# -- MERGE, UPDATE and DELETE by the driver, where table and source are small ----------------------
+# -- MERGE, UPDATE and DELETE on the driver --------------------------------------------------------
 #
 # Spark computes expressions alone.
 #

@@ -20,7 +20,7 @@ from lsm_engine.spark.statement import Statement, parsed_expression, replaced
 from lsm_engine.spark.types import char_length, quoted, spark_schema
 from lsm_engine.types.table_schema import TableSchema
 
-# -- What a query gives, in the types of the table's columns ---------------------------------------
+# -- Values of a query in the types of a table's columns -------------------------------------------
 #
 # Spark's ANSI rules of store assignment.
 #

@@ -97,7 +97,7 @@ def _pool() -> ThreadPoolExecutor:
         return _pools[own]
 
 
-# -- The bulk calls of FileIO, for stores where many calls cost no more than one big one -----------
+# -- Bulk calls by single ones ---------------------------------------------------------------------
 
 
 class OneByOne:

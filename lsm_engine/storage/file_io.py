@@ -23,7 +23,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.format.unfinished_upload import UnfinishedUpload
 
-# -- Operating system errors as errors of the engine: which path, what is wrong, what to do --------
+# -- Errors of the operating system as errors of the engine ----------------------------------------
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free space (expire_snapshots and remove_orphan_files need none), then retry",
@@ -80,7 +80,7 @@ def naming_path(path: str) -> Iterator[None]:
         raise to_storage_error(path, cause) from cause
 
 
-# -- The FileIO protocol: what the engine asks of storage, and what storage promises ---------------
+# -- The FileIO protocol ---------------------------------------------------------------------------
 
 
 @record

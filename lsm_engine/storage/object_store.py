@@ -227,7 +227,7 @@ class Gathered:
             raise NotFoundError("no such file", path=path)
 
 
-# -- Whether a store keeps its promise: of those who create one name at once, one wins -------------
+# -- Probe of conditional creates ------------------------------------------------------------------
 #
 # Some servers ignore the condition, others look first and write then: on both, commits are lost
 # without an error. So the first write of a process to a warehouse looks for a marker, and,

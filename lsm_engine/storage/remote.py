@@ -57,7 +57,7 @@ class SharedClients(Generic[Client]):
         self._owner.require(location.text)
 
 
-# -- What the FileIOs over a network share ---------------------------------------------------------
+# -- Base of remote FileIOs ------------------------------------------------------------------------
 
 _READ_AT_ONCE = 16
 

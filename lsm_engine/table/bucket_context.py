@@ -28,7 +28,7 @@ from lsm_engine.storage.paths import TablePaths
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import DataField
 
-# -- What a schema defines for stored rows: how keys compare, and the directory of a partition -----
+# -- Key order and partition directories of a schema -----------------------------------------------
 
 
 def key_order_of(schema: TableSchema) -> KeyOrder | None:
@@ -70,7 +70,7 @@ def _path(
     return partition_path(partition, fields, default_name=default_name, legacy_name=legacy_name)
 
 
-# -- What work on a bucket needs, in this process or in a task elsewhere ---------------------------
+# -- Context of work on one bucket -----------------------------------------------------------------
 
 _NO_LIMIT = 1 << 62
 

@@ -21,7 +21,7 @@ from lsm_engine.storage.locks import directory_lock
 from lsm_engine.table.bucket_context import Staging
 from lsm_engine.types.table_schema import TableSchema
 
-# -- Where the work of many buckets runs: the port, and the executor of one process ----------------
+# -- Executors: the protocol, and that of one process ----------------------------------------------
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -182,7 +182,7 @@ def _is_light(item: object) -> bool:
     return 0 < getattr(item, "size_bytes", LIGHT_BYTES) < LIGHT_BYTES
 
 
-# -- What a table is run with: storage, clock, random ids, an executor and listeners ---------------
+# -- Components of a table: storage, clock, ids, executor, listeners -------------------------------
 
 TreeKey: TypeAlias = tuple[str, bytes, int]
 """Branch, partition and bucket."""

@@ -280,7 +280,7 @@ def _is_pairs(value: pa.DataType) -> bool:
     return [field.name for field in value.value_type] == ["key", "value"]
 
 
-# -- What each incoming row does (+I, -U, +U, -D) --------------------------------------------------
+# -- Row kinds of incoming rows --------------------------------------------------------------------
 #
 # Where its kind stands, and which kinds a table takes.
 

@@ -345,7 +345,7 @@ def counted(splits: Sequence[Split]) -> tuple[int, list[Split]]:
     return rows, to_read
 
 
-# -- The value statistics of data files, opened together where they are of one layout --------------
+# -- Value statistics of data files ----------------------------------------------------------------
 
 _NONE: frozenset[int] = frozenset()
 _Names = tuple[str, ...] | None

@@ -11,7 +11,7 @@ from lsm_engine.types.arrow_types import arrow_type
 from lsm_engine.types.declared_lengths import stored_values
 from lsm_engine.types.table_schema import TableSchema
 
-# -- What callers name: one name may be given as text, several as any sequence of names ------------
+# -- Names given by callers ------------------------------------------------------------------------
 
 
 def names_of(value: object, argument: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from lsm_engine.table.live_files import joined
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import TableSchema
 
-# -- What a commit published, read again from its files --------------------------------------------
+# -- Files that a commit published -----------------------------------------------------------------
 
 
 def committed_files(session: TableSession, snapshot: Snapshot) -> CommittedFiles:
@@ -68,7 +68,7 @@ def _entries(
         yield from read(meta)
 
 
-# -- What each retained reference of a table names -------------------------------------------------
+# -- Files that retained references name -----------------------------------------------------------
 #
 # Its manifests, lists, index files, and the entries it can read.
 #
@@ -414,7 +414,7 @@ class Roots:
         return f"{name} of branch {branch!r}" if branch else name
 
 
-# -- Carry out what maintenance has planned --------------------------------------------------------
+# -- Deletion of what maintenance has planned ------------------------------------------------------
 #
 # Files are deleted in an order that a kill may cut anywhere.
 #

@@ -21,7 +21,7 @@ from lsm_engine.types.types import (
     type_text,
 )
 
-# -- Type changes that may lose something: which there are, and what old values become -------------
+# -- Type changes that may lose values -------------------------------------------------------------
 #
 # As Java does it: whole numbers keep their low bits, fractions are cut off (rounded, half up,
 # where a decimal takes them), floating numbers stop at the ends of a whole type, text and bytes
@@ -138,7 +138,7 @@ def _nulls(values: pa.Array) -> np.ndarray:
     return mask
 
 
-# -- Which type changes a column can go through, and what its stored values become -----------------
+# -- Type changes of a column, and casts of its stored values --------------------------------------
 #
 # A change loses nothing when every old value has one plain reading as the new type. What may
 # lose something goes by the rules of `explicit_casts`. The rest is refused by name rather than

@@ -130,7 +130,7 @@ class PageRequest(BaseHTTPRequestHandler):
         log.debug("%r", format % args)
 
 
-# -- Lsm ui: what `lsm` knows, in a browser on this machine ----------------------------------------
+# -- The command `lsm ui` --------------------------------------------------------------------------
 
 
 @verb(

@@ -95,7 +95,7 @@ def lineage_address(name: str, snapshot_id: int | None = None, *, window: int | 
     return address("lineage", query={"table": name, "at": window}, fragment=fragment)
 
 
-# -- What pages have in common ---------------------------------------------------------------------
+# -- Common parts of pages -------------------------------------------------------------------------
 
 Links = Mapping[str, Callable[[Mapping[str, Any]], str | None]]
 _TABS = (("Overview", ""), ("Snapshots", "snapshots"), ("Tree", "tree"), ("Key", "key"))

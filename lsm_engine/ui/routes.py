@@ -58,7 +58,7 @@ from lsm_engine.ui.pages import (
 )
 from lsm_engine.ui.parts import error_page, lineage_address, table_address
 
-# -- The health of many tables, examined beside the requests: a page never waits long for it -------
+# -- Health of many tables, examined concurrently with requests ------------------------------------
 
 log = logging.getLogger(__name__)
 
@@ -364,7 +364,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
     return KeyFacts(table=name, columns=columns, key_texts=key_texts, state=state, answer=answer)
 
 
-# -- Addresses → pages: what a browser gets for a path and a query, errors included ----------------
+# -- Routes: path and query to a page --------------------------------------------------------------
 
 Query = Mapping[str, str]
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"

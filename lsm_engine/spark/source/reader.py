@@ -26,7 +26,7 @@ from lsm_engine.spark.types import arrow_schema_of
 from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.table_schema import TableSchema
 
-# -- What the tasks of `format("lsm")` read --------------------------------------------------------
+# -- Partitions of `format("lsm")` -----------------------------------------------------------------
 #
 # Partitions that know their rows, small ones packed together.
 
