@@ -2,18 +2,19 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from types import FunctionType, NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.units import LONG_MAX
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 _NAMES: dict[Any, str] = {
     bool: "True or False",
     int: "a whole number of 64 bits",
@@ -37,6 +38,8 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     checks = {name: check for name in names if (check := _check_of(name, function)) is not None}
+    if not checks:
+        return function  # a call costs nothing more
     # Resolved once per function: a call only converts its values.
     places = [
         (place, name) for place, name in enumerate(names[: code.co_argcount]) if name in checks
@@ -100,10 +103,13 @@ def _check_of(name: str, function: Callable[..., Any]) -> Callable[[Any], Any] |
 def _require_whole_characters(name: str, text: str) -> None:
     # Paths may have halves of surrogate pairs, which stand for bytes that are not UTF-8. Other texts
     # are stored as UTF-8, which cannot hold them.
-    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+    try:
+        text.encode()
+    except UnicodeEncodeError as cause:
         raise InvalidInputError(
-            f"{name} has half of a surrogate pair, which UTF-8 cannot hold: {text!a}", argument=name
-        )
+            f"{name} has half of a surrogate pair, which UTF-8 cannot hold: {_shown(text)}",
+            argument=name,
+        ) from cause
 
 
 def _converter_of(kind: Any, name: str) -> Callable[[Any], Any] | None:
@@ -134,22 +140,27 @@ def _converter_of(kind: Any, name: str) -> Callable[[Any], Any] | None:
 
 
 def _whole_number(value: Any, *, may_have_fraction: bool) -> Any:
-    if isinstance(value, bool) or not isinstance(value, Real) or value != value:  # NaN
+    if isinstance(value, bool):
         return _MISMATCH
     if isinstance(value, Integral):
-        number = int(value)
-        return number if LONG_MIN <= number <= LONG_MAX else _MISMATCH
-    if abs(float(value)) > LONG_MAX:
+        whole = int(value)
+        return whole if -LONG_MAX - 1 <= whole <= LONG_MAX else _MISMATCH
+    number = _number(value)
+    if number is _MISMATCH or math.isnan(number) or abs(number) > LONG_MAX:
         return _MISMATCH
-    if float(value).is_integer():
-        return int(float(value))
+    if number.is_integer():
+        return int(number)
     # Milliseconds may have fractions, as those of `time.time() * 1000`.
     return value if may_have_fraction else _MISMATCH
 
 
 def _number(value: Any) -> Any:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    return float(value) if is_number else _MISMATCH
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return _MISMATCH
+    try:
+        return float(value)
+    except OverflowError:  # a whole number or a fraction beyond all floats
+        return _MISMATCH
 
 
 def _truth(value: Any) -> Any:

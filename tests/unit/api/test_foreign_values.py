@@ -4,6 +4,7 @@ import datetime
 import inspect
 import typing
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import lsm_engine as lsm
 
 VALUES = [
-    object(), 2**70, -1, -(2**63), 0, float("nan"), float("inf"), 1.5, "", "\0", "a\nb", "\ud800", "x" * 5000,
+    object(), 2**70, 10**400, Fraction(10**400, 3), -1, -(2**63), 0, float("nan"), float("inf"), 1.5, "", "\0", "a\nb", "\ud800", "x" * 5000,
     b"x", [1], ["a"], [[]], {}, {1: 2}, {"a": object()}, (), set(), datetime.datetime(2020, 1, 1, tzinfo=None),  # noqa: DTZ001
     datetime.date(1, 1, 1), np.int8(3), np.datetime64("NaT"), True, None, ..., int, lambda: 1, pa.array([1]),
     pd.DataFrame(), "../../etc", "snapshot", "d.t",
