@@ -233,10 +233,14 @@ class LocalFileIO(OneByOne):
                 sync_path(os.path.dirname(real))
 
     def _overwrite_in_place(self, real: str, data: bytes) -> bool:
-        """Write a few bytes over a file where they need no more space; return whether that was done.
+        """Write a hint over the one that a file holds, which needs no more space; return whether that was done.
 
-        The bytes lie in one sector, and none is cut off, so that a power cut leaves the old or the new ones.
+        Hints are numbers. One that is longer than the former has room made first: a power cut leaves the
+        former, a file that holds no number, which readers pass over, or the new one, as all of it lies in
+        one sector.
         """
+        if not data.isdigit():
+            return False
         try:
             descriptor = os.open(real, os.O_RDWR)
         except OSError:  # it is not there, or not ours to write
@@ -245,6 +249,11 @@ class LocalFileIO(OneByOne):
             size = os.fstat(descriptor).st_size
             if not 0 < size <= len(data) <= _SECTOR_BYTES:
                 return False
+            if size < len(data):
+                # Otherwise a power cut may leave the new digits with the former length: another number.
+                os.ftruncate(descriptor, len(data))
+                if self.durable:
+                    os.fsync(descriptor)
             if os.pwrite(descriptor, data, 0) != len(data):
                 raise OSError(errno.EIO, "a few bytes were written in part")
             if self.durable:

@@ -66,15 +66,39 @@ def test_a_commit_on_a_full_disk_is_refused_and_changes_nothing(table, full_disk
     assert table.verify().is_clean
 
 
-@pytest.mark.parametrize("size", [-1, 0, 1, 600])
-def test_only_a_few_bytes_are_written_over_others(size, tmp_path, full_disk):
+@pytest.mark.parametrize("data", [b"77", b"777"])
+def test_a_hint_is_written_over_a_hint(data, tmp_path, full_disk):
     (tmp_path / "hint").write_bytes(b"99")
-    files = LocalFileIO(str(tmp_path))
-    data = b"7" * (2 + size)
-    if size in (0, 1):
-        files.replace("hint", data)
-        assert (tmp_path / "hint").read_bytes() == data
-    else:  # shorter: bytes would have to be cut off; longer than a sector: a power cut could tear it
-        with pytest.raises(lsm.StorageError, match="full"):
-            files.replace("hint", data)
-        assert (tmp_path / "hint").read_bytes() == b"99"
+    LocalFileIO(str(tmp_path)).replace("hint", data)
+    assert (tmp_path / "hint").read_bytes() == data
+
+
+@pytest.mark.parametrize("data", [b"7", b"7" * 600, b'{"nextSnapshot": 7}'])
+def test_nothing_but_a_hint_is_written_over_another(data, tmp_path, full_disk):
+    # Shorter: bytes would have to be cut off. Longer than a sector, or no number: a power cut could tear it.
+    (tmp_path / "hint").write_bytes(b"99")
+    with pytest.raises(lsm.StorageError, match="full"):
+        LocalFileIO(str(tmp_path)).replace("hint", data)
+    assert (tmp_path / "hint").read_bytes() == b"99"
+
+
+def test_a_hint_that_a_power_cut_tears_is_passed_over(table, full_disk, monkeypatch):
+    """Room is made for a longer number before it is written: no other number can stand there."""
+    hint = os.path.join(table.location, "snapshot", "EARLIEST")
+    with open(hint, "wb") as file:
+        file.write(b"1")
+
+    def stop(*_):
+        raise OSError(errno.EIO, "power cut")
+
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", stop)
+    with pytest.raises(lsm.StorageError):
+        table.expire_snapshots(older_than="0 s", retain_min=1, retain_max=1)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with open(hint, "rb") as file:
+        assert file.read() == b"1\0"
+    assert lsm.open_table(table.location).snapshot_ids() == list(range(1, 14))
+    assert table.verify().is_clean
+    table.expire_snapshots(older_than="0 s", retain_min=1, retain_max=1)
+    assert table.snapshot_ids() == [13]
