@@ -6,12 +6,17 @@ to snapshots finds every id in one of them or in both.
 
 from collections.abc import Callable
 
-from lsm_engine.base.errors import NotFoundError, StorageError
-from lsm_engine.format.documents import decode_snapshot, encode_hint, encode_snapshot
-from lsm_engine.format.json_object import READ_MAX
+from lsm_engine.base.errors import StorageError
+from lsm_engine.format.documents import encode_hint, encode_snapshot
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing
-from lsm_engine.metadata.snapshots import found_snapshot, hinted_id
+from lsm_engine.metadata.publishing import published, replaced, stable_listing
+from lsm_engine.metadata.snapshots import (
+    current_content,
+    delete_unchanged,
+    found_snapshot,
+    hinted_id,
+    replace_unchanged,
+)
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import CHANGELOG_PREFIX, EARLIEST, LATEST, TablePaths, numbered
 
@@ -97,7 +102,7 @@ class ChangelogStore:
         """Create a changelog's file again, or replace that which is there; `require` is called before each change."""
         path, data = self._paths.changelog_file(changelog.id), encode_snapshot(changelog)
         for _ in range(_RACES):
-            content = self._content_of(path)
+            content = current_content(self._file_io, path)
             require()
             if (
                 published(self._file_io, path, data)
@@ -109,27 +114,11 @@ class ChangelogStore:
 
     def delete_unchanged(self, changelog: Snapshot) -> bool:
         """Delete a changelog's file if it still is what was read; False, and no change, otherwise."""
-        path = self._paths.changelog_file(changelog.id)
-        content = self._content_of(path)
-        if content is None or decode_snapshot(content, file_name=path) != changelog:
-            return False
-        return deleted(self._file_io, path, expected=content)
+        return delete_unchanged(self._file_io, self._paths.changelog_file(changelog.id), changelog)
 
     def replace_unchanged(self, old: Snapshot, new: Snapshot) -> bool:
         """Replace a changelog's file if it still is what was read or written; False, and no change, otherwise."""
-        path = self._paths.changelog_file(old.id)
-        content = self._content_of(path)
-        if content is None or decode_snapshot(content, file_name=path) != old:
-            return False
-        return replaced(self._file_io, path, encode_snapshot(new), expected=content)
-
-    def _content_of(self, path: str) -> bytes | None:
-        self._file_io.forget_gathered([path])
-        try:
-            return self._file_io.read(path, length=READ_MAX)
-        except NotFoundError:
-            # Deleted since: the caller's condition does not hold.
-            return None
+        return replace_unchanged(self._file_io, self._paths.changelog_file(old.id), old, new)
 
     def hint_latest(self, snapshot_id: int) -> None:
         """Write LATEST."""

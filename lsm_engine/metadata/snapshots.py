@@ -83,6 +83,32 @@ def decoded_snapshot(data: bytes, path: str, snapshot_id: int, *, if_another: st
     return snapshot
 
 
+def current_content(file_io: FileIO, path: str) -> bytes | None:
+    """Return the bytes of a snapshot's file as they are now, past what a listing gathered; None if it is deleted."""
+    file_io.forget_gathered([path])
+    try:
+        return file_io.read(path, length=READ_MAX)
+    except NotFoundError:
+        # Deleted since: the caller's condition does not hold.
+        return None
+
+
+def delete_unchanged(file_io: FileIO, path: str, snapshot: Snapshot) -> bool:
+    """Delete a snapshot's file if it still holds the snapshot; False, and no change, otherwise."""
+    content = current_content(file_io, path)
+    if content is None or decode_snapshot(content, file_name=path) != snapshot:
+        return False
+    return deleted(file_io, path, expected=content)
+
+
+def replace_unchanged(file_io: FileIO, path: str, old: Snapshot, new: Snapshot) -> bool:
+    """Replace a snapshot's file if it still holds `old`; False, and no change, otherwise."""
+    content = current_content(file_io, path)
+    if content is None or decode_snapshot(content, file_name=path) != old:
+        return False
+    return replaced(file_io, path, encode_snapshot(new), expected=content)
+
+
 def hinted_id(file_io: FileIO, path: str) -> int | None:
     """Return the id in a hint file, unchecked; None if it has none: list the directory then."""
     return hinted(file_io, path)[0]
@@ -905,12 +931,8 @@ class SnapshotStore(SnapshotHints):
 
     def delete_unchanged(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file if it still is what was read; False, and no change, otherwise."""
-        path = self._paths.snapshot_file(snapshot.id)
-        content = self._content_of(path)
-        if content is None or decode_snapshot(content, file_name=path) != snapshot:
-            return False
         self._newest.forget()
-        return deleted(self._file_io, path, expected=content)
+        return delete_unchanged(self._file_io, self._paths.snapshot_file(snapshot.id), snapshot)
 
     def give_back(self, snapshot: Snapshot, require: Callable[[], None]) -> bool:
         """Create a snapshot's file, or replace that of the same commit; False if another commit has its id.
@@ -919,7 +941,7 @@ class SnapshotStore(SnapshotHints):
         """
         path, data = self._paths.snapshot_file(snapshot.id), encode_snapshot(snapshot)
         for _ in range(_RACES):
-            content = self._content_of(path)
+            content = current_content(self._file_io, path)
             require()
             if content is None:
                 if published(self._file_io, path, data):
@@ -933,19 +955,7 @@ class SnapshotStore(SnapshotHints):
 
     def replace_unchanged(self, old: Snapshot, new: Snapshot) -> bool:
         """Replace a snapshot's file if it still is what was read or written; False, and no change, otherwise."""
-        path = self._paths.snapshot_file(old.id)
-        content = self._content_of(path)
-        if content is None or decode_snapshot(content, file_name=path) != old:
-            return False
-        return replaced(self._file_io, path, encode_snapshot(new), expected=content)
-
-    def _content_of(self, path: str) -> bytes | None:
-        self._file_io.forget_gathered([path])
-        try:
-            return self._file_io.read(path, length=READ_MAX)
-        except NotFoundError:
-            # Deleted since: the caller's condition does not hold.
-            return None
+        return replace_unchanged(self._file_io, self._paths.snapshot_file(old.id), old, new)
 
     def delete_there(self, snapshot_id: int) -> None:
         """Delete a snapshot file that is known to be there."""

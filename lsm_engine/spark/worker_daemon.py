@@ -14,10 +14,9 @@ from lsm_engine.spark import staging
 LOADED: tuple[object, ...] = (worker, staging)
 """What the workers' tasks are made of; naming it here is what loads it."""
 try:
-    from lsm_engine.spark.source import datasource as datasource_source
-    from lsm_engine.spark.source import reader
+    from lsm_engine.spark.source import datasource, reader
 
-    LOADED += (datasource_source, reader)
+    LOADED += (datasource, reader)
 except ImportError:
     """PySpark before 4.1: no tasks read the format."""
 
