@@ -6,6 +6,7 @@ which every importer sees, and runs the tests that reach it, the quickest first,
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import os
@@ -50,7 +51,16 @@ MODULES = (
 
 NOT_RULES = frozenset(
     {
-        *("planning.commit.module", "planning.keys.module", "planning.proposal.module"),
+        *(
+            f"planning.commit.{name}"
+            for name in ("_BYTES_MAX", "_COUNT_MAX", "_LISTS_MAX", "_NOTE_MAX")
+        ),
+        *(
+            "planning.keys.TASK_COUNT_MAX",
+            "planning.keys._ITEM_COST_BYTES",
+            "planning.keys._TASK_BYTES_MAX",
+        ),
+        *("planning.keys._TASK_BYTES_MIN", "planning.proposal._SHORTEST_PART"),
         "planning.compaction._size_of_files",
         "planning.commit.copied_lists",
         "planning.commit.lists_to_fetch",
@@ -124,9 +134,21 @@ SECONDS_MAX = 20
 KILLED, SURVIVED, INVALID = 0, 1, 2
 
 
+@functools.cache
+def constants(module: str) -> dict[int, str]:
+    """Return the names that a module assigns at its top, by the lines of the assignments."""
+    tree = ast.parse(Path(str(importlib.import_module(module).__file__)).read_text())
+    return {
+        line: node.targets[0].id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+
+
 def is_no_rule(mutant: Mutant) -> bool:
-    """Whether a mutant stands in a function or class that decides nothing."""
-    owner = mutant.function.split(".")[0]
+    """Whether a mutant stands in a function, class or constant that decides nothing."""
+    owner = constants(mutant.module).get(mutant.lines.start) or mutant.function.split(".")[0]
     return f"{mutant.module.removeprefix('lsm_engine.')}.{owner}" in NOT_RULES
 
 

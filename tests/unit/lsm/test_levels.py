@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.base.errors import CorruptFileError
-from lsm_engine.lsm.levels import Levels
+from lsm_engine.lsm.levels import Levels, runs_are_apart
 from tests import shapes
 from tests.shapes import key_of, levels, show_all
 from tests.unit.lsm.buckets import buckets
@@ -126,3 +126,19 @@ def test_levels_keep_every_file_in_order(files):
     for run in tree.runs:
         for one, other in zip(run.files, run.files[1:], strict=False):
             assert one.max_key < other.min_key
+
+
+@pytest.mark.parametrize(
+    ("runs", "are_apart"),
+    [
+        (["L0:1@1-3", "L0:1@4-6", "L0:1@7-9"], True),
+        (["L0:1@7-9", "L0:1@1-3", "L0:1@4-6"], True),  # whatever their order
+        (["L0:1@1-3", "L0:1@4-6", "L0:1@6-9"], False),  # of two pairs one shares a number
+        (["L0:1@1-4", "L0:1@4-6", "L0:1@7-9"], False),
+        (["L1:1@1-3 L1:2@8-9", "L0:1@4-6"], False),  # between the files of a run
+        (["L0:1@1-3"], True),
+        ([], True),
+    ],
+)
+def test_runs_are_apart_if_each_is_older_or_newer_than_every_other(runs, are_apart):
+    assert runs_are_apart([shapes.files(text) for text in runs]) is are_apart
