@@ -274,6 +274,9 @@ def __getattr__(name: str) -> Any:
     value = module if name == "core_options" else getattr(module, _NAMED_THERE.get(name, name))
     if isinstance(value, FunctionType) and not hasattr(value, "__wrapped__"):
         value = import_module("lsm_engine.base.arguments").checks_arguments(value)
+        if hasattr(value, "__wrapped__"):
+            # It is pickled by the name under which users have it.
+            value.__module__, value.__qualname__ = __name__, name
     globals()[name] = value
     return value
 

@@ -110,3 +110,13 @@ def test_names_of_other_libraries_say_what_to_use(owner, name, instead, tmp_path
     with pytest.raises(AttributeError) as refused:
         getattr(thing, name)
     assert instead in str(refused.value)
+
+
+FUNCTIONS = [name for name in lsm.__all__ if inspect.isfunction(getattr(lsm, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_goes_to_other_processes(name):
+    function = getattr(lsm, name)
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert inspect.signature(function) == inspect.signature(inspect.unwrap(function))
