@@ -266,7 +266,7 @@ def _locate(
         new_row[index] = source_row - begins[chunk]
 
 
-@compiled_with(interpreted=gather_values, work=lambda *given: len(given[2]) >> 3)
+@compiled_with(interpreted=gather_values, work=lambda *arguments: len(arguments[2]) >> 3)
 def _gather_fixed(sources: Longs, width: int, run: Runs, row: Rows, target: int) -> None:
     if width == 8:
         for index in range(len(run)):

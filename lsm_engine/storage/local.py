@@ -202,6 +202,9 @@ class LocalFileIO(OneByOne):
                     "the file vanished right after it was created; look before trying again",
                     path=path,
                 ) from None
+            # Its holder deleted it since: the name was taken when this one was asked for.
+            if isinstance(refusal, FileExistsError):
+                return False
             raise to_storage_error(path, refusal) from refusal
         except OSError as cause:
             raise CommitUnknownError(

@@ -156,7 +156,7 @@ def test_few_rows_are_read_at_once_and_stay_whatever_expires(spark, new_table):
 def test_keys_that_a_filter_names_are_found_by_the_driver(spark, new_table, monkeypatch):
     table = new_table("named", partitioned_by=(), bucket="1")
     table.upsert(rows(0, 100))
-    monkeypatch.setattr("lsm_engine.spark.splits.bytes_per_row", lambda _: 1 << 30)
+    monkeypatch.setattr("lsm_engine.spark.parquet_rows.bytes_per_row", lambda _: 1 << 30)
     few = read_dataframe(table, ["id", "note"], where="id IN (3, 5, 500)", spark=spark)
     assert "MapInArrow" not in few._jdf.queryExecution().toString()
     assert sorted(map(tuple, few.collect())) == [(3, "v 3"), (5, "v 5")]

@@ -56,7 +56,7 @@ _KINDS: dict[str, type[Any]] = {
     "rollback": RollbackFacts,
     "removal": RemovalFacts,
 }
-_KIND_OF = {of: name for name, of in _KINDS.items()}
+_KIND_OF = {fact_type: name for name, fact_type in _KINDS.items()}
 _ALONE = ".json"
 _REFUSED = ".refused"
 _DAMAGED = "damaged"

@@ -237,6 +237,19 @@ def test_a_link_that_was_made_in_spite_of_an_error_is_ours(storage, monkeypatch)
     assert not storage.publish("b", b"y")
 
 
+def test_a_name_that_was_taken_and_is_free_again_was_not_ours(storage, monkeypatch):
+    """Another process had the name and deleted it: this one made nothing, and may try again."""
+
+    def link(_from: str, to: str) -> None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        assert storage.publish("d/name", b"1") is False
+    assert storage.list("d") == []
+    assert storage.publish("d/name", b"1")
+
+
 def test_an_answer_that_cannot_be_checked_is_unknown(storage, monkeypatch):
     monkeypatch.setattr(os, "link", refusing(errno.EIO))
     storage.write_new("first", b"")
