@@ -1,3 +1,3 @@
 """The version of this package, in one place: the distribution's, `lsm --version`, and the writer's name in files."""
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"

@@ -1,7 +1,7 @@
 """The bytes we write, on file: none missing, none forgotten, and each still reads as it did.
 
 A change of a file here is a change of the format that other clients read. `--rewrite` writes them
-anew; review the difference and say in docs/changelog.md who can read the result.
+anew; review the difference and say in CHANGELOG.md who can read the result.
 """
 
 from decimal import Decimal
