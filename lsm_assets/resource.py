@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for a JVM that lives as long as one run. Without the second compiler it starts in half the CPU time (9 s
-instead of 17 s on the machine of docs/performance.md), and rows do not wait for it.
+instead of 17 s on the machine of lsm_engine/docs/performance.md), and rows do not wait for it.
 """
 
 CLOCK: ContextVar[Clock | None] = ContextVar("lsm_clock", default=None)

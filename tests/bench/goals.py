@@ -1,12 +1,11 @@
-"""Every goal of performance.md measured by one command, and compared with the figure that is recorded there.
+"""Measure every goal of tests/bench/goals.md, and compare it with the figure that is recorded there.
 
     python -m tests.bench.goals                                   # all, about half an hour
     python -m tests.bench.goals --only compaction_limit key_scans
     python -m tests.bench.goals --write                           # and record what was measured
 
-The table "Goals and where they stand" is what says what is measured: a row names a bench of this folder with its
-arguments, and words that the ratio's name has. Of several such ratios the worst counts: a goal against the best of
-others is one against each. Benches run one after the other. A figure is worse if even its best round is 3 % beyond
+A row of that table names a bench of this folder with its arguments, and words that the ratio's name has. The worst of
+several such ratios counts: a goal against the best of others is one against each. Benches run one after the other. A figure is worse if even its best round is 3 % beyond
 the one that is recorded; then the command ends with 1. `--write` puts what was measured into the page, with `met`
 or `missed`; goals and reasons stay as somebody wrote them.
 """
@@ -25,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "lsm_engine" / "docs" / "performance.md"
-TITLE = "## Goals and where they stand"
+PAGE = ROOT / "tests" / "bench" / "goals.md"
+TITLE = "## Goals"
 TOLERANCE = 1.03
 MEASURED_BY = re.compile(r"`([^`]+)`: (.+)")
 

@@ -111,7 +111,7 @@ class Ratio:
 
 
 def table(ratios: Sequence[Ratio]) -> str:
-    """The ratios as a Markdown table, for the eye and for docs/performance.md."""
+    """The ratios as a Markdown table, for the eye and for docs/performance-details.md."""
     lines = ["| what | ratio | min | median | max | goal |", "|---|---|---|---|---|---|"]
     lines += [
         f"| {one.what} | {one.name} | {min(one.rounds):.2f} | **{one.median:.2f}** "

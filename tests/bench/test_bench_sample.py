@@ -1,7 +1,6 @@
 """The benchmarks at a small size, so that they cannot rot; only generous ratios are asserted.
 
-What the issue asks for is measured by the scripts of this folder at full size, and written down in
-lsm_engine/docs/performance.md.
+The scripts of this folder measure at full size; lsm_engine/docs/performance-details.md and goals.md have the figures.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The table of goals in performance.md: every row can be measured, and figures that became worse are told."""
+"""Every row of goals.md can be measured, and a figure that became worse is reported."""
 
 from dataclasses import replace
 from importlib.util import find_spec
