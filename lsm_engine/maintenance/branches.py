@@ -44,7 +44,7 @@ from lsm_engine.table.branches import (
 )
 from lsm_engine.table.references import committed_files, identifiers_up_to, take_identifiers_over
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.tags import AN_HOUR, is_expiring, locked
+from lsm_engine.table.tags import AN_HOUR, is_expiring, is_rolled_back, locked
 from lsm_engine.types.table_schema import TableSchema
 
 # -- Fast-forward: main takes over the snapshots that a branch has made since it began -------------
@@ -59,13 +59,13 @@ log = logging.getLogger(__name__)
 
 @record
 class FastForwardPlan:
-    """What main takes over from a branch after `common_id`, oldest first; 0: from the beginning.
+    """What main takes over from a branch after the snapshot `common` of both, oldest first; None: from the beginning.
 
     `dropped` is what main loses first, None if nothing.
     """
 
     branch: str
-    common_id: int
+    common: Snapshot | None
     schemas: tuple[TableSchema, ...]
     snapshots: tuple[Snapshot, ...]
     tags: tuple[Tag, ...]
@@ -133,7 +133,7 @@ def _plan(
     first_id = theirs[0].id if theirs else 0
     return FastForwardPlan(
         branch=name,
-        common_id=common_id,
+        common=common,
         schemas=_new_schemas(session, branch, name),
         snapshots=tuple(snapshot for snapshot in theirs if snapshot.id > common_id),
         tags=tuple(
@@ -182,7 +182,8 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
         for schema, data in schemas:
             if not session.schemas.publish(schema, data):
                 raise _overtaken(plan, f"schema {schema.id}")
-        base = session.snapshots.find(plan.common_id)
+        # As it was planned, not as it is read now: a rollback may have taken it, and then nothing lands on it.
+        base = plan.common
         # Before the snapshots that rest on it: a stop leaves a file that has more than they.
         take_identifiers_over(session, identifiers, is_done=False)
         for snapshot in plan.snapshots:
@@ -195,11 +196,13 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
             base = snapshot
         take_identifiers_over(session, identifiers, is_done=True)
     for tag in plan.tags:
-        _take_tag_over(session, branch, tag)
+        _take_tag_over(session, branch, tag, plan)
 
 
-def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> None:
-    """Make a branch's tag on main; none where it went meanwhile, with its files.
+def _take_tag_over(
+    session: TableSession, branch: TableSession, tag: Tag, plan: FastForwardPlan
+) -> None:
+    """Make a branch's tag on main; none where it went meanwhile, with its files, or main is rolled back below it.
 
     A lock tag of main keeps the files until the tag is there: the branch's may be the last to name them, and be deleted.
     """
@@ -211,6 +214,13 @@ def _take_tag_over(session: TableSession, branch: TableSession, tag: Tag) -> Non
             log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
             return
         copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+        is_taken_over = any(same_state(snapshot, tag.snapshot) for snapshot in plan.snapshots)
+        # A rollback that listed main's tags before would leave this one. A state that the branch itself was rolled
+        # back from is kept by its tag alone, on main as on the branch.
+        if is_taken_over and is_rolled_back(session, tag.snapshot):
+            session.tags.delete(copied)
+            log.info("tag %s was rolled back on main", tag.name)
+            return
     _notify_tagged(session, copied)
 
 

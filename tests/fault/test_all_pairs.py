@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from lsm_engine.base.errors import LsmError
 from tests.fault import all_pairs
 from tests.fault.all_pairs import (
     UNCHANGING,
@@ -20,7 +21,7 @@ from tests.fault.all_pairs import (
     schedule,
     schedules,
 )
-from tests.fault.pair_operations import KINDS, OPERATIONS, STORES
+from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES
 from tests.fault.paused_lakes import lake_doubles
 from tests.fault.paused_stores import object_doubles
 
@@ -167,3 +168,39 @@ def test_two_rollbacks_and_an_expiry_leave_a_table_that_is_read_and_written(targ
     """
     for theirs in ((target, "expire"), ("expire", target)):
         assert not failed_at_changes(Combination("memory", "plain", target, theirs))
+
+
+@pytest.mark.parametrize("store", ["memory", "objects"])
+def test_a_fast_forward_beside_a_rollback_leaves_a_table_that_is_read(store: str) -> None:
+    """It published the branch's snapshot above the one that the rollback had taken, as if the table had been empty."""
+    assert not failed([Combination(store, "plain", "fast-forward", (ROLLING_BACK,))])
+
+
+def test_a_fast_forward_leaves_no_tag_of_what_a_rollback_of_main_has_taken() -> None:
+    combination = Combination("memory", "plain", "fast-forward by force", (ROLLING_BACK,))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    published = max(
+        at for at, call in enumerate(calls, 1) if call.paths == ("snapshot/snapshot-8",)
+    )
+    rolled_back = 0
+    for at in range(published, len(calls) + 1):
+        done, _ = schedule(combination, at)
+        table = done.disk.opened(JUDGE)
+        newest = table.latest_snapshot()
+        assert newest is not None
+        if not isinstance(done.theirs[0], LsmError):
+            rolled_back += 1
+            assert newest.id == 6
+            assert "done" not in [tag.name for tag in table.tags()], calls[at - 1]
+    assert rolled_back
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("rename the table", "drop the table"), ("drop the table", "rename the table")],
+)
+def test_a_drop_beside_a_rename_of_the_table_leaves_no_files_without_a_name(
+    ours: str, theirs: str
+) -> None:
+    """The drop found the directory moved and the old name still there, and forgot that name alone."""
+    assert not failed([Combination("lake", "plain", ours, (theirs,))])
