@@ -59,6 +59,7 @@ from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
 from lsm_engine.storage.warehouse import (
     STORES,
     database_directories,
+    delete_drop_markers,
     drop_directory,
     move_directory,
     open_directory,
@@ -773,7 +774,7 @@ class Catalog(CatalogRegistry):
         )
 
     def rename_table(self, source: str, target: str) -> Table:
-        """Rename a table: its directory first, then its name.
+        """Rename a table: its directory within the transaction that renames its name.
 
         Raises AlreadyExistsError, and UnsupportedError on an object store, where no table is renamed.
         """
@@ -781,12 +782,22 @@ class Catalog(CatalogRegistry):
         new.checked()
         info = self._names.load_table(old)
         location = self._names.table_location(new)
-        # The directory moves first, because the move fails if the target is taken.
-        move_directory(info.location, location, self._storage)
+        is_moved = False
+
+        def move() -> None:
+            nonlocal is_moved
+            if not is_moved:  # the transaction may run again
+                move_directory(info.location, location, self._storage)
+                is_moved = True
+            # Drops that have not forgotten the old name by now cannot any more, and no drop of the new one has begun.
+            delete_drop_markers(self._directory(location))
+
         try:
-            self._names.rename_table(old, new)
-        except LsmError:  # the name still leads to the old place: the directory goes back there
-            move_directory(location, info.location, self._storage)
+            self._names.rename_table(old, new, move)
+        except LsmError:
+            # Without an answer the name may be the new one all the same.
+            if is_moved and not self._exists(new):
+                move_directory(location, info.location, self._storage)
             raise
         return self.table(target)
 

@@ -6,7 +6,7 @@ for queries in SQL. The caller creates, moves and deletes directories."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -604,8 +604,13 @@ class SqlCatalog:
 
         self._copying.write(work)
 
-    def rename_table(self, source: TableName, target: TableName) -> TableInfo:
-        """Rename a table, its lineage included; the caller moves its directory."""
+    def rename_table(
+        self, source: TableName, target: TableName, move: Callable[[], None] = lambda: None
+    ) -> TableInfo:
+        """Rename a table, its lineage included; `move` moves its directory, once nothing else can refuse the new name.
+
+        Until `move` has returned a drop or another rename of the table waits. `move` may run again.
+        """
         target.checked()
 
         def work(connection: Connection) -> TableInfo:
@@ -622,6 +627,7 @@ class SqlCatalog:
                 connection.execute(
                     renamed.values(database_name=target.database, table_name=target.table)
                 )
+            move()
             return self._table_info(connection, target)
 
         self.outbox.drain(patiently=True)

@@ -262,6 +262,13 @@ def drop_directory(file_io: FileIO, forget: Callable[[], bool], drop_id: str) ->
         file_io.delete(marker)
 
 
+def delete_drop_markers(file_io: FileIO) -> None:
+    """Delete the markers of drops that can take no name of this directory any more, as it was renamed."""
+    file_io.delete_many(
+        [entry.path for entry in file_io.list("") if entry.name.startswith(BEING_DROPPED)]
+    )
+
+
 def _clear_table(file_io: FileIO) -> None:
     """Delete the files of a dropped table one by one, but for markers of drops.
 

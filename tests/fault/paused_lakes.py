@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.api import catalog
 from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
+from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.table.components import LocalExecutor
@@ -32,7 +32,7 @@ CALLS = (
 )
 TRANSACTIONS = {
     **dict.fromkeys(("load_table", "list_tables", "load_database", "list_databases"), "read"),
-    **dict.fromkeys(("register_table", "rename_table", "drop_table", "create_database"), "replace"),
+    **dict.fromkeys(("register_table", "drop_table", "create_database"), "replace"),
 }
 """Of the catalog: what each does to the names."""
 _LAKE = re.compile(r"^.*/lake-[^/]+/")
@@ -122,11 +122,15 @@ def lake_doubles() -> Iterator[None]:
         for name, verb in TRANSACTIONS.items():
             inner = getattr(SqlCatalog, name)
             patch.setattr(SqlCatalog, name, _announced(verb, inner, lambda *_: ("names",)))
-        move = _announced(
-            "move", catalog.move_directory, lambda old, new, *_: (_in_lake(old), _in_lake(new))
+        # The directory moves within the transaction.
+        patch.setattr(
+            SqlCatalog, "rename_table", _announced("move", SqlCatalog.rename_table, _renamed)
         )
-        patch.setattr(catalog, "move_directory", move)
         yield
+
+
+def _renamed(names: SqlCatalog, old: TableName, new: TableName, *_: object) -> tuple[str, ...]:
+    return "names", *(_in_lake(names.table_location(name)) for name in (old, new))
 
 
 def _place(file_io: LocalFileIO, path: Any = "", *_: Any) -> tuple[str, ...]:

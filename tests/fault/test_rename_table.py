@@ -15,6 +15,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.storage import local
+from lsm_engine.storage.paths import BEING_DROPPED
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 STOPS = ("open", "link", "unlink", "replace", "mkdir", "lstat", "scandir")
@@ -96,3 +97,62 @@ def test_a_commit_beside_a_rename_of_its_table_is_reported_as_it_is(
             renamed_beside(tmp_path / str(stop), stop, options)
         except AssertionError as wrong:
             raise AssertionError(f"before call {stop}, {calls[stop - 1]}: {wrong}") from wrong
+
+
+def test_a_drop_beside_a_rename_leaves_no_sign_that_bars_the_new_name(tmp_path: Path) -> None:
+    """The sign of a drop moves along with the directory; the table of the new name can be dropped and made again."""
+    with lsm.open_catalog(
+        f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")
+    ) as catalog:
+        catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"})
+        (tmp_path / "lake" / "a.db" / "b" / f"{BEING_DROPPED}-1").touch()
+        catalog.rename_table("a.b", "a.c")
+        catalog.drop_table("a.c")
+        assert catalog.create_table("a.c", SCHEMA, options={"bucket": "-1"}).scan().count() == 0
+
+
+def test_two_renames_at_once_leave_the_name_with_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another rename that ended before the directory moved takes the table; this one says so, and makes no name."""
+    with lsm.open_catalog(
+        f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")
+    ) as catalog:
+        catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"}).append([{"k": 1}])
+        names = catalog._names
+        rename = names.rename_table
+
+        def overtaken(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            catalog.rename_table("a.b", "a.c")
+            return rename(*arguments)
+
+        monkeypatch.setattr(names, "rename_table", overtaken)
+        with pytest.raises(lsm.NotFoundError):
+            catalog.rename_table("a.b", "a.d")
+        assert list(catalog) == ["a.c"]
+        assert catalog["a.c"].to_arrow().to_pylist() == [{"k": 1}]
+
+
+def test_a_rename_whose_transaction_fails_puts_the_directory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lsm.open_catalog(
+        f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")
+    ) as catalog:
+        catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"}).append([{"k": 1}])
+        names = catalog._names
+
+        def failing(work: Any) -> Any:
+            def work_without_end(connection: Any) -> Any:
+                work(connection)
+                raise lsm.StorageError("the disk of the catalog is full")
+
+            return write(work_without_end)
+
+        write = names.database.write
+        with monkeypatch.context() as patch:
+            patch.setattr(names.database, "write", failing)
+            with pytest.raises(lsm.StorageError):
+                catalog.rename_table("a.b", "a.c")
+        assert catalog["a.b"].to_arrow().to_pylist() == [{"k": 1}]
