@@ -1,7 +1,7 @@
 """Hooks of mkdocs for the documentation site.
 
-They add pages from outside lsm_engine/docs and rewrite the links to them. They generate the API reference, the
-reference of the command line and the list of decisions from the sources.
+They add pages from outside lsm_engine/docs and rewrite the links to them. They generate the API reference and the
+reference of the command line from the sources.
 """
 
 import ast
@@ -65,17 +65,9 @@ DAGSTER = [
 """Names of `lsm_assets` that its page uses."""
 
 
-def decisions() -> dict[str, str]:
-    """Titles of the decisions by their page."""
-    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-    return {path.name: path.read_text("utf-8").partition("\n")[0][2:] for path in pages}
-
-
-def decisions_page() -> str:
-    """The list of decisions."""
-    lines = [f"- [{title}]({page})" for page, title in decisions().items()]
-    opening = "# Decisions\n\nWhat was chosen, what was not, and why.\n\n"
-    return opening + "\n".join(lines) + "\n"
+def decisions() -> list[str]:
+    """Return the pages of decisions, in order of their numbers."""
+    return sorted(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
 
 
 def spark_names() -> list[str]:
@@ -148,7 +140,6 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     generated = {
         "api.md": api_page,
         "commands.md": commands_page,
-        "decisions/index.md": decisions_page,
     }
     for place, page in generated.items():
         files.append(File.generated(config, place, content=page()))
