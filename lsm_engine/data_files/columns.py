@@ -13,7 +13,16 @@ from lsm_engine.types.table_schema import (
     VALUE_KIND_ID,
     TableSchema,
 )
-from lsm_engine.types.types import ArrayType, DataField, DataType, MapType, RowType
+from lsm_engine.types.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    element_id,
+    key_id,
+    value_id,
+)
 
 FIELD_ID = b"PARQUET:field_id"
 """Where an Arrow field keeps its field id."""
@@ -25,7 +34,7 @@ def file_schema(schema: TableSchema) -> pa.Schema:
     With a primary key: `_KEY_<column>` for each key column (but for `data-file.thin-mode`), sequence
     number, row kind, then every column of the table; without one, the table's columns alone.
     """
-    columns = [_with_id(field, arrow_field(field)) for field in schema.fields]
+    columns = [_with_id(arrow_field(field), field.id) for field in schema.fields]
     if not schema.has_primary_key:
         # Only merges need keys and sequence numbers; rows of append tables are never merged.
         return pa.schema(columns)
@@ -49,25 +58,33 @@ def file_schema(schema: TableSchema) -> pa.Schema:
 
 
 def arrow_field(field: DataField) -> pa.Field:
-    """Return one column's Arrow field, nested structure fields carrying their ids."""
-    return pa.field(field.name, _type_with_ids(field.type), nullable=field.type.nullable)
+    """Return one column's Arrow field, whose members carry their field ids."""
+    return pa.field(field.name, _type_with_ids(field.type, field.id), nullable=field.type.nullable)
 
 
-def _with_id(field: DataField, arrow: pa.Field) -> pa.Field:
-    return arrow.with_metadata({FIELD_ID: str(field.id)})
+def _with_id(arrow: pa.Field, field_id: int) -> pa.Field:
+    return arrow.with_metadata({FIELD_ID: str(field_id)})
 
 
-def _type_with_ids(value: DataType) -> pa.DataType:
+def _type_with_ids(value: DataType, field_id: int, depth: int = 1) -> pa.DataType:
+    """Return the Arrow type of a column or structure field; `depth`: how many lists and maps are around it."""
     match value:
         case ArrayType():
-            element = _type_with_ids(value.element)
-            return pa.list_(pa.field("element", element, value.element.nullable))
+            element = _type_with_ids(value.element, field_id, depth + 1)
+            return pa.list_(
+                _with_id(
+                    pa.field("element", element, value.element.nullable),
+                    element_id(field_id, depth),
+                )
+            )
         case MapType():
+            key = pa.field("key", _type_with_ids(value.key, field_id, depth + 1), nullable=False)
+            item = _type_with_ids(value.value, field_id, depth + 1)
             return pa.map_(
-                pa.field("key", _type_with_ids(value.key), nullable=False),
-                pa.field("value", _type_with_ids(value.value), value.value.nullable),
+                _with_id(key, key_id(field_id, depth)),
+                _with_id(pa.field("value", item, value.value.nullable), value_id(field_id, depth)),
             )
         case RowType():
-            return pa.struct([_with_id(field, arrow_field(field)) for field in value.fields])
+            return pa.struct([_with_id(arrow_field(field), field.id) for field in value.fields])
         case _:
             return arrow_type(value)

@@ -109,6 +109,26 @@ class DataField:
     default_value: str | None = None
 
 
+_MEMBER_ID_BASE = (1 << 29) - 1
+_MEMBER_IDS = 1 << 10
+"""Ids that the members of one column have (Paimon's SpecialFields)."""
+
+
+def element_id(field_id: int, depth: int) -> int:
+    """Return the id of the elements of a list in column `field_id`; `depth`: 1 for the outermost list or map."""
+    return _MEMBER_ID_BASE + field_id * _MEMBER_IDS + depth
+
+
+def key_id(field_id: int, depth: int) -> int:
+    """Return the id of the keys of a map in column `field_id`, at a depth as of `element_id`."""
+    return _MEMBER_ID_BASE - field_id * _MEMBER_IDS - depth
+
+
+def value_id(field_id: int, depth: int) -> int:
+    """Return the id of the values of a map in column `field_id`, at a depth as of `element_id`."""
+    return element_id(field_id, depth)
+
+
 _TEXT = re.compile(
     r"(?P<name>[A-Z_]+(?: PRECISION)?)\s*(?:\(\s*(?P<p>\d+)\s*(?:,\s*(?P<s>\d+)\s*)?\))?"
     r"(?P<zone>\s+WITH(?:OUT)?\s+(?:LOCAL\s+)?TIME\s+ZONE)?(?P<null>\s+NOT\s+NULL|\s+NULL)?"

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import lsm_engine as lsm
@@ -90,6 +91,47 @@ KV = pa.schema([("k", pa.int32()), ("v", pa.string()), ("x", pa.float64())])
 
 def numbers(keys, mark):
     return [{"k": key, "v": f"{mark}{key}" if key % 5 else None, "x": key / 4} for key in keys]
+
+
+def parquet_ids(kind, field_id, into, path):
+    """Collect the field ids of an Arrow type that was read from Parquet, by path."""
+    into[path] = field_id
+    is_map = pa.types.is_map(kind)
+    members = (
+        (kind.key_field, kind.item_field) if is_map else map(kind.field, range(kind.num_fields))
+    )
+    for member in members:
+        number = int((member.metadata or {}).get(b"PARQUET:field_id", -1))
+        parquet_ids(member.type, number, into, f"{path}.{member.name}")
+
+
+def test_members_of_lists_and_maps_have_the_field_ids_that_java_gives_them(tmp_path):
+    table = create(tmp_path, NESTED, bucket="1")
+    put(table, NESTED, [nested_row(0, 0)])
+    (file,) = [path for path in tmp_path.rglob("*.parquet") if "bucket-0" in str(path)]
+    schema = pq.ParquetFile(file).schema_arrow
+    ids: dict[str, int] = {}
+    for field in schema:
+        parquet_ids(field.type, int(field.metadata[b"PARQUET:field_id"]), ids, field.name)
+    base = 536870911  # SpecialFields.STRUCTURED_TYPE_FIELD_ID_BASE
+    column = {field.name: field.id for field in table.schema.fields}
+    member = 1024
+    expected = {
+        "a.element": base + column["a"] * member + 1,
+        "m.key": base - column["m"] * member - 1,
+        "m.value": base + column["m"] * member + 1,
+        "mi.value.element": base + column["mi"] * member + 2,
+        "aa.element": base + column["aa"] * member + 1,
+        "aa.element.element": base + column["aa"] * member + 2,
+        "mr.key": base - column["mr"] * member - 1,
+    }
+    assert {path: ids[path] for path in expected} == expected
+    by_name = {field.name: field.id for field in table.schema.field("deep").type.fields}
+    assert ids["deep.l"] == by_name["l"]
+    assert ids["deep.l.element"] == base + by_name["l"] * member + 1  # counted from its own field
+    assert ids["deep.m.key"] == base - by_name["m"] * member - 1
+    assert -1 not in ids.values()
+    assert len(set(ids.values())) == len(ids)
 
 
 def test_files_of_all_formats_merge_in_one_bucket(tmp_path):
