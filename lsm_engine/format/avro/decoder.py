@@ -227,6 +227,9 @@ def _record(
     return position
 
 
+# The same rules for few records, without a compiler: decision 66 has the figures.
+
+
 class _Damaged(Exception):  # `level`: of the items that there was too little room for
     def __init__(self, code: int, level: int = 0) -> None:
         self.code, self.level = code, level
