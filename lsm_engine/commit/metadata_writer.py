@@ -35,6 +35,7 @@ from lsm_engine.planning.commit import (
     roll,
 )
 from lsm_engine.planning.snapshot_chain import CLOCK_DRIFT_MAX_MILLIS, is_far_ahead
+from lsm_engine.storage.bulk import forget_prefetched, prefetch, write_many
 from lsm_engine.storage.paths import SCHEMA_PREFIX
 from lsm_engine.table.live_files import (
     BUCKET,
@@ -95,7 +96,7 @@ class MetadataWriter:
         if self._waiting:
             waiting = dict(self._waiting)
             self._waiting.clear()
-            self._session.file_io.write_many(waiting)
+            write_many(self._session.file_io, waiting)
 
     def _write_if_large(self) -> None:
         # What waits is held in memory.
@@ -210,12 +211,12 @@ class MetadataWriter:
         try:
             for number, meta in enumerate(metas):
                 for path in paths[requested : number + ahead]:
-                    session.file_io.prefetch(path)
+                    prefetch(session.file_io, path)
                 requested = max(requested, number + ahead)
                 yield session.manifests.content(meta.file_name, meta.checksum)
         finally:  # the consumer may stop half way
             if ahead:
-                session.file_io.forget_prefetched(paths)
+                forget_prefetched(session.file_io, paths)
 
     def _placed(self, data: bytes, entries: pa.Table) -> ManifestFileMeta:
         """Write a manifest that is encoded already."""

@@ -26,6 +26,7 @@ from lsm_engine.options.modes import FileSource
 from lsm_engine.planning.scan import Section
 from lsm_engine.read.merge import DECODED_BYTES_PER_STORED_BYTE
 from lsm_engine.read.split import BucketReader, fetch_small_files
+from lsm_engine.storage.bulk import forget_prefetched
 from lsm_engine.table.bucket_context import BucketContext, discard
 from lsm_engine.table.deletion_vectors import BucketDeletions, VectorChange
 from lsm_engine.table.merge_rules import looks_up_older_rows
@@ -377,7 +378,7 @@ class _Compaction:
             writers.abort()
             raise
         finally:
-            self._context.file_io.forget_prefetched(fetched)
+            forget_prefetched(self._context.file_io, fetched)
         self.after += after
         self.changelog += changelog
 

@@ -26,6 +26,7 @@ from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
 from lsm_engine.options import core_options
 from lsm_engine.planning.keys import KeySpan, candidates_by_range
+from lsm_engine.storage.bulk import prefetch
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.bucket_keys import bucket_hashes, partition_numbers
 from lsm_engine.table.live_files import (
@@ -436,7 +437,7 @@ def _expect(entry: ManifestEntry, context: BucketContext) -> None:
     """Prefetch a small file while the one before it is searched; the bloom filter is most of it."""
     if entry.file.file_size <= _EXPECTED_BYTES_MAX:
         path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-        context.file_io.prefetch(path)
+        prefetch(context.file_io, path)
 
 
 def _place_of(entry: ManifestEntry) -> FilePlace:

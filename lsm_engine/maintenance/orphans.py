@@ -19,7 +19,7 @@ from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.expire import ExpirePlan, KeptRoot, MetadataNames, OrphanPlan, plan_orphans
 from lsm_engine.storage.bulk import results_of
-from lsm_engine.storage.file_io import FileStatus
+from lsm_engine.storage.file_io import FileStatus, UploadsInParts
 from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.table.components import Removal
 from lsm_engine.table.references import Roots, branches, keep_in_trash
@@ -93,7 +93,7 @@ def remove_orphans(
         "orphan plan table=%s files=%d uploads=%d",
         session.name, len(plan.orphans), len(plan.uploads),
     )  # fmt: skip
-    if not dry_run and plan.uploads:
+    if not dry_run and isinstance(file_io, UploadsInParts) and plan.uploads:
         file_io.abort_uploads(plan.uploads)
     if not dry_run and plan.orphans:
         _carry_out(session, plan, orphan_snapshots)
@@ -102,8 +102,11 @@ def remove_orphans(
 
 def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | None]:
     """Return uploads of this table, or why they are not known: files are removed all the same."""
+    file_io = session.file_io
+    if not isinstance(file_io, UploadsInParts):
+        return (), None
     try:
-        return session.file_io.unfinished_uploads(session.paths.at("").rstrip("/")), None
+        return file_io.unfinished_uploads(session.paths.at("").rstrip("/")), None
     except LsmError as error:
         # Some stores list no uploads: their bytes cost money, but hurt no table.
         return (), error.message

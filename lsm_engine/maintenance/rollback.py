@@ -35,6 +35,7 @@ from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, LiveChange, Proposal
 from lsm_engine.planning.rollback import leads_to, seal_of, takes_first, unsealed
 from lsm_engine.planning.snapshot_chain import follows, linked_run, rollback_target
+from lsm_engine.storage.bulk import sync_directory
 from lsm_engine.table import tags
 from lsm_engine.table.references import Roots, keep_in_trash, notify_removed, roll_identifiers_back
 from lsm_engine.table.session import TableSession
@@ -537,7 +538,7 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
 def _force(session: TableSession) -> None:
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # one by one: after a power cut the order must hold
-        session.file_io.sync_directory(session.paths.snapshot_directory)
+        sync_directory(session.file_io, session.paths.snapshot_directory)
 
 
 def _require_sign(session: TableSession, sign: Tag) -> None:

@@ -27,6 +27,7 @@ from lsm_engine.planning.ownership import (
     last_commit,
 )
 from lsm_engine.planning.snapshot_chain import follows, named_base
+from lsm_engine.storage.bulk import forget_gathered
 from lsm_engine.storage.clock import IdSource
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import CONSUMER_PREFIX, TablePaths
@@ -85,7 +86,7 @@ class ConsumerStore:
 
     def find_now(self, name: str) -> Consumer | None:
         """Return what `find` does, past what was gathered."""
-        self._file_io.forget_gathered([self._paths.consumer_file(name)])
+        forget_gathered(self._file_io, [self._paths.consumer_file(name)])
         return self.find(name)
 
     def reset(self, name: str, next_snapshot_id: int) -> tuple[Consumer | None, Consumer]:

@@ -51,6 +51,7 @@ from lsm_engine.format.manifest_file import (
     refuse_row_id_list,
 )
 from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.storage.bulk import forget_prefetched, prefetch
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import TablePaths
 
@@ -299,7 +300,7 @@ class ManifestStore:
         try:
             for meta in metas:
                 if self._is_wanted(meta, function) and not self._is_mapped(meta, columns):
-                    self._file_io.prefetch(self._paths.manifest(meta.file_name))
+                    prefetch(self._file_io, self._paths.manifest(meta.file_name))
                 waiting.append(meta)
                 if (
                     len(waiting) > _AHEAD
@@ -311,9 +312,8 @@ class ManifestStore:
             ready, waiting = waiting, []
             yield from self._decoded(ready, function)
         finally:  # the caller may have stopped halfway
-            self._file_io.forget_prefetched(
-                self._paths.manifest(meta.file_name) for meta in (*ready, *waiting)
-            )
+            names = (meta.file_name for meta in (*ready, *waiting))
+            forget_prefetched(self._file_io, map(self._paths.manifest, names))
 
     def _is_wanted(
         self, meta: ManifestFileMeta, function: Callable[[pa.Table], object] | None
@@ -356,7 +356,7 @@ class ManifestStore:
         for name in names:
             # Prefetching a cached one would be a request for nothing.
             if self._file_io.facts.is_far and not self._kept.holds(name):
-                self._file_io.prefetch(self._paths.manifest(name))
+                prefetch(self._file_io, self._paths.manifest(name))
 
     def read_entries(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
         """Return a manifest's entries, in order."""

@@ -9,6 +9,7 @@ from lsm_engine.format.documents import decode_schema, encode_schema
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.publishing import published, unclaimed
+from lsm_engine.storage.bulk import forget_prefetched, prefetch
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
 from lsm_engine.types.table_schema import TableSchema
@@ -36,10 +37,10 @@ class SchemaStore:
         """Return the schema in force, the one with the highest id; None if this is no table."""
         first = self._paths.schema_file(_FIRST_ID)
         if self._file_io.facts.is_far:  # most tables have no other: fetch it with the listing
-            self._file_io.prefetch(first)
+            prefetch(self._file_io, first)
         newest = max(self.ids(), default=None)
         if newest != _FIRST_ID:
-            self._file_io.forget_prefetched([first])
+            forget_prefetched(self._file_io, [first])
         if newest is None:
             return None
         if not self._file_io.facts.lists_are_consistent:

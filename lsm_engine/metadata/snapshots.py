@@ -48,7 +48,14 @@ from lsm_engine.planning.snapshot_chain import (
     rollback_target,
     without_ghosts,
 )
-from lsm_engine.storage.bulk import behind, results_of
+from lsm_engine.storage.bulk import (
+    behind,
+    forget_gathered,
+    forget_prefetched,
+    prefetch,
+    read_many,
+    results_of,
+)
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.file_io import FileIO, FileStatus, Noted
 from lsm_engine.storage.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
@@ -85,7 +92,7 @@ def decoded_snapshot(data: bytes, path: str, snapshot_id: int, *, if_another: st
 
 def current_content(file_io: FileIO, path: str) -> bytes | None:
     """Return the bytes of a snapshot's file as they are now, past what a listing gathered; None if it is deleted."""
-    file_io.forget_gathered([path])
+    forget_gathered(file_io, [path])
     try:
         return file_io.read(path, length=READ_MAX)
     except NotFoundError:
@@ -306,7 +313,7 @@ class SnapshotHints:
         path = self._paths.snapshot_hint(hint)
         # A hint that was fetched before the question may be older than an acknowledged commit.
         if not expected:
-            self._file_io.forget_prefetched([path])
+            forget_prefetched(self._file_io, [path])
         snapshot_id, note = hinted(self._file_io, path)
         if reads_state and self._expect is not None:
             self._expect(noted_files(note))
@@ -359,7 +366,7 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
     with _lock:
         is_known = (file_io, paths.snapshot_directory) in _newest_known
     if file_io.facts.is_far and not is_known:
-        file_io.prefetch(paths.snapshot_hint(LATEST))
+        prefetch(file_io, paths.snapshot_hint(LATEST))
 
 
 def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
@@ -743,7 +750,7 @@ class SnapshotStore(SnapshotHints):
     def find_many(self, ids: Iterable[int]) -> Iterator[Snapshot | None]:
         """Yield what `find` does for each id, a few at a time where that is faster."""
         paths = {self._paths.snapshot_file(number): number for number in ids if number > 0}
-        for path, data in self._file_io.read_many(paths, length=READ_MAX):
+        for path, data in read_many(self._file_io, paths, length=READ_MAX):
             document = data and unclaimed(self._file_io, self._paths, path, data)
             yield (
                 decoded_snapshot(document, path, paths[path], if_another=_ANOTHER)
@@ -753,7 +760,7 @@ class SnapshotStore(SnapshotHints):
 
     def find_now(self, snapshot_id: int) -> Snapshot | None:
         """Return what `find` does, past what was gathered."""
-        self._file_io.forget_gathered([self._paths.snapshot_file(snapshot_id)])
+        forget_gathered(self._file_io, [self._paths.snapshot_file(snapshot_id)])
         return self.find(snapshot_id)
 
     def find_live(self, snapshot_id: int) -> Snapshot | None:

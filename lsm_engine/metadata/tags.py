@@ -18,6 +18,7 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
 from lsm_engine.planning.names import checked_tag_name
+from lsm_engine.storage.bulk import read_many
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import TAG_PREFIX, TablePaths
 
@@ -133,7 +134,7 @@ class TagStore:
         names_by_path = {
             self._paths.tag_file(listed): listed for listed in self.names() if listed != name
         }
-        for path, data in self._file_io.read_many(names_by_path, READ_MAX):
+        for path, data in read_many(self._file_io, names_by_path, READ_MAX):
             if (
                 data is not None
                 and self._names(data, path) == name
@@ -166,7 +167,7 @@ class TagStore:
         """Return the contents of tags by name, None for one that was deleted since; without those not made yet."""
         path_names = {self._paths.tag_file(name): name for name in names}
         files: dict[str, bytes | None] = {}
-        for path, data in self._file_io.read_many(path_names, READ_MAX):
+        for path, data in read_many(self._file_io, path_names, READ_MAX):
             document = data and unclaimed(self._file_io, self._paths, path, data)
             # A claim without former content is a tag that a branch is still being made with.
             if data is None or document is not None:

@@ -34,6 +34,7 @@ from lsm_engine.read.merge import (
     spilled_runs,
 )
 from lsm_engine.read.prefetch import Part
+from lsm_engine.storage.bulk import forget_prefetched, prefetch
 from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.deletion_vectors import BucketVectors
@@ -234,7 +235,7 @@ def fetch_small_files(
     # More files than these would leave the cache before they are read.
     paths = [context.data_file(partition, bucket, name) for name in small[:_FILES_AHEAD]]
     for path in paths:
-        context.file_io.prefetch(path)
+        prefetch(context.file_io, path)
     return paths
 
 
@@ -281,7 +282,7 @@ class SplitSource:
         try:
             yield self._ahead(splits, fetched)
         finally:
-            self.context.file_io.forget_prefetched(fetched)
+            forget_prefetched(self.context.file_io, fetched)
 
     def _ahead(self, splits: Iterable[Split], fetched: list[str]) -> Iterator[Split]:
         waiting: deque[Split] = deque()

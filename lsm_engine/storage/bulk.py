@@ -1,18 +1,25 @@
-"""Many storage calls as one: concurrent, one by one, or prefetched."""
+"""Functions over FileIO: many storage calls as one, concurrent, one by one, or prefetched."""
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from lsm_engine.base.errors import LsmError, NotFoundError
-from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.storage.clock import Clock, SystemIds
-from lsm_engine.storage.file_io import FileIO, FileStatus, StoreFacts
+from lsm_engine.storage.executor import at_once
+from lsm_engine.storage.file_io import (
+    Batching,
+    FileIO,
+    FileStatus,
+    Prefetching,
+    StoreFacts,
+    check_path,
+)
 
 # -- Concurrent storage calls, for remote stores; an act may be several requests -------------------
 #
@@ -97,43 +104,88 @@ def _pool() -> ThreadPoolExecutor:
         return _pools[own]
 
 
-# -- Bulk calls by single ones ---------------------------------------------------------------------
+# -- Many files, concurrently on a remote store ----------------------------------------------------
+
+_READ_AT_ONCE = 16
+
+
+def read_many(
+    file_io: FileIO, paths: Iterable[str], length: int | None = None
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield (path, its first `length` bytes) in the order asked; None for one that is missing.
+
+    Of a remote store a few files are read ahead.
+    """
+
+    def read(path: str) -> tuple[str, bytes | None]:
+        try:
+            return path, file_io.read(path, length=length)
+        except NotFoundError:
+            return path, None
+
+    return at_once(read, paths, width=_READ_AT_ONCE) if file_io.facts.is_far else map(read, paths)
+
+
+def write_many(file_io: FileIO, files: Mapping[str, bytes]) -> None:
+    """Write new files; after an error none of them is left."""
+    for path in files:
+        check_path(path)
+    written: list[str] = []
+
+    def write(path: str) -> None:
+        file_io.write_new(path, files[path])
+        written.append(path)
+
+    try:
+        for _ in at_once(write, files) if file_io.facts.is_far else map(write, files):
+            pass
+    except LsmError:
+        # All or none: nothing names files of which some are missing. Where taken names are refused, the one that failed
+        # may be another's file. Elsewhere it may be there all the same, as its answer was lost.
+        file_io.delete_many(written if file_io.facts.has_directories else files)
+        raise
+
+
+def sync_directory(file_io: FileIO, directory: str) -> None:
+    """Return when what was deleted from a directory stays deleted after a power cut."""
+    # A remote store has a deletion on its disks when it answers, and directories of an object store are names alone.
+    if file_io.facts.has_directories and not file_io.facts.is_far:
+        file_io.sync([directory])
+
+
+# -- What some stores offer: nothing happens on the others -----------------------------------------
+
+
+def prefetch(file_io: FileIO, path: str) -> None:
+    """Fetch a file meanwhile, where the store can do that."""
+    if isinstance(file_io, Prefetching):
+        file_io.prefetch(path)
+
+
+def forget_prefetched(file_io: FileIO, paths: Iterable[str]) -> None:
+    """Drop what was prefetched of files that are not going to be read after all."""
+    if isinstance(file_io, Prefetching):
+        file_io.forget_prefetched(paths)
+
+
+def writing_behind(file_io: FileIO) -> FileIO:
+    """Return storage whose outputs may be closed before their files are there, if the store has it; else the same."""
+    return file_io.writing_behind() if isinstance(file_io, Batching) else file_io
+
+
+def forget_gathered(file_io: FileIO, paths: Iterable[str]) -> None:
+    """Have the next who reads some files ask the store, and not what was gathered or prefetched."""
+    if isinstance(file_io, Batching):
+        file_io.forget_gathered(paths)
+
+
+# -- Calls that many stores make of others ---------------------------------------------------------
 
 
 class OneByOne:
-    """Mix it into a FileIO with directories: its bulk calls become plain ones, in the order asked."""
+    """Base class of a FileIO: many files are deleted and listed one by one, and the time is the stamp of a new file."""
 
     facts = StoreFacts()
-
-    def read_many(
-        self: FileIO, paths: Iterable[str], length: int | None = None
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Read each file once it is asked for."""
-        for path in paths:
-            try:
-                data = self.read(path, length=length)
-            except NotFoundError:
-                yield path, None
-            else:
-                yield path, data
-
-    def read_ranges(
-        self: FileIO, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
-    ) -> list[bytes]:
-        """Read one range after another."""
-        return [self.read(path, offset, length) for offset, length in ranges]
-
-    def write_many(self: FileIO, files: Mapping[str, bytes]) -> None:
-        """Write one file after another."""
-        written: list[str] = []
-        try:
-            for path, data in files.items():
-                self.write_new(path, data)
-                written.append(path)
-        except LsmError:
-            # All or none: nothing names files of which some are missing.
-            self.delete_many(written)
-            raise
 
     def delete_many(self: FileIO, paths: Iterable[str]) -> None:
         """Delete one file after another."""
@@ -147,19 +199,6 @@ class OneByOne:
         if failure is not None:
             raise failure
 
-    def writing_behind(self: FileIO) -> FileIO:
-        """Return the same storage: a file is there once it is closed."""
-        return self
-
-    def gathered(
-        self: FileIO, _: Sequence[str], __: Iterable[str] = (), *, below: str | None = None
-    ) -> FileIO:
-        """Return the same storage: asking for each file costs nothing."""
-        return self
-
-    def forget_gathered(self, _: Iterable[str]) -> None:
-        """Do nothing: nothing is gathered."""
-
     def list_files(self: FileIO, directory: str) -> Iterator[FileStatus]:
         """List one directory after another."""
         for status in self.list(directory):
@@ -167,17 +206,6 @@ class OneByOne:
                 yield from self.list_files(status.path)
             else:
                 yield status
-
-    def unfinished_uploads(self: FileIO, _: str) -> Sequence[UnfinishedUpload]:
-        """Return none: what is being written is a file."""
-        return ()
-
-    def abort_uploads(self: FileIO, _: Iterable[UnfinishedUpload]) -> None:
-        """Do nothing: there are none."""
-
-    def sync_directory(self: FileIO, directory: str) -> None:
-        """Wait for the disk."""
-        self.sync([directory])
 
     def now_millis(self: FileIO) -> int:
         """Return the stamp of a file made for it."""

@@ -3,13 +3,14 @@
 Every path is relative to the storage's root, in POSIX spelling. `check_path` refuses strings that
 are none; adapters also refuse links that lead out of the root.
 
-Calls differ in cost: on an object store each is a request. So there are calls for many files at
-once, sizes may be passed where they are known, and `facts` has what a caller may leave out."""
+Calls differ in cost: on an object store each is a request. So sizes may be passed where they are known, and `facts` has
+what a caller may leave out."""
 
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field as attribute
 from typing import Any, Protocol
 
@@ -157,7 +158,8 @@ class FileIO(Protocol):
     touched, everything else that fails StorageError naming the path. Directories come into being
     with their first file. Nothing here deletes more than the paths it names.
 
-    Stores that cost nothing to call mix in `storage/bulk.OneByOne` for all calls of many files.
+    `storage/bulk` has what is composed of these calls, and `OneByOne`, a base class with calls that many stores make
+    of others. What only some stores can do is in the classes below: Prefetching, Batching, UploadsInParts.
     """
 
     @property
@@ -169,40 +171,11 @@ class FileIO(Protocol):
         """Return a file's bytes from `offset`; fewer than `length` only where the file ends."""
         ...
 
-    def read_many(
-        self, paths: Iterable[str], length: int | None = None
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Yield (path, its first `length` bytes) in the order asked; None for one that is missing.
-
-        At once where that is faster, a few files at a time.
-        """
-        ...
-
-    def read_ranges(
-        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
-    ) -> Sequence[Any]:
-        """Return buffers with the bytes of some ranges (offset, length) of one file, of `size` bytes.
-
-        Ranges that are near each other are read together, others at once.
-        """
-        ...
-
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a seekable binary file that PyArrow's readers accept; the caller closes it.
 
         `size`: of the file, in bytes, where it is known: saves a remote store a request.
         """
-        ...
-
-    def prefetch(self, path: str) -> None:
-        """Fetch a file meanwhile, if that can be done: it is going to be read soon, all of it.
-
-        Reports nothing about the file, not even that it is missing; may do nothing.
-        """
-        ...
-
-    def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Drop what was fetched beside of files that are not going to be read after all."""
         ...
 
     def write_new(self, path: str, data: bytes) -> None:
@@ -213,20 +186,8 @@ class FileIO(Protocol):
         """
         ...
 
-    def write_many(self, files: Mapping[str, bytes]) -> None:
-        """Write new files, at once where that is faster; after an error none of them is left."""
-        ...
-
     def open_output(self, path: str) -> Output:
         """Start a new file piece by piece; a taken path is treated as `write_new` does."""
-        ...
-
-    def writing_behind(self) -> "FileIO":
-        """Return storage whose outputs may be closed before their files are there.
-
-        `sync` waits for them, of either, and raises what failed; so does who reads or deletes one. For
-        who calls it with every path before anything names these files.
-        """
         ...
 
     def publish(self, path: str, data: bytes) -> bool:
@@ -295,34 +256,6 @@ class FileIO(Protocol):
         """Yield every file below a directory, in no particular order, from listings page by page."""
         ...
 
-    def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
-        """Return uploads in parts below a directory ("": all) that were begun and not completed.
-
-        They are no files yet, and may be billed all the same. UnsupportedError: this store is not asked
-        for them, the message has what to do instead.
-        """
-        ...
-
-    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Give uploads up; those that have ended meanwhile are no error."""
-        ...
-
-    def gathered(
-        self, directories: Sequence[str], paths: Iterable[str] = (), *, below: str | None = None
-    ) -> "FileIO":
-        """Return storage that may answer as of now for some directories of small documents.
-
-        For who reads most of them, in no order that matters; `paths` are such documents that are likely
-        there. `below`: the directory of these directories, of which the first is likely there, if it holds
-        few entries: its listing has which of the others there are. What is written or deleted through it
-        is seen by it.
-        """
-        ...
-
-    def forget_gathered(self, paths: Iterable[str]) -> None:
-        """Have the next who reads some files ask the store, and not what was gathered or fetched beside."""
-        ...
-
     def now_millis(self) -> int:
         """Return the time by the clock that stamps files: milliseconds since 1970-01-01 UTC."""
         ...
@@ -335,10 +268,6 @@ class FileIO(Protocol):
         """
         ...
 
-    def sync_directory(self, directory: str) -> None:
-        """Return when what was deleted from a directory stays deleted after a power cut."""
-        ...
-
     def remove_empty_directory(self, directory: str) -> bool:
         """Remove a directory; False, and no change, if it is absent or holds anything.
 
@@ -346,6 +275,71 @@ class FileIO(Protocol):
         """
         ...
 
+
+# -- What some stores offer besides ----------------------------------------------------------------
+#
+# A store that has one of these inherits from its class. Functions of `storage/bulk` call it where it is there.
+
+
+class Prefetching(ABC):
+    """Storage that fetches files ahead of their reads."""
+
+    @abstractmethod
+    def prefetch(self, path: str) -> None:
+        """Fetch a file meanwhile, if that can be done: it is going to be read soon, all of it.
+
+        Reports nothing about the file, not even that it is missing; may do nothing.
+        """
+
+    @abstractmethod
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Drop what was prefetched of files that are not going to be read after all."""
+
+
+class Batching(ABC):
+    """Storage that answers many questions by a few concurrent requests, and writes behind the caller."""
+
+    @abstractmethod
+    def writing_behind(self) -> FileIO:
+        """Return storage whose outputs may be closed before their files are there.
+
+        `sync` waits for them, of either, and raises what failed; so does who reads or deletes one. For
+        who calls it with every path before anything names these files.
+        """
+
+    @abstractmethod
+    def gathered(
+        self, directories: Sequence[str], paths: Iterable[str] = (), *, below: str | None = None
+    ) -> FileIO:
+        """Return storage that may answer as of now for some directories of small documents.
+
+        For who reads most of them, in no order that matters; `paths` are such documents that are likely
+        there. `below`: the directory of these directories, of which the first is likely there, if it holds
+        few entries: its listing has which of the others there are. What is written or deleted through it
+        is seen by it.
+        """
+
+    @abstractmethod
+    def forget_gathered(self, paths: Iterable[str]) -> None:
+        """Have the next who reads some files ask the store, and not what was gathered or prefetched."""
+
+
+class UploadsInParts(ABC):
+    """Storage that keeps the parts of uploads that were never completed. They are no files, and may be billed all the same."""
+
+    @abstractmethod
+    def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
+        """Return uploads in parts below a directory ("": all) that were begun and not completed.
+
+        UnsupportedError: this store is not asked for them, the message has what to do instead.
+        """
+
+    @abstractmethod
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Give uploads up; those that have ended meanwhile are no error."""
+
+
+# -- Paths and names that are safe -----------------------------------------------------------------
 
 _NO_PARTS = frozenset({"", ".", ".."})
 

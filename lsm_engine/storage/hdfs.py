@@ -6,7 +6,7 @@ bytes. Temporary files are `.<name>.<id>.tmp` in the directory of their target, 
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.storage.bulk import OneByOne, Prefetched
 from lsm_engine.storage.clock import SystemClock, SystemIds
-from lsm_engine.storage.executor import at_once, begin
+from lsm_engine.storage.executor import at_once
 from lsm_engine.storage.file_io import FileStatus, StoreFacts, check_path
 from lsm_engine.storage.location import StorageLocation
 from lsm_engine.storage.locks import LockFiles
@@ -169,20 +169,11 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         """Return a file's bytes from `offset`."""
         check_path(path)
         ahead = None if offset else self._prefetched.take(path)
-        return self._read(path, offset, length) if ahead is None else ahead.result()[:length]
+        return self._fetch(path, offset, length) if ahead is None else ahead.result()[:length]
 
-    def _read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def _fetch(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         with self._naming(path):
             return _range(self._client.read(self._real(path)), offset, length)
-
-    def read_ranges(
-        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
-    ) -> list[bytes]:
-        """Read ranges of a file that is opened once."""
-        real = self._real(path)
-        with self._naming(path):
-            reader = self._client.read(real)
-            return [_range(reader, offset, length) for offset, length in ranges]
 
     def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
         """Open a file; a small one is fetched whole."""
@@ -201,22 +192,6 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
                 return _range(reader, start, count)
 
         return ObjectInput(fetch, length, data)
-
-    def prefetch(self, path: str) -> None:
-        """Fetch a file concurrently. The next read of the whole file returns that, or raises its error."""
-        if not self._prefetched.holds(path):
-            self._prefetched.add(path, begin(self._read, path))
-
-    def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Drop the prefetched bytes of some files."""
-        self._prefetched.forget(paths)
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file of this name."""
-        try:
-            return not self.status(path).is_directory
-        except NotFoundError:
-            return False
 
     def status(self, path: str) -> FileStatus:
         """Return size, time and kind."""
@@ -254,23 +229,6 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             output.close()
         except LsmError:
             output.abort()
-            raise
-
-    def write_many(self, files: Mapping[str, bytes]) -> None:
-        """Write files concurrently: each waits some tenths of a second until its block is reported."""
-        for path in files:
-            check_path(path)
-        written: list[str] = []
-
-        def write(path: str) -> None:
-            self.write_new(path, files[path])
-            written.append(path)
-
-        try:
-            for _ in at_once(write, files):
-                pass
-        except LsmError:
-            self.delete_many(written)
             raise
 
     def open_output(self, path: str) -> "HdfsOutput":
@@ -365,7 +323,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
 
     def _is(self, path: str, content: bytes) -> bool:
         try:
-            return self._read(path) == content
+            return self._fetch(path) == content
         except NotFoundError:
             return False
 
@@ -421,10 +379,6 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         """Check that each file exists, concurrently: a closed file is on its DataNodes."""
         for _ in at_once(self.status, [check_path(path) for path in paths]):
             pass
-
-    def sync_directory(self, directory: str) -> None:
-        """Do nothing: the NameNode answers once a change is in its journal."""
-        check_path(directory)
 
     def now_millis(self) -> int:
         """Return the NameNode's time: the stamp of a directory made for it, as a file would take longer."""

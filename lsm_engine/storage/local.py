@@ -18,7 +18,13 @@ from lsm_engine.base.errors import CommitUnknownError, NotFoundError, UnsafePath
 from lsm_engine.storage.bulk import OneByOne
 from lsm_engine.storage.clock import IdSource, SystemIds
 from lsm_engine.storage.executor import at_once
-from lsm_engine.storage.file_io import FileStatus, check_path, naming_path, to_storage_error
+from lsm_engine.storage.file_io import (
+    FileStatus,
+    Prefetching,
+    check_path,
+    naming_path,
+    to_storage_error,
+)
 from lsm_engine.storage.locks import exclusive
 
 # -- Waiting for a disk of this machine ------------------------------------------------------------
@@ -54,7 +60,7 @@ _KNOWN_DIRECTORIES = 10_000
 _SECTOR_BYTES = 512
 
 
-class LocalFileIO(OneByOne):
+class LocalFileIO(OneByOne, Prefetching):
     """Files under `root`. A value: equal by root, pickles, and may be used by any thread.
 
     `durable` False skips every wait for the disk (option commit.fsync): a commit then survives a

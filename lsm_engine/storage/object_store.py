@@ -47,7 +47,14 @@ from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.storage.bulk import OneByOne, Prefetched, settle
 from lsm_engine.storage.clock import Clock
 from lsm_engine.storage.executor import at_once, begin, begin_all
-from lsm_engine.storage.file_io import FileIO, FileStatus, StoreFacts, check_path
+from lsm_engine.storage.file_io import (
+    Batching,
+    FileIO,
+    FileStatus,
+    StoreFacts,
+    UploadsInParts,
+    check_path,
+)
 from lsm_engine.storage.location import StorageLocation
 from lsm_engine.storage.locks import Hold, LockFiles
 from lsm_engine.storage.object_input import WHOLE_BYTES, ObjectInput
@@ -357,8 +364,8 @@ _GOOGLE = frozenset({"gs", "gcs"})
 _RULE = "give the bucket a lifecycle rule that aborts incomplete uploads"
 
 
-class UploadsInParts(RemoteFileIO):
-    """The operations of an object store on uploads in parts."""
+class ListedUploads(RemoteFileIO, UploadsInParts):
+    """The uploads in parts of an object store, by boto3."""
 
     _requests: Requests
 
@@ -569,7 +576,7 @@ def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) 
     return ObjectFileIO(location, options)
 
 
-class ObjectFileIO(UploadsInParts):
+class ObjectFileIO(ListedUploads, Batching):
     """Files below a location. Any thread may use it."""
 
     facts = StoreFacts(lists_are_consistent=True, has_directories=False, is_far=True)
@@ -606,6 +613,9 @@ class ObjectFileIO(UploadsInParts):
             self.list, self._read_document, documents, directories, paths, below=below
         )
         return self._like(gathered=snapshot)
+
+    def _fetch(self, path: str) -> bytes:
+        return self._direct.read(path)
 
     def _read_document(self, path: str) -> bytes:
         key = self._key(path)
@@ -648,30 +658,17 @@ class ObjectFileIO(UploadsInParts):
 
         return self._requests.send("GET", path, get)
 
-    def read_ranges(
-        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
-    ) -> Sequence[Any]:
-        """Read ranges at once; small gaps between them are read along."""
-        key = self._key(path)
-        self._written.await_file(path)
-        nonempty = [(start, count) for start, count in ranges if count > 0]
-        if not nonempty:
-            self.status(path)
-            return [b""] * len(ranges)
-        buffers = iter(
-            self._requests.send(
-                "GET",
-                path,
-                lambda client: obstore.get_ranges(
-                    client,
-                    key,
-                    starts=[start for start, _ in nonempty],
-                    lengths=[count for _, count in nonempty],
-                    coalesce=_COALESCED_BYTES,
-                ),
+    def _ranges(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Any]:
+        """Return some ranges of a file, none of them empty, concurrently; small gaps between them are read along."""
+
+        def get(client: Any) -> Sequence[Any]:
+            starts, lengths = zip(*ranges, strict=True)
+            ranges_read: Sequence[Any] = obstore.get_ranges(
+                client, key, starts=starts, lengths=lengths, coalesce=_COALESCED_BYTES
             )
-        )
-        return [next(buffers) if count > 0 else b"" for _, count in ranges]
+            return ranges_read
+
+        return self._requests.send("GET", path, get)
 
     def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
         """Open a file. A small file is fetched whole, a large one by its reads."""
@@ -689,29 +686,12 @@ class ObjectFileIO(UploadsInParts):
         return ObjectInput(
             lambda start, count: self._range(path, key, start, start + count),
             size,
-            fetch_many=partial(self.read_ranges, path, size=size),
+            fetch_many=partial(self._ranges, path, key),
         )
-
-    def prefetch(self, path: str) -> None:
-        """Fetch a file concurrently. The next read of the whole file returns that, or raises its error."""
-        if not self._prefetched.holds(path):
-            self._prefetched.add(path, begin(self._direct.read, path))
-
-    def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Drop the prefetched bytes of some files."""
-        self._prefetched.forget(paths)
 
     def forget_gathered(self, paths: Iterable[str]) -> None:
         """Drop the batched documents of some files."""
         self._forget(*paths)
-
-    def exists(self, path: str) -> bool:
-        """Whether there is an object of this name."""
-        try:
-            self.status(path)
-        except NotFoundError:
-            return False
-        return True
 
     def status(self, path: str) -> FileStatus:
         """Return size and time."""
@@ -760,17 +740,6 @@ class ObjectFileIO(UploadsInParts):
         """Write a file. A lost answer is retried: no other writer uses the name."""
         self._requests.send("PUT", path, partial(put_object, key=self._key(path), data=data))
         self._was_changed(path)
-
-    def write_many(self, files: Mapping[str, bytes]) -> None:
-        """Write files concurrently. After an error the written ones are deleted."""
-        for path in files:
-            check_path(path)
-        try:
-            for _ in at_once(lambda path: self.write_new(path, files[path]), files):
-                pass
-        except LsmError:
-            self.delete_many(files)
-            raise
 
     def open_output(self, path: str) -> ObjectOutput:
         """Start a new file: one PUT, or an upload in parts from 8 MB on."""
@@ -884,10 +853,6 @@ class ObjectFileIO(UploadsInParts):
         unconfirmed = self._written.unknown([check_path(path) for path in paths])
         for _ in at_once(self.status, unconfirmed):
             pass
-
-    def sync_directory(self, directory: str) -> None:
-        """Do nothing: an acknowledged deletion is durable."""
-        check_path(directory)
 
     now_millis = OneByOne.now_millis
 

@@ -1,12 +1,14 @@
-"""What the FileIOs over a network share: the identity of the store, and reading many files at once."""
+"""What the FileIOs over a network share: their clients, the identity of the store, and prefetched files."""
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from lsm_engine.base.errors import NotFoundError
-from lsm_engine.storage.executor import OwnProcess, at_once
+from lsm_engine.storage.bulk import Prefetched
+from lsm_engine.storage.executor import OwnProcess, begin
+from lsm_engine.storage.file_io import FileStatus, Prefetching
 from lsm_engine.storage.location import StorageLocation
 from lsm_engine.storage.options import (
     NO_OPTIONS,
@@ -59,14 +61,14 @@ class SharedClients(Generic[Client]):
 
 # -- Base of remote FileIOs ------------------------------------------------------------------------
 
-_READ_AT_ONCE = 16
 
-
-class RemoteFileIO:
+class RemoteFileIO(Prefetching):
     """A value: equal by location, options and the environment it was made in, which may name a store, too.
 
     Pickles without secrets, environment and connections: all are found anew where it is unpickled.
     """
+
+    _prefetched: Prefetched
 
     def __init__(
         self, location: StorageLocation, options: StorageOptions = NO_OPTIONS, environment: str = ""
@@ -92,18 +94,25 @@ class RemoteFileIO:
         return type(self), (self.location, self.options)
 
     @abstractmethod
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return a file's bytes from `offset`."""
+    def status(self, path: str) -> FileStatus:
+        """Return what the store knows about a file or directory."""
 
-    def read_many(
-        self, paths: Iterable[str], length: int | None = None
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Yield files in the order asked, some of them read ahead."""
+    @abstractmethod
+    def _fetch(self, path: str) -> bytes:
+        """Return a file's bytes from the store, past what was prefetched."""
 
-        def read(path: str) -> tuple[str, bytes | None]:
-            try:
-                return path, self.read(path, length=length)
-            except NotFoundError:
-                return path, None
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of this name."""
+        try:
+            return not self.status(path).is_directory
+        except NotFoundError:
+            return False
 
-        return at_once(read, paths, width=_READ_AT_ONCE)
+    def prefetch(self, path: str) -> None:
+        """Fetch a file concurrently. The next read of the whole file returns that, or raises its error."""
+        if not self._prefetched.holds(path):
+            self._prefetched.add(path, begin(self._fetch, path))
+
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Drop the prefetched bytes of some files."""
+        self._prefetched.forget(paths)

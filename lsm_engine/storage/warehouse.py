@@ -16,6 +16,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
+from lsm_engine.storage.bulk import read_many
 from lsm_engine.storage.file_io import FileIO, FileStatus, check_path_text, to_storage_error
 from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.storage.location import (
@@ -205,7 +206,7 @@ def _is_forbidden(error: StorageError) -> bool:
 
 
 def _existing_paths(file_io: FileIO, paths: Iterable[str]) -> set[str]:
-    return {path for path, data in file_io.read_many(paths) if data is not None}
+    return {path for path, data in read_many(file_io, paths) if data is not None}
 
 
 def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTIONS) -> None:

@@ -22,6 +22,7 @@ from lsm_engine.metadata.schemas import SchemaStore, TableIdentity
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import FileSource
+from lsm_engine.storage.bulk import writing_behind
 from lsm_engine.storage.clock import Clock, IdSource
 from lsm_engine.storage.file_io import FileIO, check_name
 from lsm_engine.storage.paths import TablePaths
@@ -98,7 +99,12 @@ class BucketContext:
 
     def writing_behind(self) -> "BucketContext":
         """Return this for work in this process that a commit follows, which waits for the files."""
-        return replace(self, file_io=self.file_io.writing_behind())
+        return replace(
+            self,
+            file_io=writing_behind(
+                self.file_io,
+            ),
+        )
 
     def partition_path(self, partition: bytes) -> str:
         """Return the directory of a partition, relative to the table's; "" if unpartitioned."""

@@ -30,6 +30,7 @@ from lsm_engine.planning.ownership import (
 )
 from lsm_engine.planning.snapshot_chain import follows, is_of_another_client, rollback_target
 from lsm_engine.planning.tags import is_lock
+from lsm_engine.storage.bulk import sync_directory
 from lsm_engine.table.components import CommittedFiles, Removal
 from lsm_engine.table.live_files import joined
 from lsm_engine.table.session import TableSession
@@ -448,7 +449,7 @@ def carry_out(
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
-        session.file_io.sync_directory(session.paths.tag_directory)
+        sync_directory(session.file_io, session.paths.tag_directory)
     # Another tag of the snapshot may have been made since the first plan.
     if again is not None and not trash_record:
         plan = again()

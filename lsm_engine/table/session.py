@@ -27,7 +27,7 @@ from lsm_engine.planning.commit import copied_lists, lists_to_fetch, named_manif
 from lsm_engine.planning.proposal import CommitStep
 from lsm_engine.planning.snapshot_chain import adds_up, follows
 from lsm_engine.storage.clock import Clock, IdSource
-from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.file_io import Batching, FileIO
 from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.table.bucket_context import BucketContext, delete_quietly, key_order_of
 from lsm_engine.table.components import Components, TableListener
@@ -260,7 +260,7 @@ class TableSession:
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
         among them that are known, for one round less; by default those that this process, or LATEST, knows.
         """
-        if not self.file_io.facts.is_far:
+        if not isinstance(self.file_io, Batching):
             return self
         ours = self.paths
         directories = (

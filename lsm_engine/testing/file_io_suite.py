@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError, StorageError, UnsafePathError
+from lsm_engine.storage.bulk import prefetch, read_many, sync_directory, write_many
 from lsm_engine.storage.file_io import FileIO
 
 UNSAFE = [
@@ -65,7 +66,7 @@ class FileIOSuite:
     @pytest.mark.parametrize("path", ["a", "a/b", "a/none", *UNSAFE])
     def test_prefetch_changes_nothing(self, storage: FileIO, path: str) -> None:
         storage.write_new("a/b", b"x")
-        storage.prefetch(path)
+        prefetch(storage, path)
         assert storage.read("a/b") == b"x"
         assert [status.path for status in storage.list("a")] == ["a/b"]
 
@@ -150,7 +151,7 @@ class FileIOSuite:
         assert not storage.delete("tag/tag-t")
         with pytest.raises(NotFoundError):
             storage.read("tag/tag-t")
-        assert list(storage.read_many(["tag/tag-t"])) == [("tag/tag-t", None)]
+        assert list(read_many(storage, ["tag/tag-t"])) == [("tag/tag-t", None)]
         assert [status.path for status in storage.list("tag")] == ["tag/tag-u"]
         assert storage.publish("tag/tag-t", b"again")
         assert storage.read("tag/tag-t") == b"again"
@@ -282,36 +283,24 @@ class FileIOSuite:
         assert not storage.exists(f"d/{name}/{name}")
 
     def test_read_many_in_the_order_asked(self, storage: FileIO) -> None:
-        storage.write_many({f"m/{number}": b"%03d" % number for number in range(50)})
+        write_many(storage, {f"m/{number}": b"%03d" % number for number in range(50)})
         paths = ["m/7", "m/none", *(f"m/{number}" for number in range(49, 0, -1))]
-        contents = list(storage.read_many(paths))
+        contents = list(read_many(storage, paths))
         assert [path for path, _ in contents] == paths
         assert contents[0][1] == b"007"
         assert contents[1][1] is None
         assert [data for _, data in contents[2:]] == [b"%03d" % i for i in range(49, 0, -1)]
-        assert list(storage.read_many(["m/7"], 2)) == [("m/7", b"00")]
-        assert list(storage.read_many([])) == []
-
-    def test_read_ranges(self, storage: FileIO) -> None:
-        data = bytes(range(256)) * 4096
-        storage.write_new("r", data)
-        ranges = [(0, 4), (100, 50), (1_000_000, 10), (7, 0), (512, 256)]
-        for size in (None, len(data)):
-            pieces = storage.read_ranges("r", ranges, size=size)
-            assert [bytes(piece) for piece in pieces] == [
-                data[offset : offset + n] for offset, n in ranges
-            ]
-        with pytest.raises(NotFoundError):
-            storage.read_ranges("none", ranges)
+        assert list(read_many(storage, ["m/7"], 2)) == [("m/7", b"00")]
+        assert list(read_many(storage, [])) == []
 
     def test_write_many_leaves_nothing_after_an_error(self, storage: FileIO) -> None:
         with pytest.raises(UnsafePathError):
-            storage.write_many({"m/1": b"1", "m/../2": b"2", "m/3": b"3"})
+            write_many(storage, {"m/1": b"1", "m/../2": b"2", "m/3": b"3"})
         assert not [status.path for status in storage.list("") if not status.is_directory]
         assert storage.list("m") == []
 
     def test_delete_many_is_idempotent(self, storage: FileIO) -> None:
-        storage.write_many({f"m/{number}": b"x" for number in range(20)})
+        write_many(storage, {f"m/{number}": b"x" for number in range(20)})
         storage.delete_many([f"m/{number}" for number in range(10, 25)])
         storage.delete_many([f"m/{number}" for number in range(10, 25)])
         storage.delete_many([])
@@ -321,7 +310,7 @@ class FileIOSuite:
 
     def test_list_files_of_all_directories_below(self, storage: FileIO) -> None:
         paths = ["t/a", "t/b/c", "t/b/d/e", "t/f/g"]
-        storage.write_many(dict.fromkeys([*paths, "tt/x"], b"12"))
+        write_many(storage, dict.fromkeys([*paths, "tt/x"], b"12"))
         assert sorted(status.path for status in storage.list_files("t")) == paths
         assert sorted(status.path for status in storage.list_files("")) == [*paths, "tt/x"]
         assert all(
@@ -368,7 +357,7 @@ class FileIOSuite:
         storage.write_new("a/b/c", b"1")
         storage.sync(["a/b/c"])
         storage.sync([])
-        storage.sync_directory("a/b")
+        sync_directory(storage, "a/b")
         with pytest.raises(NotFoundError):
             storage.sync(["a/b/c", "a/none"])
 

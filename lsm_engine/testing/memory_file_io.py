@@ -32,12 +32,6 @@ class MemoryFileIO(OneByOne):
         """Return a reader over the bytes, without a copy."""
         return pa.BufferReader(pa.py_buffer(self._data(path)))
 
-    def prefetch(self, path: str) -> None:
-        """Do nothing: the file is in memory."""
-
-    def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Do nothing: the files are in memory."""
-
     def exists(self, path: str) -> bool:
         """Whether a file is there."""
         check_path(path)

@@ -155,12 +155,6 @@ class RecordingFileIO(OneByOne):
 
         return pa.BufferReader(self._read("open_input", path, content, b""))
 
-    def prefetch(self, path: str) -> None:
-        self.inner.prefetch(path)  # a hint: nothing can go wrong with it, and nothing waits for it
-
-    def forget_prefetched(self, paths: Iterable[str]) -> None:
-        self.inner.forget_prefetched(paths)
-
     def exists(self, path: str) -> bool:
         return self._read("exists", path, lambda: self.inner.exists(path), False)
 

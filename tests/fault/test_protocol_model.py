@@ -10,7 +10,7 @@ them. CI explores those that take the fewest preemptions, as many as fit into se
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -71,9 +71,6 @@ class Replayed(OneByOne):
 
     def local_time(self) -> tuple[int, ...]:
         return (2024, 1, 1)
-
-    def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Nothing is fetched ahead."""
 
     def _call(self, verb: str, path: str, data: bytes = b"") -> Any:
         for answer in self._answers:

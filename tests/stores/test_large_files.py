@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.base.errors import NotFoundError
 from lsm_engine.data_files import reader
 from lsm_engine.storage.checksum import parquet_footer
 from lsm_engine.storage.object_input import _HELD_BYTES, TAIL_BYTES, WHOLE_BYTES, ObjectInput
@@ -101,6 +102,23 @@ def test_footers_are_bounded_and_of_far_stores_alone(table, monkeypatch):
         found = reader.kept_footer(near, source, None, file_name="f.parquet")
         assert found.equals(parquet_footer(source, None, file_name="f.parquet"))
     assert not small
+
+
+def test_ranges_of_a_stored_file_are_read_together(table):
+    file_io = table.session.file_io
+    data = np.random.default_rng(3).bytes(2 << 20)
+    file_io.write_new("ranges", data)
+    ranges = [(0, 4), (100, 50), (1_000_000, 300_000), (7, 1), (512, 256)]
+    with file_io.open_input("ranges", size=len(data)) as source:
+        source.hold_ranges(ranges)
+        for start, count in ranges:
+            source.seek(start)
+            assert source.read(count) == data[start : start + count]
+    with (
+        pytest.raises(NotFoundError),
+        file_io.open_input("none", size=len(data)) as source,
+    ):
+        source.hold_ranges(ranges)
 
 
 class Fetched:

@@ -14,6 +14,7 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsupportedError,
 )
+from lsm_engine.storage.bulk import write_many
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import parse_location
 from lsm_engine.storage.object_store import MARKER, WRITERS, ObjectFileIO, require_one_winner
@@ -245,7 +246,7 @@ def test_the_probe_runs_before_the_first_publish_and_once(s3: StoreServer) -> No
 
 def test_more_files_than_fit_in_a_page_or_a_batch(azure: StoreServer) -> None:
     storage = stored(azure)
-    storage.write_many({f"d/{number:04d}": b"" for number in range(300)})
+    write_many(storage, {f"d/{number:04d}": b"" for number in range(300)})
     assert len(list(storage.list_files(""))) == len(storage.list("d")) == 300
     storage.delete_many([f"d/{number:04d}" for number in range(301)])
     assert storage.list("") == []

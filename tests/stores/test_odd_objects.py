@@ -9,6 +9,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.storage.bulk import write_many
 from lsm_engine.storage.location import parse_location
 from lsm_engine.storage.object_store import ObjectFileIO
 from lsm_engine.storage.options import StorageOptions
@@ -90,7 +91,7 @@ def test_more_objects_than_a_page_of_s3_holds(s3: StoreServer, tmp_path: Path) -
     where = parse_location(location(s3, f"pages-{tmp_path.name}/a.db/t"))
     storage = ObjectFileIO(where, StorageOptions(dict(options(s3))))
     paths = [f"d/{number:04d}" for number in range(2_100)]
-    storage.write_many(dict.fromkeys(paths, b"1"))
+    write_many(storage, dict.fromkeys(paths, b"1"))
     assert [one.path for one in storage.list("d")] == paths
     assert [one.path for one in storage.list_files("")] == paths
     storage.delete_many(paths[:2_050])
