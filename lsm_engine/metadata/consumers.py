@@ -273,7 +273,7 @@ class CommitIdentifierStore:
                 if recorded is None:
                     is_written = self._file_io.publish(path, text)
                 else:
-                    is_written = self._file_io.replace_if_unchanged(path, text, expected=data)
+                    is_written = self._file_io.change_if_unchanged(path, text, expected=data)
             except CommitUnknownError:
                 continue  # the answer was lost: what is there by now decides
             if is_written:

@@ -84,12 +84,7 @@ def replaced(file_io: FileIO, path: str, data: bytes, *, expected: bytes) -> boo
 
     Raises CommitUnknownError if the reply is lost and the file, looked at, holds neither of the two.
     """
-    return _is_changed(
-        lambda: file_io.replace_if_unchanged(path, data, expected=expected),
-        lambda: _content(file_io, path),
-        expected,
-        data,
-    )
+    return _is_changed(file_io, path, data, expected)
 
 
 def deleted(file_io: FileIO, path: str, *, expected: bytes) -> bool:
@@ -98,30 +93,20 @@ def deleted(file_io: FileIO, path: str, *, expected: bytes) -> bool:
     True also where the reply is lost and the file is not there any more. Raises CommitUnknownError if it holds
     something else then.
     """
-    return _is_changed(
-        lambda: file_io.delete_if_unchanged(path, expected=expected),
-        lambda: _content(file_io, path),
-        expected,
-        None,
-    )
+    return _is_changed(file_io, path, None, expected)
 
 
-def _is_changed(
-    change: Callable[[], bool],
-    look: Callable[[], bytes | None],
-    before: bytes,
-    after: bytes | None,
-) -> bool:
+def _is_changed(file_io: FileIO, path: str, data: bytes | None, expected: bytes) -> bool:
     try:
-        return change()
+        return file_io.change_if_unchanged(path, data, expected=expected)
     except CommitUnknownError:
-        content = look()
-        if content == before:
+        content = _content(file_io, path)
+        if content == expected:
             # Not applied, or not yet. Once the second request is answered the first can no longer apply.
             with suppress(CommitUnknownError):
-                change()
-            content = look()
-        if content == after:
+                file_io.change_if_unchanged(path, data, expected=expected)
+            content = _content(file_io, path)
+        if content == data:
             return True
         raise
 
@@ -218,8 +203,5 @@ def unclaimed(file_io: FileIO, paths: TablePaths, path: str, data: bytes) -> byt
         is_void = owner.claim_id != claim.claim_id or owner.reason == RENAMING
         return claim.before if is_void else None
     with suppress(LsmError):  # a process that may only read goes by what it held
-        if claim.before is None:
-            file_io.delete_if_unchanged(path, expected=data)
-        else:
-            file_io.replace_if_unchanged(path, claim.before, expected=data)
+        file_io.change_if_unchanged(path, claim.before, expected=data)
     return claim.before

@@ -207,22 +207,15 @@ class FileIO(Protocol):
         """
         ...
 
-    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
-        """Replace a file's content in one atomic step if it still is `expected`; False, and no change, otherwise.
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        """Replace a file's content by `data`, or delete it (None), in one atomic step if it still is `expected`.
 
-        A missing file is False, too. For names that change: of any number who do so, with this call,
-        `delete_if_unchanged` or `publish`, one wins. Those who change the same file by `replace` or `delete` break
-        that on some stores. A content that no other has, as with an id in it, shows whose it is.
+        Returns False, with no change, otherwise; also if the file is missing. For names that change: of any number who
+        do so, with this call or `publish`, one wins. Those who change the same file by `replace` or `delete` break that
+        on some stores. A content that no other has, as with an id in it, shows whose it is.
 
         StorageError: it is known that nothing changed. CommitUnknownError: the answer was lost, and a look
         did not answer that.
-        """
-        ...
-
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
-        """Delete a file if its content still is `expected`; False, and no change, otherwise (also if missing).
-
-        Atomic, and raises, as `replace_if_unchanged`.
         """
         ...
 

@@ -25,7 +25,7 @@ from lsm_engine.storage.clock import SystemClock, SystemIds
 from lsm_engine.storage.executor import at_once
 from lsm_engine.storage.file_io import FileStatus, StoreFacts, check_path
 from lsm_engine.storage.location import StorageLocation
-from lsm_engine.storage.locks import LockFiles
+from lsm_engine.storage.locks import Hold, LockFiles
 from lsm_engine.storage.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.storage.options import (
     HDFS,
@@ -277,45 +277,47 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             self._delete_quietly(temporary)
             raise
 
-    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
-        """Replace below a lock file, by renaming a finished temporary file."""
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        """Change a file below a lock file."""
         check_path(path)
         with self._locks.hold_lock(path) as hold:
             if not self._is(path, expected):
                 return False
-            temporary = self._temporary(path)
-            self.write_new(temporary, data)
-            try:
-                hold.require_time()
-                self._forget(path)
-                self._client.rename(self._real(temporary), self._real(path), overwrite=True)
-            except FAILURES as cause:
-                # A temporary file that no longer exists was renamed by a request whose answer was lost.
-                if self._is_known_there(temporary):
-                    self._delete_quietly(temporary)
-                    raise to_error(path, cause, store=self.location.text) from cause
-                if not self._is(path, data):
-                    raise self._unknown(path, "renamed") from cause
-            except LsmError:
-                self._delete_quietly(temporary)
-                raise
+            if data is None:
+                self._delete_held(path, hold)
+            else:
+                self._replace_held(path, data, hold)
             return True
 
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
-        """Delete below a lock file."""
-        check_path(path)
-        with self._locks.hold_lock(path) as hold:
-            if not self._is(path, expected):
-                return False
+    def _replace_held(self, path: str, data: bytes, hold: Hold) -> None:
+        """Replace a file, whose lock is held, by renaming a finished temporary file."""
+        temporary = self._temporary(path)
+        self.write_new(temporary, data)
+        try:
             hold.require_time()
             self._forget(path)
-            try:
-                self._client.delete(self._real(path), recursive=False)
-            except FAILURES as cause:
-                if answer_of(cause) is not None:
-                    raise to_error(path, cause, store=self.location.text) from cause
-                raise self._unknown(path, "deleted") from cause
-            return True
+            self._client.rename(self._real(temporary), self._real(path), overwrite=True)
+        except FAILURES as cause:
+            # A temporary file that no longer exists was renamed by a request whose answer was lost.
+            if self._is_known_there(temporary):
+                self._delete_quietly(temporary)
+                raise to_error(path, cause, store=self.location.text) from cause
+            if not self._is(path, data):
+                raise self._unknown(path, "renamed") from cause
+        except LsmError:
+            self._delete_quietly(temporary)
+            raise
+
+    def _delete_held(self, path: str, hold: Hold) -> None:
+        """Delete a file whose lock is held."""
+        hold.require_time()
+        self._forget(path)
+        try:
+            self._client.delete(self._real(path), recursive=False)
+        except FAILURES as cause:
+            if answer_of(cause) is not None:
+                raise to_error(path, cause, store=self.location.text) from cause
+            raise self._unknown(path, "deleted") from cause
 
     @property
     def _locks(self) -> LockFiles:

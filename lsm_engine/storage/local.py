@@ -282,9 +282,11 @@ class LocalFileIO(OneByOne, Prefetching):
             return True
         return False
 
-    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
-        """Replace a file below its directory's lock, which all who do so take, if it still is `expected`."""
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        """Change a file below its directory's lock, which all who do so take, if it still is `expected`."""
         real = self._path_of(path)
+        if data is None:
+            return self._change(path, real, expected, _unlink)
         try:
             if self.read(path) != expected:  # needs no lock, nor a temporary file
                 return False
@@ -303,14 +305,6 @@ class LocalFileIO(OneByOne, Prefetching):
         finally:
             with contextlib.suppress(OSError):  # renamed, or a leftover that is an orphan, no more
                 os.unlink(temporary)
-
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
-        """Remove a file below its directory's lock if it still is `expected`."""
-
-        def unlink(directory: int, name: str) -> None:
-            os.unlink(name, dir_fd=directory)
-
-        return self._change(path, self._path_of(path), expected, unlink)
 
     def _change(
         self, path: str, real: str, expected: bytes, change: Callable[[int, str], None]
@@ -545,6 +539,10 @@ def _status(path: str, status: os.stat_result) -> FileStatus:
         modified_millis=status.st_mtime_ns // 1_000_000,
         is_directory=stat.S_ISDIR(status.st_mode),
     )
+
+
+def _unlink(directory: int, name: str) -> None:
+    os.unlink(name, dir_fd=directory)
 
 
 def _read_all(descriptor: int, offset: int, length: int | None) -> bytes:

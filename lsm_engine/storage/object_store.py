@@ -801,15 +801,10 @@ class ObjectFileIO(ListedUploads, Batching):
         self._documents.keep(path, tag, data)
         self._was_changed(path)
 
-    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
-        """Replace below a lock file, by a PUT under the tag of what was read."""
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        """Change a file below a lock file, its content by a PUT under the tag of what was read."""
         with changing(self._direct, self._requests, path, self._forget) as name:
-            return name.replace(data, expected)
-
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
-        """Delete below a lock file."""
-        with changing(self._direct, self._requests, path, self._forget) as name:
-            return name.delete(expected)
+            return name.change(data, expected)
 
     @property
     def _direct(self) -> "ObjectFileIO":
@@ -912,38 +907,27 @@ class ObjectName:
         self._key = requests.location.at(path)
         self._hold = hold
 
-    def replace(self, data: bytes, expected: bytes) -> bool:
-        """Return whether this replaced the content `expected`."""
+    def change(self, data: bytes | None, expected: bytes) -> bool:
+        """Return whether this replaced the content `expected`, or deleted the object (`data` None)."""
         version = self._version()
         if version is None or version.data != expected:
             return False
 
         def act(client: Any) -> None:
             self._hold.require_time()
+            if data is None:
+                obstore.delete(client, self._key)
+                return
             try:
                 put_object(client, self._key, data, version.mode)
             except FAILURES as cause:
                 if answer_of(cause) is not Answer.UNSUPPORTED:
                     raise
-                put_object(
-                    client, self._key, data
-                )  # the store has no such condition: the lock alone decides
+                # The store has no such condition: the lock alone decides.
+                put_object(client, self._key, data)
 
-        return self._requests.change("PUT", self._path, act, lambda: self._outcome(data, expected))
-
-    def delete(self, expected: bytes) -> bool:
-        """Return whether this deleted the object with the content `expected`."""
-        version = self._version()
-        if version is None or version.data != expected:
-            return False
-
-        def act(client: Any) -> None:
-            self._hold.require_time()
-            obstore.delete(client, self._key)
-
-        return self._requests.change(
-            "DELETE", self._path, act, lambda: self._outcome(None, expected)
-        )
+        doing = "DELETE" if data is None else "PUT"
+        return self._requests.change(doing, self._path, act, lambda: self._outcome(data, expected))
 
     def _outcome(self, data: bytes | None, expected: bytes) -> Outcome:
         """Return the outcome of a change by the current content: only the holder of the lock changes it."""

@@ -79,8 +79,8 @@ class FileIOSuite:
             lambda: storage.open_output(path),
             lambda: storage.publish(path, b"x"),
             lambda: storage.replace(path, b"x"),
-            lambda: storage.replace_if_unchanged(path, b"x", expected=b""),
-            lambda: storage.delete_if_unchanged(path, expected=b""),
+            lambda: storage.change_if_unchanged(path, b"x", expected=b""),
+            lambda: storage.change_if_unchanged(path, None, expected=b""),
             lambda: storage.delete(path),
             lambda: storage.exists(path),
             lambda: storage.status(path),
@@ -120,33 +120,33 @@ class FileIOSuite:
 
     def test_replace_if_unchanged(self, storage: FileIO) -> None:
         assert storage.publish("tag/tag-t", b"first")
-        assert not storage.replace_if_unchanged("tag/tag-t", b"wrong", expected=b"another")
-        assert not storage.replace_if_unchanged("tag/tag-t", b"wrong", expected=b"")
+        assert not storage.change_if_unchanged("tag/tag-t", b"wrong", expected=b"another")
+        assert not storage.change_if_unchanged("tag/tag-t", b"wrong", expected=b"")
         assert storage.read("tag/tag-t") == b"first"
-        assert storage.replace_if_unchanged("tag/tag-t", b"second", expected=b"first")
-        assert not storage.replace_if_unchanged("tag/tag-t", b"third", expected=b"first")
+        assert storage.change_if_unchanged("tag/tag-t", b"second", expected=b"first")
+        assert not storage.change_if_unchanged("tag/tag-t", b"third", expected=b"first")
         assert storage.read("tag/tag-t") == b"second"
-        assert storage.replace_if_unchanged("tag/tag-t", b"", expected=b"second")
-        assert storage.replace_if_unchanged("tag/tag-t", b"long" * 2000, expected=b"")
+        assert storage.change_if_unchanged("tag/tag-t", b"", expected=b"second")
+        assert storage.change_if_unchanged("tag/tag-t", b"long" * 2000, expected=b"")
         assert storage.read("tag/tag-t") == b"long" * 2000
         assert not storage.publish("tag/tag-t", b"other")
         assert [status.path for status in storage.list("tag")] == ["tag/tag-t"]
 
     def test_what_is_missing_is_not_unchanged(self, storage: FileIO) -> None:
         for path in ("a/none", "none"):
-            assert not storage.replace_if_unchanged(path, b"x", expected=b"")
-            assert not storage.delete_if_unchanged(path, expected=b"")
+            assert not storage.change_if_unchanged(path, b"x", expected=b"")
+            assert not storage.change_if_unchanged(path, None, expected=b"")
             assert not storage.exists(path)
         assert storage.list("a") == []
 
     def test_delete_if_unchanged(self, storage: FileIO) -> None:
         assert storage.publish("tag/tag-t", b"first")
         assert storage.publish("tag/tag-u", b"first")
-        assert not storage.delete_if_unchanged("tag/tag-t", expected=b"another")
+        assert not storage.change_if_unchanged("tag/tag-t", None, expected=b"another")
         assert storage.read("tag/tag-t") == b"first"
-        assert storage.delete_if_unchanged("tag/tag-t", expected=b"first")
-        assert not storage.delete_if_unchanged("tag/tag-t", expected=b"first")
-        assert not storage.replace_if_unchanged("tag/tag-t", b"second", expected=b"first")
+        assert storage.change_if_unchanged("tag/tag-t", None, expected=b"first")
+        assert not storage.change_if_unchanged("tag/tag-t", None, expected=b"first")
+        assert not storage.change_if_unchanged("tag/tag-t", b"second", expected=b"first")
         assert not storage.exists("tag/tag-t")
         assert not storage.delete("tag/tag-t")
         with pytest.raises(NotFoundError):
@@ -166,7 +166,7 @@ class FileIOSuite:
             while won < 5:
                 before = storage.read("d/count")
                 after = b"%d" % (int(before) + 1)
-                won += storage.replace_if_unchanged("d/count", after, expected=before)
+                won += storage.change_if_unchanged("d/count", after, expected=before)
             counted.append(won)
 
         _at_once(count, 4)
@@ -181,9 +181,9 @@ class FileIOSuite:
 
             def change(me: int, path: str = path, won: list[int] = won) -> None:
                 if me % 2:
-                    done = storage.delete_if_unchanged(path, expected=b"first")
+                    done = storage.change_if_unchanged(path, None, expected=b"first")
                 else:
-                    done = storage.replace_if_unchanged(path, b"by %d" % me, expected=b"first")
+                    done = storage.change_if_unchanged(path, b"by %d" % me, expected=b"first")
                 if done:
                     won.append(me)
 
@@ -208,7 +208,7 @@ class FileIOSuite:
                     content_read = storage.read("d/name")
                 except NotFoundError:
                     continue
-                if storage.delete_if_unchanged("d/name", expected=content_read):
+                if storage.change_if_unchanged("d/name", None, expected=content_read):
                     deaths.append(content_read)
 
         _at_once(act, 3)

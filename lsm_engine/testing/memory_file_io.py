@@ -93,20 +93,15 @@ class MemoryFileIO(OneByOne):
             self._make_parents(path)
             self._files[path] = (bytes(data), self._clock.now_millis())
 
-    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
-        """Replace a file if it still is `expected`."""
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        """Replace or remove a file if it still is `expected`."""
         with self._lock:
             if not self._is(path, expected):
                 return False
-            self._files[path] = (bytes(data), self._clock.now_millis())
-            return True
-
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
-        """Remove a file if it still is `expected`."""
-        with self._lock:
-            if not self._is(path, expected):
-                return False
-            del self._files[path]
+            if data is None:
+                del self._files[path]
+            else:
+                self._files[path] = (bytes(data), self._clock.now_millis())
             return True
 
     def _is(self, path: str, content: bytes) -> bool:

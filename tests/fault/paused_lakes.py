@@ -27,7 +27,7 @@ from tests.fault.paused_stores import TABLE, Actor, Announce, HurriedClock, Proc
 
 CALLS = (
     *("read", "open_input", "exists", "status", "list", "write_new", "open_output", "publish"),
-    *("replace", "replace_if_unchanged", "delete", "delete_if_unchanged", "remove_empty_directory"),
+    *("replace", "change_if_unchanged", "delete", "remove_empty_directory"),
     "sync",
 )
 TRANSACTIONS = {

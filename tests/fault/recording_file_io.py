@@ -122,14 +122,10 @@ class RecordingFileIO(OneByOne):
         half = lambda: self._leave_temporary(path, data)  # noqa: E731
         self._mutate("replace", path, lambda: self.inner.replace(path, data), half)
 
-    def replace_if_unchanged(self, path: str, data: bytes, *, expected: bytes) -> bool:
-        act = lambda: self.inner.replace_if_unchanged(path, data, expected=expected)  # noqa: E731
-        half = lambda: self._leave_temporary(path, data)  # noqa: E731
-        return self._mutate("replace_if_unchanged", path, act, half)
-
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
-        act = lambda: self.inner.delete_if_unchanged(path, expected=expected)  # noqa: E731
-        return self._mutate("delete_if_unchanged", path, act)
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        act = lambda: self.inner.change_if_unchanged(path, data, expected=expected)  # noqa: E731
+        half = lambda: data is None or self._leave_temporary(path, data)  # noqa: E731
+        return self._mutate("change_if_unchanged", path, act, half)
 
     def delete(self, path: str) -> bool:
         return self._mutate("delete", path, lambda: self.inner.delete(path))
@@ -274,6 +270,6 @@ class RecordingOutput:
 
 
 def _lost(call: Call) -> Exception:
-    if call.verb in {"publish", "replace_if_unchanged", "delete_if_unchanged"}:
+    if call.verb in {"publish", "change_if_unchanged"}:
         return CommitUnknownError("the reply was lost; look before trying again", path=call.path)
     return StorageError("the storage did not answer in time", path=call.path, errno="ETIMEDOUT")

@@ -206,7 +206,7 @@ def delete_and_make(table: Table) -> object:
 
 def is_claimed(calls: list[Call], path: str) -> bool:
     """Whether a call on `path` that changes it was carried out before the last of some calls."""
-    changes = ("publish", "replace_if_unchanged")
+    changes = ("publish", "change_if_unchanged")
     return any(call.verb in changes and call.path == path for call in calls[:-1])
 
 
@@ -427,7 +427,7 @@ def test_lost_replies_to_changes_of_names_are_looked_up(
         if len(storage.calls) < at:
             break
         verb = storage.calls[at - 1].verb
-        if verb in ("publish", "replace_if_unchanged", "delete_if_unchanged"):
+        if verb in ("publish", "change_if_unchanged"):
             assert not isinstance(answer, LsmError), (storage.calls[at - 1], answer)
             assert view(disk).branches == expected, storage.calls[at - 1]
         check_branches(disk)
@@ -440,7 +440,7 @@ def test_a_void_claim_is_read_as_what_it_held_before() -> None:
     place = next(
         len(calls)
         for calls, *_ in stopped(start, delete, lambda _: None, "all")
-        if calls[-1].verb == "replace_if_unchanged" and "snapshot-3" in calls[-1].path
+        if calls[-1].verb == "change_if_unchanged" and "snapshot-3" in calls[-1].path
     )
     disk, made = clone(start), []
 

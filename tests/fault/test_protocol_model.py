@@ -97,7 +97,8 @@ class Replayed(OneByOne):
     def delete(self, path: str) -> bool:
         return self._call("delete", path)
 
-    def delete_if_unchanged(self, path: str, *, expected: bytes) -> bool:
+    def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
+        assert data is None, "no file of the model is replaced on condition"
         return self._call("delete_if_unchanged", path, expected)
 
 
@@ -296,7 +297,7 @@ class Mortal:
         self._beneath, self._left = beneath, left
 
     def __getattr__(self, verb: str) -> Any:
-        if verb in ("publish", "replace", "delete", "delete_if_unchanged"):
+        if verb in ("publish", "replace", "delete", "change_if_unchanged"):
             self._left -= 1
             if self._left < 0:
                 raise Died

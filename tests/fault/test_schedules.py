@@ -41,7 +41,7 @@ Act = Callable[[Table], object]
 EXTENTS = pytest.mark.parametrize(
     "extent", ["sample", pytest.param("all", marks=[pytest.mark.sweep, pytest.mark.slow])]
 )
-CHANGES = ("publish", "replace", "delete", "replace_if_unchanged", "delete_if_unchanged")
+CHANGES = ("publish", "replace", "delete", "change_if_unchanged")
 LAYOUT = Layout(bucket=1, options=(("num-sorted-run.compaction-trigger", "3"),))
 
 

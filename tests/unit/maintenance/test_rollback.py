@@ -112,13 +112,13 @@ def test_an_expiry_on_its_way_past_the_tag_is_waited_for(told: Story) -> None:
 
 def dying(told: Story, at: str) -> None:
     """Let a rollback to 2 die before it deletes a file."""
-    deletes = {verb: getattr(told.disk, verb) for verb in ("delete", "delete_if_unchanged")}
+    deletes = {verb: getattr(told.disk, verb) for verb in ("delete", "change_if_unchanged")}
 
     def mortal(verb: str) -> Callable[..., bool]:
-        def delete(path: str, **expected: bytes) -> bool:
-            if path.startswith(at):
+        def delete(path: str, *data: bytes | None, **expected: bytes) -> bool:
+            if path.startswith(at) and data in ((), (None,)):
                 raise lsm.StorageError("cannot be deleted now", path=path)
-            return deletes[verb](path, **expected)  # type: ignore[no-any-return]
+            return deletes[verb](path, *data, **expected)  # type: ignore[no-any-return]
 
         return delete
 

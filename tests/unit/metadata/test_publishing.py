@@ -19,14 +19,9 @@ class Unsteady(MemoryFileIO):
         self._then = then
         self.write_new("d/name", b"old")
 
-    def replace_if_unchanged(self, path, data, *, expected):
+    def change_if_unchanged(self, path, data, *, expected):
         return self._changed(
-            lambda: super(Unsteady, self).replace_if_unchanged(path, data, expected=expected)
-        )
-
-    def delete_if_unchanged(self, path, *, expected):
-        return self._changed(
-            lambda: super(Unsteady, self).delete_if_unchanged(path, expected=expected)
+            lambda: super(Unsteady, self).change_if_unchanged(path, data, expected=expected)
         )
 
     def _changed(self, change):

@@ -46,23 +46,23 @@ def test_a_frozen_holder_is_named_and_nothing_is_changed(storage, monkeypatch):
     try:
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(StorageError, match=f"process {process.pid} holds the lock") as caught:
-            storage.replace_if_unchanged("d/name", b"new", expected=b"old")
+            storage.change_if_unchanged("d/name", b"new", expected=b"old")
         assert caught.value.facts["path"] == "d/name"
         with pytest.raises(StorageError, match="nothing was changed"):
-            storage.delete_if_unchanged("d/name", expected=b"old")
+            storage.change_if_unchanged("d/name", None, expected=b"old")
         assert storage.read("d/name") == b"old"
         assert [status.name for status in storage.list("d")] == ["name"]
     finally:
         process.kill()
         process.wait()
-    assert storage.replace_if_unchanged("d/name", b"new", expected=b"old")  # the lock went with it
+    assert storage.change_if_unchanged("d/name", b"new", expected=b"old")  # the lock went with it
 
 
 def test_who_waits_goes_on_once_the_lock_is_free(storage):
     process = held_by_another_process(storage)
     done = []
     waiting = threading.Thread(
-        target=lambda: done.append(storage.delete_if_unchanged("d/name", expected=b"old"))
+        target=lambda: done.append(storage.change_if_unchanged("d/name", None, expected=b"old"))
     )
     waiting.start()
     waiting.join(timeout=0.2)
@@ -78,7 +78,7 @@ def test_a_file_system_without_locks_refuses_changes(storage, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refused)
     with pytest.raises(StorageError, match="no locks"):
-        storage.replace_if_unchanged("d/name", b"new", expected=b"old")
+        storage.change_if_unchanged("d/name", b"new", expected=b"old")
     assert storage.read("d/name") == b"old"
 
 
@@ -93,6 +93,6 @@ def test_the_lock_of_a_directory_that_went_holds_nothing(storage, monkeypatch, t
         return lock(descriptor, directory, clock, patience_millis=patience_millis)
 
     monkeypatch.setattr(locks, "lock", late)
-    assert not storage.delete_if_unchanged("d/name", expected=b"old")
+    assert not storage.change_if_unchanged("d/name", None, expected=b"old")
     assert storage.read("d/name") == b"of another table"
     assert (tmp_path / "moved" / "name").read_bytes() == b"old"

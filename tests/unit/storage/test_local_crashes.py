@@ -110,13 +110,13 @@ def test_replace_if_unchanged(monkeypatch, tmp_path):
         monkeypatch,
         tmp_path,
         lambda each: each.write_new("s/tag", b"old"),
-        lambda each: each.replace_if_unchanged("s/tag", DATA, expected=b"old"),
+        lambda each: each.change_if_unchanged("s/tag", DATA, expected=b"old"),
     ):
         contents.add(storage.read("s/tag"))
         assert names(storage, "s") == ["tag"]
         assert "replace" not in calls or calls.index("fsync") < calls.index("replace")
         # The lock went with the process.
-        assert storage.replace_if_unchanged("s/tag", b"next", expected=storage.read("s/tag"))
+        assert storage.change_if_unchanged("s/tag", b"next", expected=storage.read("s/tag"))
     assert contents == {b"old", DATA}
 
 
@@ -125,11 +125,11 @@ def test_delete_if_unchanged(monkeypatch, tmp_path):
         monkeypatch,
         tmp_path,
         lambda each: each.write_new("s/tag", b"old"),
-        lambda each: each.delete_if_unchanged("s/tag", expected=b"old"),
+        lambda each: each.change_if_unchanged("s/tag", None, expected=b"old"),
     ):
         is_there = storage.exists("s/tag")
         assert is_there or "unlink" in calls
-        assert storage.delete_if_unchanged("s/tag", expected=b"old") == is_there
+        assert storage.change_if_unchanged("s/tag", None, expected=b"old") == is_there
     assert calls[-2:] == ["open", "fsync"], "the name may come back after a power cut"
 
 

@@ -221,17 +221,17 @@ def test_a_tag_whose_last_plan_fails_is_gone_and_told_so(told: Story) -> None:
     told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
     heard = Mock()
     told.parts = replace(told.parts, listeners=(heard,))
-    table, delete = told.reopened(), told.disk.delete_if_unchanged
+    table, change = told.reopened(), told.disk.change_if_unchanged
     root = told.table.branch("work").session.paths.snapshot_file(1)
 
-    def damages(path: str, *, expected: bytes) -> bool:
-        if path == "tag/tag-kept":
+    def damages(path: str, data: bytes | None, *, expected: bytes) -> bool:
+        if path == "tag/tag-kept" and data is None:
             told.disk.replace(root, b"{")
-        return delete(path, expected=expected)
+        return change(path, data, expected=expected)
 
     before = told.files()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(told.disk, "delete_if_unchanged", damages)
+        patched.setattr(told.disk, "change_if_unchanged", damages)
         table.delete_tag("kept")
     heard.untagged.assert_called_once_with("t", "kept")
     assert before - told.files() == {"tag/tag-kept"}
