@@ -180,8 +180,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         real = self._real(path)
         ahead = self._prefetched.take(path)
         if ahead is not None:
-            data = ahead.result()
-            return ObjectInput(lambda *_: b"", len(data), data)
+            return ObjectInput.whole(ahead.result())
         with self._naming(path):
             reader = self._client.read(real)
             length = len(reader)

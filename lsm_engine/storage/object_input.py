@@ -41,6 +41,11 @@ class ObjectInput:
         self._ahead_from = 0
         self._at = 0
 
+    @classmethod
+    def whole(cls, content: Any) -> Self:
+        """Return a file whose bytes are all known."""
+        return cls(lambda *_: b"", len(content), content)
+
     def __enter__(self) -> Self:
         return self
 

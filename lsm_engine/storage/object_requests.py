@@ -426,9 +426,9 @@ def _memory(location: StorageLocation, _: StorageOptions, __: Mapping[str, Any])
 
 _Maker = Callable[[StorageLocation, StorageOptions, Mapping[str, Any]], tuple[Any, str]]
 _MAKERS: Mapping[str, _Maker] = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), _s3),
-    **dict.fromkeys(("abfs", "abfss", "az", "azure", "wasb", "wasbs"), _azure),
-    **dict.fromkeys(("gs", "gcs"), _gcs),
+    **dict.fromkeys(S3.schemes, _s3),
+    **dict.fromkeys(AZURE.schemes, _azure),
+    **dict.fromkeys(GCS.schemes, _gcs),
     _MEMORY: _memory,
 }
 
@@ -652,10 +652,6 @@ class _Waiting:
 PART_BYTES = 8 << 20
 _PARTS_WAITING = 1
 
-Put = Callable[[bytes], None]
-Upload = Callable[[Iterator[bytes], int], None]
-"""From the parts and a function's total size to an object; raises what an iterator raises, and aborts."""
-
 
 class _GivenUpError(Exception):
     """The writer aborted the upload."""
@@ -665,8 +661,11 @@ class ObjectOutput:
     """One object being written. It exists once `close` has returned, whole or not at all."""
 
     def __init__(
-        self, write: Put, upload: Callable[[Iterator[bytes], Callable[[], int]], None]
+        self,
+        write: Callable[[bytes], None],
+        upload: Callable[[Iterator[bytes], Callable[[], int]], None],
     ) -> None:
+        """`upload` gets the parts, and what says how many bytes they are in all; it raises what the parts raise."""
         self._put = write
         self._upload = upload
         self._buffer = bytearray()

@@ -28,7 +28,7 @@ from functools import partial
 from importlib import import_module
 from itertools import islice
 from threading import Barrier
-from typing import Any, Protocol
+from typing import Any
 
 import obstore
 from cachetools import LRUCache
@@ -78,7 +78,7 @@ from lsm_engine.storage.object_requests import (
     status_of,
     to_error,
 )
-from lsm_engine.storage.options import NO_OPTIONS, S3, StorageOptions
+from lsm_engine.storage.options import GCS, NO_OPTIONS, S3, StorageOptions
 from lsm_engine.storage.remote import RemoteFileIO
 
 # -- Cache of small documents of object stores, with the tag (ETag) of their content ---------------
@@ -247,32 +247,6 @@ WRITERS = 16
 _START_SECONDS = 60
 
 
-class Probed(Protocol):
-    """What the probe asks of a store; names are relative to the warehouse."""
-
-    endpoint: str
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Create a name if it is absent."""
-        ...
-
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a name."""
-        ...
-
-    def put(self, name: str, data: bytes) -> None:
-        """Write a name."""
-        ...
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete names."""
-        ...
-
-    def all_at_once(self, acts: Iterable[Callable[[], bool | None]]) -> list[bool | None]:
-        """Carry out acts at the same time."""
-        ...
-
-
 class ProbedWarehouse:
     """A warehouse, for the probe. `create` is the conditional create that is in question."""
 
@@ -297,7 +271,7 @@ class ProbedWarehouse:
         return list(at_once(act, ready, width=len(ready)))
 
 
-def require_one_winner(store: Probed, probe_id: str) -> None:
+def require_one_winner(store: ProbedWarehouse, probe_id: str) -> None:
     """Return if a store has been found to keep the condition, now or earlier; else UnsupportedError.
 
     `probe_id`: makes the names of this probe its own.
@@ -314,7 +288,7 @@ def require_one_winner(store: Probed, probe_id: str) -> None:
     store.put(MARKER, json.dumps(facts).encode())
 
 
-def is_marked(store: Probed) -> bool:
+def is_marked(store: ProbedWarehouse) -> bool:
     """Whether an earlier probe found this endpoint to keep the condition."""
     try:
         marker = json.loads(store.read(MARKER))
@@ -323,7 +297,7 @@ def is_marked(store: Probed) -> bool:
     return isinstance(marker, dict) and marker.get("endpoint") == store.endpoint
 
 
-def _run_round(store: Probed, name: str) -> None:
+def _run_round(store: ProbedWarehouse, name: str) -> None:
     def attempt(number: int) -> Callable[[], bool | None]:
         def act() -> bool | None:
             try:
@@ -359,8 +333,6 @@ _COALESCED_BYTES = 512 << 10
 _PARTS_UNDER_WAY = 2
 
 
-_S3 = frozenset({"s3", "s3a", "s3n"})
-_GOOGLE = frozenset({"gs", "gcs"})
 _RULE = "give the bucket a lifecycle rule that aborts incomplete uploads"
 
 
@@ -375,9 +347,9 @@ class ListedUploads(RemoteFileIO, UploadsInParts):
         Raises UnsupportedError on Google's store and without boto3, StorageError where a policy lacks
         s3:ListBucketMultipartUploads.
         """
-        if self.location.scheme in _GOOGLE:
+        if self.location.scheme in GCS.schemes:
             raise UnsupportedError(f"uploads are not listed on this store: {_RULE}")
-        if self.location.scheme not in _S3:
+        if self.location.scheme not in S3.schemes:
             return ()
         start = self.location.at(check_path(directory)) if directory else self.location.prefix
         prefix = f"{start}/" if start else ""
@@ -676,13 +648,12 @@ class ObjectFileIO(ListedUploads, Batching):
         self._written.await_file(path)
         ahead = self._prefetched.take(path)
         if ahead is not None:
-            data: Any = ahead.result()
-            return ObjectInput(lambda *_: b"", len(data), data)
+            return ObjectInput.whole(ahead.result())
         if size is None:
             size = self.status(path).size
         if size <= WHOLE_BYTES:
             data = self._requests.send("GET", path, lambda client: obstore.get(client, key).bytes())
-            return ObjectInput(lambda *_: b"", len(data), data)
+            return ObjectInput.whole(data)
         return ObjectInput(
             lambda start, count: self._range(path, key, start, start + count),
             size,
@@ -956,7 +927,7 @@ class ObjectName:
 _proving = threading.Lock()
 
 
-def look_for_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
+def look_for_proof(requests: Requests, probed: Callable[[], ProbedWarehouse]) -> None:
     """Start a look for the marker of a warehouse, once; `probed` opens the warehouse."""
     clients, warehouse = requests.clients, requests.location.warehouse
     with _proving:
@@ -964,14 +935,14 @@ def look_for_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
             clients.looked_for[warehouse] = begin(_look, (clients, warehouse, probed))
 
 
-def _look(arguments: tuple[Clients, str, Callable[[], Probed]]) -> None:
+def _look(arguments: tuple[Clients, str, Callable[[], ProbedWarehouse]]) -> None:
     clients, warehouse, probed = arguments
     with suppress(LsmError):  # the next create raises it
         if is_marked(probed()):
             clients.proven.add(warehouse)
 
 
-def require_proof(requests: Requests, probed: Callable[[], Probed]) -> None:
+def require_proof(requests: Requests, probed: Callable[[], ProbedWarehouse]) -> None:
     """Return once a warehouse is known to apply conditional creates; raises as `require_one_winner`."""
     clients, warehouse = requests.clients, requests.location.warehouse
     if warehouse in clients.proven:

@@ -27,9 +27,11 @@ class Family:
 
     `prefixes`: the prefixes of option names. `fields`: the rest of the name, without punctuation, and the
     setting. `shown`: the fields that are no secrets. `environment`: variables with the library's credentials.
+    `schemes`: of its locations.
     """
 
     name: str
+    schemes: tuple[str, ...]
     prefixes: tuple[str, ...]
     fields: Mapping[str, str]
     shown: frozenset[str]
@@ -38,6 +40,7 @@ class Family:
 
 S3 = Family(
     name="s3",
+    schemes=("s3", "s3a", "s3n"),
     prefixes=("s3.", "s3a.", "s3n.", "fs.s3.", "fs.s3a.", "fs.s3n."),
     fields={
         "endpoint": "endpoint",
@@ -62,6 +65,7 @@ S3 = Family(
 )
 AZURE = Family(
     name="azure",
+    schemes=("abfs", "abfss", "az", "azure", "wasb", "wasbs"),
     prefixes=("azure.", "fs.azure.", "fs.abfs.", "fs.abfss."),
     fields={
         "endpoint": "endpoint",
@@ -86,6 +90,7 @@ AZURE = Family(
 )
 GCS = Family(
     name="gs",
+    schemes=("gs", "gcs"),
     prefixes=("gs.", "gcs.", "fs.gs.", "fs.gcs."),
     fields={
         "endpoint": "endpoint",
@@ -101,6 +106,7 @@ HDFS_CONFIGURATION = "configuration "
 """The prefix of fields of `hadoop.<name>`: entries of Hadoop's configuration, passed on unchanged."""
 HDFS = Family(
     name="hadoop",
+    schemes=("hdfs", "viewfs"),
     prefixes=("hadoop.", "hadoop-", "security.kerberos.login."),
     fields={"confdir": "config_dir", "principal": "principal", "keytab": "keytab"},
     shown=frozenset({"config_dir", "principal", "keytab"}),
@@ -263,15 +269,7 @@ def _parse_name(name: str) -> tuple[Family, str, str]:
     """Return the family of an option, its field, and the Azure account in its name."""
     lowered = name.lower()
     for family in _FAMILIES:
-        prefix = max(
-            (
-                family_prefix
-                for family_prefix in family.prefixes
-                if lowered.startswith(family_prefix)
-            ),
-            default="",
-            key=len,
-        )
+        prefix = _prefix_of(family, lowered)
         if not prefix:
             continue
         suffix, account = lowered[len(prefix) :], ""
@@ -293,6 +291,11 @@ def _parse_name(name: str) -> tuple[Family, str, str]:
     raise InvalidOptionError(f"there is no storage option {name!r}{hint}", option=name)
 
 
+def _prefix_of(family: Family, lowered: str) -> str:
+    """Return the longest prefix of the family's names that an option has; "" for none."""
+    return max(filter(lowered.startswith, family.prefixes), default="", key=len)
+
+
 def _is_secret(name: str) -> bool:
     family, field, _ = _parse_name(name)
     if field.startswith(HDFS_CONFIGURATION):
@@ -302,15 +305,8 @@ def _is_secret(name: str) -> bool:
 
 def _variable(name: str) -> str:
     family, _, _ = _parse_name(name)
-    prefix = max(
-        (
-            family_prefix
-            for family_prefix in family.prefixes
-            if name.lower().startswith(family_prefix)
-        ),
-        key=len,
-    )
-    suffix = re.sub(r"[^A-Za-z0-9]+", "_", name[len(prefix) :]).upper()
+    rest = name[len(_prefix_of(family, name.lower())) :]
+    suffix = re.sub(r"[^A-Za-z0-9]+", "_", rest).upper()
     return f"{VARIABLE_PREFIX}{family.name.upper()}_{suffix}"
 
 

@@ -26,7 +26,7 @@ from lsm_engine.storage.location import (
     plain_path,
     scheme_of,
 )
-from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
+from lsm_engine.storage.options import AZURE, GCS, HDFS, NO_OPTIONS, S3, StorageOptions
 from lsm_engine.storage.paths import BEING_DROPPED, BRANCH_PREFIX, TablePaths
 
 # -- Which FileIO keeps the files of a location: by its scheme -------------------------------------
@@ -49,13 +49,11 @@ class Store:
 
 _OBJECTS = "lsm_engine.storage.object_store"
 STORES: dict[str, Store] = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), Store(module=_OBJECTS, extra="s3")),
+    **dict.fromkeys(S3.schemes, Store(module=_OBJECTS, extra="s3")),
+    **dict.fromkeys(AZURE.schemes, Store(module=_OBJECTS, extra="azure")),
+    **dict.fromkeys(GCS.schemes, Store(module=_OBJECTS, extra="gcs")),
     **dict.fromkeys(
-        ("abfs", "abfss", "az", "azure", "wasb", "wasbs"), Store(module=_OBJECTS, extra="azure")
-    ),
-    **dict.fromkeys(("gs", "gcs"), Store(module=_OBJECTS, extra="gcs")),
-    **dict.fromkeys(
-        ("hdfs", "viewfs"), Store(module="lsm_engine.storage.hdfs", extra="hdfs", moves=True)
+        HDFS.schemes, Store(module="lsm_engine.storage.hdfs", extra="hdfs", moves=True)
     ),
     "memory": Store(module=_OBJECTS, extra="s3"),
 }
