@@ -1,6 +1,6 @@
 """Arrow arrays from NumPy buffers, for the codecs. kernels/arrow_views.py has views of arrays."""
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -62,11 +62,14 @@ def offsets_of(lengths: Longs) -> Longs:
 # loading.
 
 
-def read_only(data: Bytes) -> Bytes:
+Values = TypeVar("Values", bound=npt.NDArray[Any])
+
+
+def read_only(values: Values) -> Values:
     """Return a view that cannot be written: compiled code is one per (type, writeable) pair."""
-    view = data.view()
+    view: Any = values.view()
     view.flags.writeable = False
-    return view
+    return cast("Values", view)
 
 
 def _copy_slices(source: Any, starts: Any, offsets: Any, target: Any) -> None:

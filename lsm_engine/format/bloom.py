@@ -77,16 +77,8 @@ def stored_bloom(data: bytes, *, entries: int, file_name: str) -> BloomFilter:
 def key_hashes(data: Bytes, offsets: Longs) -> Hashes:
     """Return the hash of each key of any length; n + 1 offsets for n keys."""
     hashes = np.empty(len(offsets) - 1, np.int32)
-    _hash(read_only(data), read_only_longs(offsets), hashes)
+    _hash(read_only(data), read_only(offsets), hashes)
     return hashes
-
-
-def read_only_longs(values: Longs) -> Longs:
-    """Return a view that cannot be written: compiled code is one per (type, writeable) pair."""
-    view: Any = values.view()
-    view.flags.writeable = False
-    words: Longs = view
-    return words
 
 
 # Each loop compiles in about 0.3 s.
@@ -215,7 +207,7 @@ class RecordKeys:
 
     def __init__(self, data: Bytes, offsets: Longs) -> None:
         self.data = data
-        self.offsets = read_only_longs(offsets)
+        self.offsets = read_only(offsets)
         self.first = hash_chains(data, offsets, _FIRST_HASHES)
         self._bit_count = 0
         self._placed: dict[int, PlacedKeys] = {}
@@ -259,7 +251,7 @@ class PlacedKeys:
 def hash_chains(data: Bytes, offsets: Longs, hash_count: int) -> Chains:
     """Return the hashes of each key: a row of first hashes, one of second ones, and so on."""
     chains = np.empty((hash_count, len(offsets) - 1), np.int32)
-    _chain(address_of(data), read_only_longs(offsets), chains)
+    _chain(address_of(data), read_only(offsets), chains)
     return chains
 
 

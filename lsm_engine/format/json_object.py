@@ -133,49 +133,46 @@ class JsonObject:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of texts; empty where the member is null or missing."""
-        value = self.members.get(name)
-        if value is None:
-            return ()
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        raise self._refusal(name, "a list of texts")
+        return tuple(self._list(name, str, "a list of texts") or ())
 
     def objects(self, name: str) -> "list[JsonObject]":
         """Return a required list of objects."""
-        value = self.members.get(name)
-        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            return [JsonObject(members=item, file_name=self.file_name) for item in value]
-        raise self._refusal(name, "a list of objects")
+        expected = "a list of objects"
+        items = self._list(name, dict, expected)
+        if items is None:
+            raise self._refusal(name, expected)
+        return [JsonObject(members=item, file_name=self.file_name) for item in items]
 
     def text_map(self, name: str) -> dict[str, str] | None:
         """Return an object of texts; None where the member is null or missing."""
-        value = self.members.get(name)
-        if value is None:
-            return None
-        if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
-            return value
-        raise self._refusal(name, "an object of texts")
+        return self._map(name, str, "an object of texts")
 
     def long_map(self, name: str) -> dict[str, int] | None:
         """Return an object of numbers; None where the member is null or missing."""
-        value = self.members.get(name)
-        if value is None:
-            return None
-        if isinstance(value, dict) and all(type(item) is int for item in value.values()):
-            return value
-        raise self._refusal(name, "an object of whole numbers")
+        return self._map(name, int, "an object of whole numbers")
 
     def object_map(self, name: str) -> "dict[str, JsonObject] | None":
         """Return an object of objects; None where the member is null or missing."""
-        value = self.members.get(name)
-        if value is None:
+        members = self._map(name, dict, "an object of objects")
+        if members is None:
             return None
-        if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
-            return {
-                key: JsonObject(members=item, file_name=self.file_name)
-                for key, item in value.items()
-            }
-        raise self._refusal(name, "an object of objects")
+        return {
+            key: JsonObject(members=item, file_name=self.file_name) for key, item in members.items()
+        }
+
+    def _list(self, name: str, kind: type[T], expected: str) -> list[T] | None:
+        value = self.members.get(name)
+        if value is None or (isinstance(value, list) and all(type(item) is kind for item in value)):
+            return value
+        raise self._refusal(name, expected)
+
+    def _map(self, name: str, kind: type[T], expected: str) -> dict[str, T] | None:
+        value = self.members.get(name)
+        if value is None or (
+            isinstance(value, dict) and all(type(item) is kind for item in value.values())
+        ):
+            return value
+        raise self._refusal(name, expected)
 
     def optional_count(self, name: str) -> int | None:
         """Return a 64-bit number that is not negative; None where the member is null or missing."""

@@ -28,7 +28,6 @@ from lsm_engine.format.bloom import (
     Hashes,
     build_bloom,
     key_hashes,
-    read_only_longs,
     stored_bloom,
 )
 from lsm_engine.format.checksum import checksum_of
@@ -453,7 +452,7 @@ class HashFile:
     def values(self, places: Longs) -> tuple[Longs, Longs]:
         """Return the begin and end of values, from the result of `find`."""
         starts, ends = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
-        if not _values(read_only(self.data), read_only_longs(places), starts, ends):
+        if not _values(read_only(self.data), read_only(places), starts, ends):
             raise self.corrupt()
         return starts, ends
 
@@ -735,7 +734,7 @@ class Block:
         """Take a block's body apart."""
         starts, end = _entry_starts(body, file)
         arrays = [np.zeros(len(starts), np.int64) for _ in range(4)]
-        if not _parse(read_only(body), read_only_longs(starts), end, *arrays):
+        if not _parse(read_only(body), read_only(starts), end, *arrays):
             raise file.corrupt("an entry lies outside its block")
         return Block(
             body=body,
@@ -766,8 +765,7 @@ def _laid_out(entries: Entries, block_size: int) -> tuple[Bytes, Longs, tuple[li
     """Return all entries' bytes, where each begins, and for each block its entries and alignment."""
     key_sizes, value_sizes = np.diff(entries.key_offsets), np.diff(entries.value_offsets)
     sizes = key_sizes + value_sizes + varint_sizes(key_sizes) + varint_sizes(value_sizes)
-    starts = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
+    starts = offsets_of(sizes)
     bodies = np.empty(int(starts[-1]), np.uint8)
     _put_entries(
         bodies,

@@ -76,6 +76,29 @@ MANIFEST_COLUMNS: Mapping[str, KnownColumn] = {
     f"_FILE.{FOOTER_CHECKSUM}": _optional(_LONG),
 }
 
+FILE_MEMBERS = {
+    "_FILE._FILE_NAME": "file_name",
+    "_FILE._FILE_SIZE": "file_size",
+    "_FILE._ROW_COUNT": "row_count",
+    "_FILE._MIN_KEY": "min_key",
+    "_FILE._MAX_KEY": "max_key",
+    "_FILE._MIN_SEQUENCE_NUMBER": "min_sequence_number",
+    "_FILE._MAX_SEQUENCE_NUMBER": "max_sequence_number",
+    "_FILE._SCHEMA_ID": "schema_id",
+    "_FILE._LEVEL": "level",
+    "_FILE._EXTRA_FILES": "extra_files",
+    "_FILE._CREATION_TIME": "creation_millis",
+    "_FILE._DELETE_ROW_COUNT": "delete_row_count",
+    "_FILE._EMBEDDED_FILE_INDEX": "embedded_index",
+    "_FILE._VALUE_STATS_COLS": "value_stats_columns",
+    "_FILE._EXTERNAL_PATH": "external_path",
+    "_FILE._FIRST_ROW_ID": "first_row_id",
+    "_FILE._WRITE_COLS": "write_columns",
+    f"_FILE.{CHECKSUM}": "checksum",
+    f"_FILE.{FOOTER_CHECKSUM}": "footer_checksum",
+}
+"""What is stored of a data file as it is: the column, and the attribute of DataFileMeta."""
+
 MANIFEST_LIST_COLUMNS: Mapping[str, KnownColumn] = {
     "_VERSION": _needed(_INT),
     "_FILE_NAME": _needed(_TEXT),
@@ -94,6 +117,24 @@ MANIFEST_LIST_COLUMNS: Mapping[str, KnownColumn] = {
     "_EXTRA_FILES": _optional(_TEXTS),
     CHECKSUM: _optional(_LONG),
 }
+
+LIST_MEMBERS = {
+    "_FILE_NAME": "file_name",
+    "_FILE_SIZE": "file_size",
+    "_NUM_ADDED_FILES": "added_file_count",
+    "_NUM_DELETED_FILES": "deleted_file_count",
+    "_SCHEMA_ID": "schema_id",
+    "_MIN_BUCKET": "min_bucket",
+    "_MAX_BUCKET": "max_bucket",
+    "_MIN_LEVEL": "min_level",
+    "_MAX_LEVEL": "max_level",
+    "_MIN_ROW_ID": "min_row_id",
+    "_MAX_ROW_ID": "max_row_id",
+    "_TOTAL_BUCKETS": "total_buckets",
+    "_EXTRA_FILES": "extra_files",
+    CHECKSUM: "checksum",
+}
+"""What is stored of a manifest as it is: the column, and the attribute of ManifestFileMeta."""
 
 _RANGE = pa.struct(
     [("f0", pa.string()), ("f1", pa.int32()), ("f2", pa.int32()), ("_CARDINALITY", pa.int64())]
@@ -258,9 +299,9 @@ def rows_of(entries: Sequence[ManifestEntry], *, with_stats: bool = False) -> pa
     for name, column_type in MANIFEST_COLUMNS.items():
         if name in members:
             columns.append(pa.array(members[name], column_type.kind))
-        elif name in _MEMBERS:
+        elif name in FILE_MEMBERS:
             columns.append(
-                pa.array([getattr(file, _MEMBERS[name]) for file in files], column_type.kind)
+                pa.array([getattr(file, FILE_MEMBERS[name]) for file in files], column_type.kind)
             )
         else:
             columns.append(pa.nulls(len(entries), column_type.kind))
@@ -273,29 +314,6 @@ def _stats_members(prefix: str, stats: Sequence[SimpleStats]) -> dict[str, list[
         f"{prefix}._MAX_VALUES": [stat.max_values for stat in stats],
         f"{prefix}._NULL_COUNTS": [stat.null_counts for stat in stats],
     }
-
-
-_MEMBERS = {
-    "_FILE._FILE_NAME": "file_name",
-    "_FILE._FILE_SIZE": "file_size",
-    "_FILE._ROW_COUNT": "row_count",
-    "_FILE._MIN_KEY": "min_key",
-    "_FILE._MAX_KEY": "max_key",
-    "_FILE._MIN_SEQUENCE_NUMBER": "min_sequence_number",
-    "_FILE._MAX_SEQUENCE_NUMBER": "max_sequence_number",
-    "_FILE._SCHEMA_ID": "schema_id",
-    "_FILE._LEVEL": "level",
-    "_FILE._EXTRA_FILES": "extra_files",
-    "_FILE._CREATION_TIME": "creation_millis",
-    "_FILE._DELETE_ROW_COUNT": "delete_row_count",
-    "_FILE._EMBEDDED_FILE_INDEX": "embedded_index",
-    "_FILE._VALUE_STATS_COLS": "value_stats_columns",
-    "_FILE._EXTERNAL_PATH": "external_path",
-    "_FILE._FIRST_ROW_ID": "first_row_id",
-    "_FILE._WRITE_COLS": "write_columns",
-    f"_FILE.{CHECKSUM}": "checksum",
-    f"_FILE.{FOOTER_CHECKSUM}": "footer_checksum",
-}
 
 
 # -- Manifest entries as narrow columns ------------------------------------------------------------

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, islice, pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from lsm_engine.format.arrow_buffers import gather_pieces
 from lsm_engine.format.avro.container import (
     BLOCK_BYTES_WRITTEN,
     CHECKSUM,
-    FOOTER_CHECKSUM,
     INDEX_MANIFEST,
     MANIFEST,
     MANIFEST_LIMITS,
@@ -43,8 +43,10 @@ from lsm_engine.format.index_file import (
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.format.manifest_columns import (
     ENTRY_VERSION,
+    FILE_MEMBERS,
     INDEX_MANIFEST_COLUMNS,
     INDEX_VERSION,
+    LIST_MEMBERS,
     MANIFEST_COLUMNS,
     MANIFEST_LIST_COLUMNS,
     decode_known,
@@ -58,6 +60,8 @@ from lsm_engine.options.modes import EntryKind, FileFormat, FileSource
 # -- Entries as manifests hold them (format section 5): facts → Avro -------------------------------
 
 MANIFESTS = ContainerEncoder(MANIFEST)
+_FILE_FIELDS = tuple(name.removeprefix("_FILE.") for name in FILE_MEMBERS)
+_file_members = attrgetter(*FILE_MEMBERS.values())
 
 
 def encode_manifest(entries: Iterable[ManifestEntry], *, codec: str = "zstandard") -> bytes:
@@ -79,28 +83,10 @@ def _entry_record(entry: ManifestEntry) -> dict[str, Any]:
         "_BUCKET": entry.bucket,
         "_TOTAL_BUCKETS": entry.total_buckets,
         "_FILE": {
-            "_FILE_NAME": file.file_name,
-            "_FILE_SIZE": file.file_size,
-            "_ROW_COUNT": file.row_count,
-            "_MIN_KEY": file.min_key,
-            "_MAX_KEY": file.max_key,
+            **dict(zip(_FILE_FIELDS, _file_members(file), strict=True)),
             "_KEY_STATS": stats_record(file.key_stats),
             "_VALUE_STATS": stats_record(file.value_stats),
-            "_MIN_SEQUENCE_NUMBER": file.min_sequence_number,
-            "_MAX_SEQUENCE_NUMBER": file.max_sequence_number,
-            "_SCHEMA_ID": file.schema_id,
-            "_LEVEL": file.level,
-            "_EXTRA_FILES": file.extra_files,
-            "_CREATION_TIME": file.creation_millis,
-            "_DELETE_ROW_COUNT": file.delete_row_count,
-            "_EMBEDDED_FILE_INDEX": file.embedded_index,
             "_FILE_SOURCE": None if file.file_source is None else file.file_source.value,
-            "_VALUE_STATS_COLS": file.value_stats_columns,
-            "_EXTERNAL_PATH": file.external_path,
-            "_FIRST_ROW_ID": file.first_row_id,
-            "_WRITE_COLS": file.write_columns,
-            CHECKSUM: file.checksum,
-            FOOTER_CHECKSUM: file.footer_checksum,
         },
     }
 
@@ -366,25 +352,10 @@ def decode_manifest_lists(containers: Sequence[Container]) -> list[list[Manifest
 
 def _metas_of(table: pa.Table) -> list[ManifestFileMeta]:
     values = {name: _values(table.column(name)) for name in table.column_names}
-    names = [name for name in MANIFEST_LIST_COLUMNS if "_STATS." not in name]
-    rows = zip(*(values[name] for name in names), strict=True)
+    rows = zip(*(values[name] for name in LIST_MEMBERS), strict=True)
     return [
         ManifestFileMeta(
-            file_name=row[1],
-            file_size=row[2],
-            added_file_count=row[3],
-            deleted_file_count=row[4],
-            partition_stats=stats,
-            schema_id=row[5],
-            min_bucket=row[6],
-            max_bucket=row[7],
-            min_level=row[8],
-            max_level=row[9],
-            min_row_id=row[10],
-            max_row_id=row[11],
-            total_buckets=row[12],
-            extra_files=row[13],
-            checksum=row[14],
+            **dict(zip(LIST_MEMBERS.values(), row, strict=True)), partition_stats=stats
         )
         for row, stats in zip(rows, _stats_of(values, "_PARTITION_STATS"), strict=True)
     ]
@@ -404,21 +375,8 @@ def _stored_meta(meta: ManifestFileMeta) -> bytes:
 def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
     return {
         "_VERSION": ENTRY_VERSION,
-        "_FILE_NAME": meta.file_name,
-        "_FILE_SIZE": meta.file_size,
-        "_NUM_ADDED_FILES": meta.added_file_count,
-        "_NUM_DELETED_FILES": meta.deleted_file_count,
         "_PARTITION_STATS": stats_record(meta.partition_stats),
-        "_SCHEMA_ID": meta.schema_id,
-        "_MIN_BUCKET": meta.min_bucket,
-        "_MAX_BUCKET": meta.max_bucket,
-        "_MIN_LEVEL": meta.min_level,
-        "_MAX_LEVEL": meta.max_level,
-        "_MIN_ROW_ID": meta.min_row_id,
-        "_MAX_ROW_ID": meta.max_row_id,
-        "_TOTAL_BUCKETS": meta.total_buckets,
-        "_EXTRA_FILES": meta.extra_files,
-        CHECKSUM: meta.checksum,
+        **{name: getattr(meta, member) for name, member in LIST_MEMBERS.items()},
     }
 
 
