@@ -46,7 +46,6 @@ _UNSIGNED: dict[Root, npt.DTypeLike] = {
 }  # fmt: skip
 NARROW_DECIMAL_DIGITS = 18
 _NANOS_PER_MILLI = 1_000_000
-_MILLIS_MAX = (2**63 - 1) // 1000
 
 
 def is_pieces(kind: ScalarType) -> bool:

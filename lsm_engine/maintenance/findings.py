@@ -288,8 +288,6 @@ def _both(first: DamagedFile, second: DamagedFile) -> DamagedFile:
 
 # -- Verification reports --------------------------------------------------------------------------
 
-_ELSEWHERE = {"ok": "is_clean", "errors": "problems", "files": "damaged_files"}
-
 
 @record
 class VerifyReport:

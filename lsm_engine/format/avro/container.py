@@ -151,7 +151,6 @@ _SYNC_BYTES = 16
 _SCHEMA_BYTES_MAX = 4 << 20
 BLOCK_BYTES_WRITTEN = 256 << 10
 _ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 26}  # 64 MB
-_PIECE = 1 << 20
 
 
 @record

@@ -520,7 +520,7 @@ def compile_schema(schema: Any, *, file_name: str) -> Program:
     """
     compiler = _Compiler(file_name)
     compiler.emit(OP_FIXED, compiler.column(0), 0)
-    root = compiler.node(schema, "", 0, 0, nullable=False, namespace="")
+    root = compiler.node(schema, _Place())
     if not isinstance(root, Struct):
         compiler.refuse("the file does not hold records")
     return Program(
@@ -530,6 +530,21 @@ def compile_schema(schema: Any, *, file_name: str) -> Program:
         column_items=tuple(compiler.items),
         level_count=compiler.level_count,
     )
+
+
+@record
+class _Place:
+    """Where a schema stands in that of the file. `nullable`: a null around it leaves its column without a value."""
+
+    name: str = ""
+    level: int = 0
+    depth: int = 0
+    nullable: bool = False
+    namespace: str = ""
+
+    def inside(self, **changes: Any) -> "_Place":
+        """Return the place of a schema within this one."""
+        return replace(self, depth=self.depth + 1, **changes)
 
 
 class _Compiler:
@@ -560,40 +575,34 @@ class _Compiler:
         self.items.append(items)
         return len(self.levels) - 1
 
-    def node(
-        self, schema: Any, name: str, level: int, depth: int, *, nullable: bool, namespace: str
-    ) -> Node:
-        """Compile any schema. `nullable`: a null around it leaves this column without a value."""
-        if depth > DEPTH_MAX:
+    def node(self, schema: Any, place: _Place) -> Node:
+        """Compile any schema."""
+        if place.depth > DEPTH_MAX:
             self.refuse("it is nested too deeply, or in itself")
         if isinstance(schema, list):
-            return self.union(schema, name, level, depth, namespace)
+            return self.union(schema, place)
         if isinstance(schema, str):
-            return self.word(
-                {"type": schema}, name, level, depth, nullable=nullable, namespace=namespace
-            )
+            return self.word({"type": schema}, place)
         if not isinstance(schema, dict) or "type" not in schema:
             self.corrupt(f"{str(schema)[:80]!r} is no type")
         if not isinstance(schema["type"], str):
-            return self.node(
-                schema["type"], name, level, depth + 1, nullable=nullable, namespace=namespace
-            )
-        return self.word(schema, name, level, depth, nullable=nullable, namespace=namespace)
+            return self.node(schema["type"], place.inside())
+        return self.word(schema, place)
 
-    def union(self, branches: list[Any], name: str, level: int, depth: int, namespace: str) -> Node:
+    def union(self, branches: list[Any], place: _Place) -> Node:
         nulls = [index for index, branch in enumerate(branches) if branch == "null"]
         if len(branches) != 2 or len(nulls) != 1:
-            self.refuse(f"field {name!r} is a union of other than null and one type")
+            self.refuse(f"field {place.name!r} is a union of other than null and one type")
         branch = branches[1 - nulls[0]]
         first_column = len(self.levels)
         step = self.emit(OP_NULLABLE, first_column, nulls[0])
-        presence = self.column(level) if self.is_record(branch, namespace) else None
+        presence = self.column(place.level) if self.is_record(branch, place.namespace) else None
         if presence is not None:
             self.emit(OP_PRESENT, presence)
-        inner = self.node(branch, name, level, depth + 1, nullable=True, namespace=namespace)
-        self.ops[step][3:6] = [len(self.ops), len(self.levels), level]
+        inner = self.node(branch, place.inside(nullable=True))
+        self.ops[step][3:6] = [len(self.ops), len(self.levels), place.level]
         if isinstance(inner, Struct):
-            inner = Struct(name=name, presence=presence, members=inner.members)
+            inner = Struct(name=place.name, presence=presence, members=inner.members)
         return inner
 
     def is_record(self, schema: Any, namespace: str) -> bool:
@@ -610,63 +619,42 @@ class _Compiler:
         """Return a named type declared before, and the namespace of its members."""
         return self.named.get(_full_name(name, namespace)) or self.named.get(name)
 
-    def word(
-        self,
-        schema: Mapping[str, Any],
-        name: str,
-        level: int,
-        depth: int,
-        *,
-        nullable: bool,
-        namespace: str,
-    ) -> Node:
+    def word(self, schema: Mapping[str, Any], place: _Place) -> Node:
         kind = schema["type"]
         if kind == "record":
-            return self.struct(schema, name, level, depth, nullable=nullable, namespace=namespace)
+            return self.struct(schema, place)
         if kind in ("array", "map"):
-            return self.list_of(schema, name, level, depth, nullable=nullable, namespace=namespace)
+            return self.list_of(schema, place)
         if kind == "fixed":
-            return self.fixed(schema, name, level, nullable=nullable, namespace=namespace)
+            return self.fixed(schema, place)
         if kind in _PRIMITIVES:
             op, arrow = _PRIMITIVES[kind]
-            column = self.column(level)
+            column = self.column(place.level)
             self.emit(op, column)
             stored = _LOGICAL.get((kind, str(schema.get("logicalType"))), arrow)
             if kind == "bytes" and schema.get("logicalType") == "decimal":
                 stored = self.decimal(schema)
-            return Leaf(name=name, column=column, kind=stored, nullable=nullable)
-        resolved = self.resolve(kind, namespace)
+            return Leaf(name=place.name, column=column, kind=stored, nullable=place.nullable)
+        resolved = self.resolve(kind, place.namespace)
         if resolved is None:
-            self.refuse(f"field {name!r} has type {str(kind)[:80]!r}")
-        return self.node(
-            resolved[0], name, level, depth + 1, nullable=nullable, namespace=resolved[1]
-        )
+            self.refuse(f"field {place.name!r} has type {str(kind)[:80]!r}")
+        return self.node(resolved[0], place.inside(namespace=resolved[1]))
 
-    def struct(
-        self,
-        schema: Mapping[str, Any],
-        name: str,
-        level: int,
-        depth: int,
-        *,
-        nullable: bool,
-        namespace: str,
-    ) -> Struct:
-        space = self.declare(schema, namespace)
+    def struct(self, schema: Mapping[str, Any], place: _Place) -> Struct:
+        space = self.declare(schema, place.namespace)
         fields = schema.get("fields")
         if not isinstance(fields, list) or not all(
             isinstance(f, dict) and isinstance(f.get("name"), str) and "type" in f for f in fields
         ):
-            self.corrupt(f"record {name!r} has no proper fields")
+            self.corrupt(f"record {place.name!r} has no proper fields")
         if not fields:
-            self.refuse(f"record {name!r} has no fields")
+            self.refuse(f"record {place.name!r} has no fields")
         if len({f["name"] for f in fields}) != len(fields):
-            self.corrupt(f"record {name!r} has two fields of one name")
+            self.corrupt(f"record {place.name!r} has two fields of one name")
         members = tuple(
-            self.node(f["type"], f["name"], level, depth + 1, nullable=nullable, namespace=space)
-            for f in fields
+            self.node(f["type"], place.inside(name=f["name"], namespace=space)) for f in fields
         )
-        return Struct(name=name, presence=None, members=members)
+        return Struct(name=place.name, presence=None, members=members)
 
     def declare(self, schema: Mapping[str, Any], namespace: str) -> str:
         """Remember a named type; return the namespace its members are in."""
@@ -679,57 +667,38 @@ class _Compiler:
         self.named.setdefault(full, (schema, space))
         return space
 
-    def list_of(
-        self,
-        schema: Mapping[str, Any],
-        name: str,
-        level: int,
-        depth: int,
-        *,
-        nullable: bool,
-        namespace: str,
-    ) -> ListNode:
+    def list_of(self, schema: Mapping[str, Any], place: _Place) -> ListNode:
         is_map = schema["type"] == "map"
         item_schema = schema.get("values" if is_map else "items")
         item_level = self.level_count
         self.level_count += 1
         if self.level_count > COLUMNS_MAX:
             self.refuse("it has too many arrays")
-        column = self.column(level, item_level)
+        column = self.column(place.level, item_level)
         begin = self.emit(OP_LIST, column)
+        items = place.inside(level=item_level, nullable=False)
         if is_map:
-            key = self.node("string", "key", item_level, depth + 1, nullable=False, namespace="")
-            value = self.node(
-                item_schema, "value", item_level, depth + 1, nullable=False, namespace=namespace
-            )
+            key = self.node("string", replace(items, name="key"))
+            value = self.node(item_schema, replace(items, name="value"))
             item: Node = Struct(name="entries", presence=None, members=(key, value))
         else:
-            item = self.node(
-                item_schema, "element", item_level, depth + 1, nullable=False, namespace=namespace
-            )
+            item = self.node(item_schema, replace(items, name="element"))
         end = self.emit(OP_LIST_END, column, item_level, begin + 1)
         self.ops[begin][2] = end
         return ListNode(
-            name=name, column=column, level=item_level, item=item, nullable=nullable, is_map=is_map
-        )
+            name=place.name, column=column, level=item_level, item=item, nullable=place.nullable,
+            is_map=is_map,
+        )  # fmt: skip
 
-    def fixed(
-        self,
-        schema: Mapping[str, Any],
-        name: str,
-        level: int,
-        *,
-        nullable: bool,
-        namespace: str,
-    ) -> Leaf:
-        self.declare(schema, namespace)
+    def fixed(self, schema: Mapping[str, Any], place: _Place) -> Leaf:
+        self.declare(schema, place.namespace)
         size = schema.get("size")
         if type(size) is not int or not 0 < size < 1 << 20:
-            self.refuse(f"field {name!r} has a fixed size of {size!r}")
-        column = self.column(level)
+            self.refuse(f"field {place.name!r} has a fixed size of {size!r}")
+        column = self.column(place.level)
         self.emit(OP_FIXED, column, size)
         stored = self.decimal(schema) if schema.get("logicalType") == "decimal" else pa.binary()
-        return Leaf(name=name, column=column, kind=stored, nullable=nullable)
+        return Leaf(name=place.name, column=column, kind=stored, nullable=place.nullable)
 
     def decimal(self, schema: Mapping[str, Any]) -> pa.DataType:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
