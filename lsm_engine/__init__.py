@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from lsm_engine.storage.local_state import sweep as sweep_process_directories
     from lsm_engine.table.bucket_context import Staging
     from lsm_engine.table.components import Discard, Executor, LocalExecutor
+    from lsm_engine.table.iceberg import IcebergState
     from lsm_engine.table.incoming import open_rows
     from lsm_engine.types.arrow_types import (
         arrow_fields,
@@ -137,7 +138,7 @@ __all__ = [
     "ChangeType", "Changes", "Clock", "CommitConflictError", "CommitKind", "CommitMessage", "CommitOptions",
     "CommitUnknownError", "CompactionMetrics", "Consumers", "CorruptFileError", "DamagedFile", "DataField",
     "Discard", "DropColumn", "ErrorKind", "Executor", "ExpiredError", "ExpiryReport", "FileCommit",
-    "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport", "Inspect",
+    "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport", "IcebergState", "Inspect",
     "InvalidInputError", "InvalidOptionError", "LeftFiles", "Lineage", "LineageInput", "LineageOrigin",
     "LineageRun", "LocalExecutor", "LsmError", "Maintenance", "ManifestCache", "MoveColumn",
     "NotFoundError", "OrphanReport", "Predicate", "PruneCounts", "RemoveOption", "RenameColumn",
@@ -220,6 +221,7 @@ _HOMES = {
         """,
         "table.bucket_context": "Staging",
         "table.components": "Discard Executor LocalExecutor",
+        "table.iceberg": "IcebergState",
         "table.incoming": "open_rows",
         "types.arrow_types": "arrow_fields arrow_type sql_field type_of_field",
         "types.schema_changes": """

@@ -60,6 +60,7 @@ from lsm_engine.types.types import DataField
 
 if TYPE_CHECKING:
     from lsm_engine.maintenance.forget import ForgetReport
+    from lsm_engine.table.iceberg import IcebergState
 
 T = TypeVar("T")
 
@@ -597,6 +598,16 @@ class Inspect(Accessor):
         )
         return simulate_retention(self._session, retention, later_millis=parse_age(later))
 
+    def iceberg(self) -> "IcebergState":
+        """Return what the Iceberg metadata shows (docs/iceberg.md): which snapshot, how far behind, and why."""
+        state: IcebergState = _iceberg().state(self._session.newest())
+        return state
+
+
+def _iceberg() -> Any:
+    # Imported on use: few tables have such metadata, and every process would pay for the import.
+    return import_module("lsm_engine.table.iceberg")
+
 
 @checks_all_arguments
 class Maintenance(Accessor):
@@ -824,6 +835,17 @@ class Maintenance(Accessor):
         )
         report: ForgetReport = forget(self._session, keys, scope, dry_run=dry_run)
         return report
+
+    def sync_iceberg(self, *, rebuild: bool = False) -> "IcebergState":
+        """Have the Iceberg metadata show the newest snapshot, as each commit does, and return what it shows.
+
+        `rebuild`: write all of it anew, from the newest state. Raises UnsupportedError, naming the file, where readers of
+        Iceberg would misread one.
+        """
+        iceberg = _iceberg()
+        iceberg.sync(self._session, rebuild=rebuild)
+        state: IcebergState = iceberg.state(self._session.newest())
+        return state
 
     def trash(self) -> list[TrashRecord]:
         """Return the records of the trash, oldest first: files that maintenance removed and can restore."""

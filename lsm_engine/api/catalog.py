@@ -4,11 +4,12 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ from lsm_engine.filter.where import Filter
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.inspect.explain_row import RowOrigin, row_origin
+from lsm_engine.options import core_options
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import scheme_of
@@ -702,7 +704,9 @@ class Catalog(CatalogRegistry):
             clock=self._clock,
             is_unknown=lambda: not self._exists(table_name),
         )
-        return self._name_and_open(table_name, created)
+        table = self._name_and_open(table_name, created)
+        table.session.follow_iceberg()
+        return table
 
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
@@ -737,6 +741,8 @@ class Catalog(CatalogRegistry):
         file_io, schema = open_directory_of_table(location, self._storage)
         components = Components(
             file_io=file_io,
+            location=location,
+            storage=self._storage,
             executor=self._executor,
             clock=self._clock,
             ids=self._ids,
@@ -766,12 +772,25 @@ class Catalog(CatalogRegistry):
             if ignore_if_missing:
                 return
             raise
+        remove_iceberg = self._iceberg_elsewhere(name, location)
         # The name is dropped before the files, so no reader opens a table in pieces.
         drop_directory(
             self._directory(location),
             lambda: self._names.drop_table(table_name, ignore_missing=ignore_if_missing),
             self._ids.new_id(),
         )
+        remove_iceberg()
+
+    def _iceberg_elsewhere(self, name: str, location: str) -> Callable[[], None]:
+        """Return what deletes the Iceberg metadata of a table that lies outside of its directory, if there is any."""
+        with suppress(LsmError):  # a damaged table can be dropped, too
+            session = self._open_location(name, location).session
+            if session.options[core_options.METADATA_ICEBERG_STORAGE] == "hadoop-catalog":
+                remove: Callable[[], None] = (
+                    import_module("lsm_engine.table.iceberg").open_store(session).remove_all
+                )
+                return remove
+        return lambda: None
 
     def rename_table(self, source: str, target: str) -> Table:
         """Rename a table: its directory within the transaction that renames its name.
@@ -782,6 +801,7 @@ class Catalog(CatalogRegistry):
         new.checked()
         info = self._names.load_table(old)
         location = self._names.table_location(new)
+        remove_iceberg = self._iceberg_elsewhere(source, info.location)
         is_moved = False
 
         def move() -> None:
@@ -799,7 +819,11 @@ class Catalog(CatalogRegistry):
             if is_moved and not self._exists(new):
                 move_directory(location, info.location, self._storage)
             raise
-        return self.table(target)
+        remove_iceberg()
+        table = self.table(target)
+        # Iceberg metadata names files by where they lay.
+        table.session.follow_iceberg()
+        return table
 
     def explain_row(
         self,

@@ -79,6 +79,7 @@ SECTIONS = {
         "repair": ("mend:repair", "Mend a table whose files are damaged or gone."),
         "trash": ("mend:trash", "Give back what maintenance took."),
         "forget": ("forget:forget", "Take keys out of all that a table has."),
+        "iceberg": ("mend:iceberg", "Show and rebuild what readers of Iceberg see."),
         "cache": ("cache:cache", "Show the local files that lookups have built."),
         "catalog": ("catalog:names", "Rebuild the catalog; register and adopt tables."),
     },

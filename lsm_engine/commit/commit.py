@@ -452,6 +452,7 @@ def propose(
         planned_on = snapshot or planned_on
     if published is not None:
         AutoTags(session).after_commit(published)
+        session.follow_iceberg()
     return published
 
 

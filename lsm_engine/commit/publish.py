@@ -350,7 +350,8 @@ def report(session: TableSession, files: CommittedFiles) -> None:
         snapshot.delta_record_count or 0,
         session.name,
     )
-    session.notify(lambda listener: listener.committed(session.name, files))
+    # What a write does comes in two commits, after which the Iceberg metadata follows once (commit/commit).
+    session.notify_listeners(lambda listener: listener.committed(session.name, files))
 
 
 def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:

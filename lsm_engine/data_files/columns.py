@@ -88,3 +88,15 @@ def _type_with_ids(value: DataType, field_id: int, depth: int = 1) -> pa.DataTyp
             return pa.struct([_with_id(arrow_field(field), field.id) for field in value.fields])
         case _:
             return arrow_type(value)
+
+
+def lacks_member_ids(column: pa.Field) -> bool:
+    """Whether a member of a column, as it was read from Parquet, has no field id."""
+    kind = column.type
+    is_map = pa.types.is_map(kind)
+    members = (
+        [kind.key_field, kind.item_field] if is_map else map(kind.field, range(kind.num_fields))
+    )
+    return any(
+        FIELD_ID not in (member.metadata or {}) or lacks_member_ids(member) for member in members
+    )

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,12 +68,23 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
             return newest.schema
         if published := session.schemas.publish(_altered(newest, pending)):
             session.notify_altered(published)
+            _move_iceberg(newest, newest.with_schema(published))
             return published
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
+
+
+def _move_iceberg(before: TableSession, after: TableSession) -> None:
+    """Have the Iceberg metadata follow a change of schema; where it has another place, or none, the former goes."""
+    storage = core_options.METADATA_ICEBERG_STORAGE
+    if before.paths.branch_name:
+        return
+    if before.options.writes_iceberg and before.options[storage] != after.options[storage]:
+        import_module("lsm_engine.table.iceberg").remove(before)
+    after.follow_iceberg()
 
 
 def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSession:

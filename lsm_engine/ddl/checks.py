@@ -3,6 +3,8 @@
 from typing import Any
 
 from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
+from lsm_engine.iceberg.metadata import option_problem
+from lsm_engine.iceberg.schema import iceberg_schema
 from lsm_engine.merge.function import build_merge_function, retract_rule
 from lsm_engine.merge.record_expiry import RecordExpiry
 from lsm_engine.options import core_options
@@ -335,3 +337,18 @@ def _conflict(schema: TableSchema) -> tuple[str, str] | None:
             f"needs the column names {ROW_ID!r} and {SEQUENCE_NUMBER!r} to be free",
         )
     return None
+
+
+# -- Iceberg metadata ------------------------------------------------------------------------------
+
+
+def check_iceberg(schema: TableSchema) -> None:
+    """Raise InvalidOptionError or UnsupportedError where options or columns do not go with Iceberg metadata."""
+    if not schema.options.writes_iceberg:
+        return
+    problem = option_problem(schema)
+    if problem is not None:
+        key, why = problem
+        storage = core_options.METADATA_ICEBERG_STORAGE.key
+        raise InvalidOptionError(f"option {key!r} {why}; or leave {storage!r} out", key=key)
+    iceberg_schema(schema)

@@ -13,7 +13,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
 )
 from lsm_engine.data_files.formats import check_formats
-from lsm_engine.ddl.checks import check_buckets, check_engine, check_row_tracking
+from lsm_engine.ddl.checks import check_buckets, check_engine, check_iceberg, check_row_tracking
 from lsm_engine.metadata.schemas import SchemaStore
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
@@ -66,7 +66,8 @@ def create_table(
     primary_key = _primary_key(primary_key, texts)
     if primary_key and core_options.BUCKET.key not in texts:
         texts[core_options.BUCKET.key] = "1"
-    ids = FieldIds()
+    # Some readers of Iceberg refuse a column with the id 0.
+    ids = FieldIds(0 if given_options(texts).writes_iceberg else -1)
     fields = tuple(_not_null(field_from_arrow(field, ids), primary_key) for field in columns)
     schema = TableSchema(
         id=0,
@@ -260,6 +261,7 @@ def check_options(schema: TableSchema) -> None:
     check_engine(schema)
     check_changelog(schema)
     check_formats(schema)
+    check_iceberg(schema)
     smallest = options[core_options.SNAPSHOT_NUM_RETAINED_MIN]
     _require(
         smallest <= options[core_options.SNAPSHOT_NUM_RETAINED_MAX],

@@ -62,9 +62,12 @@ def open_session(
     ids: IdSource | None = None,
 ) -> TableSession:
     """Open a table's stores; arguments and errors as of `open_table`."""
-    file_io, schema = open_directory_of_table(path, StorageOptions.coerce(storage))
+    options = StorageOptions.coerce(storage)
+    file_io, schema = open_directory_of_table(path, options)
     components = Components(
         file_io=file_io,
+        location=path,
+        storage=options,
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),

@@ -100,6 +100,7 @@ def fast_forward(
     plan = _plan(session, branch, name, force=force)
     if not dry_run:
         _carry_out(session, branch, plan)
+        session.follow_iceberg()
     return FastForwardReport(plan=plan, dry_run=dry_run)
 
 

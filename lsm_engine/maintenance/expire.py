@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from itertools import chain, islice
 
 from lsm_engine.base.errors import (
@@ -19,6 +20,7 @@ from lsm_engine.base.errors import (
     ExpiredError,
     InvalidInputError,
     InvalidOptionError,
+    LsmError,
     NotFoundError,
 )
 from lsm_engine.base.record import record
@@ -308,6 +310,16 @@ class ExpiryReport:
         return "".join(f", {counted(len(items), noun)}" for noun, items in counts if items)
 
 
+def _sweep_iceberg(session: TableSession) -> None:
+    """Delete files of the Iceberg metadata that no version names; a failure is logged, as the snapshots have expired."""
+    if not session.options.writes_iceberg:
+        return
+    try:
+        import_module("lsm_engine.table.iceberg").sweep(session)
+    except LsmError as error:
+        log.warning("old Iceberg metadata of table %s was not deleted: %s", session.name, error)
+
+
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
     """Delete the snapshots that retention does not keep; nothing if any retained reference is unreadable."""
     session.options.require_writable()
@@ -326,6 +338,9 @@ class _Expiry:
     def run(self) -> ExpiryReport:
         """Delete in this order: consumers, tags, snapshots, changelogs, old trash."""
         session, retention, dry_run = self._session, self._retention, self._dry_run
+        if not dry_run:
+            # Metadata that lags behind may name files that this expiry deletes.
+            session.follow_iceberg()
         live_consumers, expired_names = self._consumers()
         tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
         choice = self._choose([consumer.next_snapshot_id for consumer in live_consumers])
@@ -359,6 +374,8 @@ class _Expiry:
         )
         if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
             trash.empty(session, everything=False, dry_run=False)
+        if not dry_run:
+            _sweep_iceberg(session)
         return ExpiryReport(
             plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=expired_names
         )

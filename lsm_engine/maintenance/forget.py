@@ -279,6 +279,14 @@ def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: boo
             "keys are forgotten in a table with all its branches; go on from the table",
             branch=session.paths.branch_name,
         )
+    if session.options.writes_iceberg:
+        # Its bounds of columns may hold keys, in files that readers have open.
+        raise InvalidInputError(
+            "the Iceberg metadata of this table may hold keys; set 'metadata.iceberg.storage' to 'disabled', which "
+            "deletes it, forget the keys, and set the option again",
+            kind=ErrorKind.INVALID_OPTION,
+            table=session.name,
+        )
     forgotten = forgotten_keys(session.schema, keys)
     if not forgotten.count:
         raise InvalidInputError(

@@ -438,6 +438,36 @@ MANIFEST_COMPRESSION = Option(
     key="manifest.compression", parse=one_of(("zstd", "zstandard", "deflate", "null", "none")),
     default="zstd", doc="Compression of manifests and manifest lists.",
 )  # fmt: skip
+METADATA_ICEBERG_STORAGE = Option(
+    key="metadata.iceberg.storage",
+    parse=one_of(("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog")),
+    default="disabled", supported=_is("table-location", "hadoop-catalog"),
+    doc="Whether each commit writes Iceberg metadata of the same data files, and where: in `metadata` of the table's directory, or in `iceberg/<database>/<table>/metadata` of the warehouse (docs/iceberg.md).",
+)  # fmt: skip
+METADATA_ICEBERG_FORMAT_VERSION = Option(
+    key="metadata.iceberg.format-version", parse=optional(between(2, 3)), default=None, default_text="3 with deletion vectors, else 2",
+    doc="Format version of the Iceberg metadata. Deletion vectors need 3.",
+)  # fmt: skip
+METADATA_ICEBERG_MANIFEST_COMPRESSION = Option(
+    key="metadata.iceberg.manifest-compression", parse=one_of(("gzip", "deflate", "none", "snappy", "zstd")), default="gzip",
+    supported=_is("gzip", "deflate", "none"), doc="Compression of Iceberg manifests and manifest lists.",
+)  # fmt: skip
+METADATA_ICEBERG_COMPACTION_MIN_FILE_NUM = Option(
+    key="metadata.iceberg.compaction.min.file-num", parse=at_least(2), default=10,
+    doc="Small Iceberg manifests from which on they are merged, if they fill one together.",
+)  # fmt: skip
+METADATA_ICEBERG_COMPACTION_MAX_FILE_NUM = Option(
+    key="metadata.iceberg.compaction.max.file-num", parse=at_least(2), default=50,
+    doc="Small Iceberg manifests from which on they are merged in any case.",
+)  # fmt: skip
+METADATA_ICEBERG_DELETE_AFTER_COMMIT = Option(
+    key="metadata.iceberg.delete-after-commit.enabled", parse=parse_bool, default=True,
+    doc="Delete versions of the Iceberg metadata beyond `metadata.iceberg.previous-versions-max`, and with expiry the files that only they name.",
+)  # fmt: skip
+METADATA_ICEBERG_PREVIOUS_VERSIONS_MAX = Option(
+    key="metadata.iceberg.previous-versions-max", parse=at_least(0), default=10,
+    doc="Older versions of the Iceberg metadata that are kept, for readers that have opened one. Java keeps none by default.",
+)  # fmt: skip
 COMMIT_MAX_RETRIES = Option(
     key="commit.max-retries", parse=at_least(0), default=10,
     doc="If set: lost races for a snapshot id that a commit survives; else only `commit.timeout` ends it. A write that has to look at rows again does so this often.",

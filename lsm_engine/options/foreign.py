@@ -139,7 +139,6 @@ _WRITING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tag.callbacks", "others rely on being called after each tag", ("",)),
     ("global-index.external-path", "new rows would not be in the indexes outside the table", ()),
     ("log.system", "rows have to go to a log as well", ("none",)),
-    ("metadata.iceberg.storage", "Iceberg readers would not see what we commit", ("disabled",)),
     ("metastore.partitioned-table", "new partitions have to be registered in a metastore", _OFF),
     ("metastore.tag-to-partition", "tags have to be registered in a metastore", ()),
     ("metastore.tag-to-partition.preview", "tags have to be registered in a metastore", ("none",)),

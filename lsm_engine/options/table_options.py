@@ -66,6 +66,11 @@ class TableOptions:
             has_vectors and not self[core_options.DELETION_VECTORS_MERGE_ON_READ]
         )
 
+    @property
+    def writes_iceberg(self) -> bool:
+        """Whether commits write Iceberg metadata beside the table's own."""
+        return self[core_options.METADATA_ICEBERG_STORAGE] != "disabled"
+
     def _parsed(self, option: Option[T]) -> T:
         for key in (option.key, *option.aliases):
             if key in self.texts:

@@ -18,6 +18,7 @@ from lsm_engine.format.tag import Tag
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.locks import directory_lock
+from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
 from lsm_engine.table.bucket_context import Staging
 from lsm_engine.types.table_schema import TableSchema
 
@@ -346,9 +347,14 @@ class CommitTurns:
 
 @record
 class Components:
-    """Objects with behaviour; settings are in the table's options."""
+    """Objects with behaviour; settings are in the table's options.
+
+    `location`: of the table's directory, as it was opened; "" where nobody named it. `storage`: options of its store.
+    """
 
     file_io: FileIO
+    location: str = ""
+    storage: StorageOptions = NO_OPTIONS
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=SystemIds)
     executor: Executor = field(default_factory=LocalExecutor)

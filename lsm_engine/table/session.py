@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -425,9 +426,20 @@ class TableSession:
 
     def notify_altered(self, schema: TableSchema) -> None:
         """Notify every listener of a schema that was published."""
-        self.notify(lambda listener: listener.altered(self.name, schema))
+        self.notify_listeners(lambda listener: listener.altered(self.name, schema))
 
     def notify(self, event: Callable[[TableListener], None]) -> None:
+        """Notify every listener, then the Iceberg metadata; a failure is logged and undoes nothing."""
+        self.notify_listeners(event)
+        self.follow_iceberg()
+
+    def follow_iceberg(self) -> None:
+        """Have the table's Iceberg metadata, if there is any, show the newest state; a failure is logged."""
+        if not self.paths.branch_name and self.options.writes_iceberg:
+            # Imported on use: few tables have such metadata, and every process would pay for the import.
+            import_module("lsm_engine.table.iceberg").follow(self)
+
+    def notify_listeners(self, event: Callable[[TableListener], None]) -> None:
         """Notify every listener; the failure of one is logged and undoes nothing."""
         for listener in self.components.listeners:
             try:

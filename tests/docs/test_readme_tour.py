@@ -46,6 +46,13 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert repr(names["orders"]).startswith("<Table 'shop.orders' snapshot ")
 
 
+def test_other_engines_read_what_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ((language, text),) = blocks(README, "In other engines")
+    assert language == "python"
+    exec(text, {})
+
+
 def test_its_sql_is_that_of_the_spark_page_which_a_test_runs() -> None:
     ((language, text),) = blocks(README, "In SQL on Spark")
     assert language == "sql"

@@ -76,7 +76,7 @@ VAGUE_NAMES_MAX = 88
 FUNCTIONS_OF_MANY_PARAMETERS_MAX = 81
 PARAMETERS_MAX = 6
 MODULES_OF_ONE_IMPORTER_MAX = 48
-MODULES_MAX = 385
+MODULES_MAX = 390  # five of them are the package iceberg and its acts
 
 
 def sources() -> dict[str, ast.Module]:

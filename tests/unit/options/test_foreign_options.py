@@ -40,7 +40,7 @@ def test_harmless_options_are_read_past_and_written_beside() -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("metadata.iceberg.storage", "table-location"), ("commit.callbacks", "com.Example")],
+    [("metadata.iceberg.storage", "hive-catalog"), ("commit.callbacks", "com.Example")],
 )
 def test_an_option_that_writers_owe_something_refuses_every_change(key: str, text: str) -> None:
     story = foreign(**{key: text})
@@ -118,4 +118,4 @@ def test_ignore_update_before_drops_such_rows_and_keeps_deletes(engine: str) -> 
 def test_families_of_options_share_a_verdict() -> None:
     assert other_option("sink.committer-cpu").verdict is Verdict.HARMLESS
     assert other_option("parquet.block.size").verdict is Verdict.HARMLESS
-    assert other_option("metadata.iceberg.storage").verdict is Verdict.REFUSES_WRITING
+    assert other_option("metadata.iceberg.uri").verdict is Verdict.HARMLESS

@@ -1,0 +1,500 @@
+"""Manifests and manifest lists of Iceberg (spec, versions 2 and 3), and Puffin files of deletion vectors.
+
+Entries and rows of lists are mappings of the spec's names, as Avro's codec takes and gives them.
+"""
+
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+from lsm_engine.filter.stats import StoredStats, covered_columns, stored_bounds
+from lsm_engine.format.data_file import DataFileMeta
+from lsm_engine.format.deletion_vector import DeletionVector, encode_vector
+from lsm_engine.iceberg.schema import (
+    PARTITION_FIELD_START,
+    JsonObject,
+    PlainValue,
+    bound_bytes,
+    decimal_size,
+    iceberg_schema,
+    of_avro,
+    partition_spec,
+    plain_values,
+)
+from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.types import DataField, Root, ScalarType
+
+EXISTING, ADDED = 0, 1
+"""Status of an entry."""
+DATA, DELETES = 0, 1
+"""Content of a manifest, and of a file in it (position deletes)."""
+_CODEC_NAMES = {"none": "null", "gzip": "deflate", "deflate": "deflate", "snappy": "snappy"}
+CODECS = tuple(_CODEC_NAMES)
+
+
+@record
+class Layout:
+    """What the manifests of a table have in common: its schema, format version and codec."""
+
+    schema: TableSchema
+    format_version: int
+    codec: str
+
+    @property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        """The partition columns."""
+        return self.schema.select(self.schema.partition_keys)
+
+
+# -- Puffin files of deletion vectors (spec, Puffin; version 3) ------------------------------------
+
+_MAGIC = b"PFA1"
+_BLOB_TYPE = "deletion-vector-v1"
+_POSITION_FIELD = 2_147_483_645
+"""The id of the column that holds a row's position (spec, reserved field ids)."""
+_UNKNOWN = -1
+_NO_FLAGS = bytes(4)
+
+
+@record
+class VectorBlob:
+    """Where the vector of one data file lies in a Puffin file, and how many rows it deletes."""
+
+    data_file: str
+    offset: int
+    length: int
+    cardinality: int
+
+
+def puffin_file(
+    vectors: Iterable[tuple[str, DeletionVector]],
+) -> tuple[bytes, tuple[VectorBlob, ...]]:
+    """Return a Puffin file of the vectors of some data files, by location, and where each vector lies.
+
+    A blob is a 64-bit vector as Paimon's index files have it: length, magic number, bitmap and CRC-32.
+    """
+    parts = [_MAGIC]
+    blobs: list[VectorBlob] = []
+    offset = len(_MAGIC)
+    for data_file, vector in vectors:
+        stored = encode_vector(vector, wide=True)
+        blobs.append(
+            VectorBlob(
+                data_file=data_file, offset=offset, length=len(stored), cardinality=len(vector)
+            )
+        )
+        parts.append(stored)
+        offset += len(stored)
+    footer = json.dumps(
+        {
+            "blobs": [
+                {
+                    "type": _BLOB_TYPE,
+                    "fields": [_POSITION_FIELD],
+                    "snapshot-id": _UNKNOWN,
+                    "sequence-number": _UNKNOWN,
+                    "offset": blob.offset,
+                    "length": blob.length,
+                    "properties": {
+                        "referenced-data-file": blob.data_file,
+                        "cardinality": str(blob.cardinality),
+                    },
+                }
+                for blob in blobs
+            ]
+        },
+        separators=(",", ":"),
+    ).encode()
+    parts += [_MAGIC, footer, len(footer).to_bytes(4, "little"), _NO_FLAGS, _MAGIC]
+    return b"".join(parts), tuple(blobs)
+
+
+# -- Avro schemas ----------------------------------------------------------------------------------
+
+
+def _field(name: str, kind: Any, number: int) -> JsonObject:
+    return {"name": name, "type": kind, "field-id": number}
+
+
+def _optional(name: str, kind: Any, number: int) -> JsonObject:
+    return {"name": name, "type": ["null", kind], "default": None, "field-id": number}
+
+
+def _map(name: str, number: int, key: int, value: int, kind: str) -> JsonObject:
+    pair = {
+        "type": "record",
+        "name": f"k{key}_v{value}",
+        "fields": [_field("key", "int", key), _field("value", kind, value)],
+    }
+    return _optional(name, {"type": "array", "items": pair, "logicalType": "map"}, number)
+
+
+def _partition_type(kind: ScalarType, number: int) -> Any:
+    match kind.root:
+        case Root.BOOLEAN:
+            return "boolean"
+        case Root.BIGINT:
+            return "long"
+        case Root.FLOAT:
+            return "float"
+        case Root.DOUBLE:
+            return "double"
+        case Root.STRING | Root.CHAR | Root.VARCHAR:
+            return "string"
+        case Root.BYTES | Root.BINARY | Root.VARBINARY:
+            return "bytes"
+        case Root.DATE:
+            return {"type": "int", "logicalType": "date"}
+        case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
+            is_instant = kind.root is Root.TIMESTAMP_LTZ
+            return {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": is_instant}
+        case Root.DECIMAL:
+            return {
+                "type": "fixed",
+                "name": f"decimal_{number}",
+                "size": decimal_size(kind),
+                "logicalType": "decimal",
+                "precision": kind.precision,
+                "scale": kind.scale,
+            }
+        case _:
+            return "int"
+
+
+def _entry_schema(layout: Layout) -> JsonObject:
+    partition = [
+        _optional(field.name, _partition_type(field.type, number), number)
+        for number, field in enumerate(layout.partition_fields, PARTITION_FIELD_START)
+        if isinstance(field.type, ScalarType)
+    ]
+    data_file = [
+        _field("content", "int", 134),
+        _field("file_path", "string", 100),
+        _field("file_format", "string", 101),
+        _field("partition", {"type": "record", "name": "r102", "fields": partition}, 102),
+        _field("record_count", "long", 103),
+        _field("file_size_in_bytes", "long", 104),
+        _map("column_sizes", 108, 117, 118, "long"),
+        _map("value_counts", 109, 119, 120, "long"),
+        _map("null_value_counts", 110, 121, 122, "long"),
+        _map("nan_value_counts", 137, 138, 139, "long"),
+        _map("lower_bounds", 125, 126, 127, "bytes"),
+        _map("upper_bounds", 128, 129, 130, "bytes"),
+        _optional("referenced_data_file", "string", 143),
+    ]
+    if layout.format_version >= 3:
+        data_file += [
+            _optional("first_row_id", "long", 142),
+            _optional("content_offset", "long", 144),
+            _optional("content_size_in_bytes", "long", 145),
+        ]
+    return {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            _field("status", "int", 0),
+            _optional("snapshot_id", "long", 1),
+            _optional("sequence_number", "long", 3),
+            _optional("file_sequence_number", "long", 4),
+            _field("data_file", {"type": "record", "name": "r2", "fields": data_file}, 2),
+        ],
+    }
+
+
+def _list_schema(format_version: int) -> JsonObject:
+    summary = {
+        "type": "record",
+        "name": "r508",
+        "fields": [
+            _field("contains_null", "boolean", 509),
+            _optional("contains_nan", "boolean", 518),
+            _optional("lower_bound", "bytes", 510),
+            _optional("upper_bound", "bytes", 511),
+        ],
+    }
+    summaries = {"type": "array", "items": summary, "element-id": 508}
+    fields = [
+        _field("manifest_path", "string", 500),
+        _field("manifest_length", "long", 501),
+        _field("partition_spec_id", "int", 502),
+        _field("content", "int", 517),
+        _field("sequence_number", "long", 515),
+        _field("min_sequence_number", "long", 516),
+        _field("added_snapshot_id", "long", 503),
+        _field("added_files_count", "int", 504),
+        _field("existing_files_count", "int", 505),
+        _field("deleted_files_count", "int", 506),
+        _field("added_rows_count", "long", 512),
+        _field("existing_rows_count", "long", 513),
+        _field("deleted_rows_count", "long", 514),
+        _optional("partitions", summaries, 507),
+    ]
+    if format_version >= 3:
+        fields.append(_optional("first_row_id", "long", 520))
+    return {"type": "record", "name": "manifest_file", "fields": fields}
+
+
+# -- Files -----------------------------------------------------------------------------------------
+
+
+def manifest(entries: Sequence[JsonObject], layout: Layout, content: int) -> bytes:
+    """Return a manifest of some entries, all of data files or all of deletes."""
+    metadata = {
+        "schema": json.dumps(iceberg_schema(layout.schema)),
+        "schema-id": str(layout.schema.id),
+        "partition-spec": json.dumps(partition_spec(layout.schema)),
+        "partition-spec-id": "0",
+        "format-version": str(layout.format_version),
+        "content": "data" if content == DATA else "deletes",
+    }
+    schema = json.dumps(_entry_schema(layout))
+    return _avro_file(schema, entries, metadata, layout.codec)
+
+
+def manifest_list(rows: Sequence[JsonObject], layout: Layout, snapshot: JsonObject) -> bytes:
+    """Return the manifest list of a snapshot."""
+    metadata = {
+        "snapshot-id": str(snapshot["snapshot-id"]),
+        "parent-snapshot-id": str(snapshot.get("parent-snapshot-id", "null")),
+        "sequence-number": str(snapshot["sequence-number"]),
+        "format-version": str(layout.format_version),
+    }
+    schema = json.dumps(_list_schema(layout.format_version))
+    return _avro_file(schema, rows, metadata, layout.codec)
+
+
+def _avro_file(
+    schema: str, records: Sequence[JsonObject], metadata: Mapping[str, str], codec: str
+) -> bytes:
+    target = io.BytesIO()
+    import_module("fastavro").writer(
+        target, _parsed(schema), records, codec=_CODEC_NAMES[codec], metadata=dict(metadata)
+    )
+    return target.getvalue()
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: str) -> Any:
+    # Records have the same names in every schema; a dictionary of its own keeps those of others apart.
+    return import_module("fastavro").parse_schema(json.loads(schema), named_schemas={})
+
+
+def read_records(data: bytes, file_name: str) -> list[JsonObject]:
+    """Return the entries of a manifest, or the rows of a manifest list.
+
+    Raises CorruptFileError, naming the file.
+    """
+    try:
+        return list(import_module("fastavro").reader(io.BytesIO(data)))
+    except (ValueError, KeyError, IndexError, EOFError, TypeError, OSError) as cause:
+        raise CorruptFileError(
+            "a file of Iceberg metadata cannot be read; `lsm iceberg sync --rebuild` writes it anew",
+            file=file_name,
+        ) from cause
+
+
+# -- Entries ---------------------------------------------------------------------------------------
+
+
+def added_entry(
+    data_file: JsonObject, snapshot_id: int, *, with_sequence: bool = True
+) -> JsonObject:
+    """Return the entry of a file that a snapshot adds; snapshot ids are sequence numbers."""
+    number = snapshot_id if with_sequence else None
+    return {
+        "status": ADDED,
+        "snapshot_id": snapshot_id,
+        "sequence_number": number,
+        "file_sequence_number": number,
+        "data_file": data_file,
+    }
+
+
+def existing_entry(entry: JsonObject) -> JsonObject:
+    """Return the entry of a file that an earlier snapshot added, for a newer manifest."""
+    return {**entry, "status": EXISTING}
+
+
+_METRICS = (
+    "column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds",
+)  # fmt: skip
+_NO_METRICS: JsonObject = {name: [] for name in _METRICS}
+"""Nothing is known of any column. Some readers take no null for that."""
+
+
+@record
+class LocatedFile:
+    """A data file, where it lies for readers, and its partition in Iceberg's units."""
+
+    file: DataFileMeta
+    location: str
+    partition: tuple[PlainValue, ...]
+    first_row_id: int | None = None
+
+
+def data_files(
+    files: Sequence[LocatedFile], layout: Layout, schemas: Mapping[int, TableSchema]
+) -> list[JsonObject]:
+    """Return `data_file` of each file, with the counts and bounds of its columns as far as they are known.
+
+    `schemas`: those that the files were written with, by id.
+    """
+    metrics: list[JsonObject] = [{} for _ in files]
+    layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
+    for i, located in enumerate(files):
+        key = (located.file.schema_id, located.file.value_stats_columns)
+        layouts.setdefault(key, []).append(i)
+    for (schema_id, listed), places in layouts.items():
+        group = [files[i].file for i in places]
+        columns = _metrics(group, schemas[schema_id], layout.schema, listed)
+        for i, metric in zip(places, columns, strict=True):
+            metrics[i] = metric
+    names = [field.name for field in layout.partition_fields]
+    return [
+        {
+            "content": DATA,
+            "file_path": located.location,
+            "file_format": "PARQUET",
+            "partition": dict(zip(names, located.partition, strict=True)),
+            "record_count": located.file.row_count,
+            "file_size_in_bytes": located.file.file_size,
+            **_NO_METRICS,
+            **metric,
+            "referenced_data_file": None,
+            "first_row_id": located.first_row_id,
+            "content_offset": None,
+            "content_size_in_bytes": None,
+        }
+        for located, metric in zip(files, metrics, strict=True)
+    ]
+
+
+def _metrics(
+    files: Sequence[DataFileMeta],
+    stored: TableSchema,
+    read: TableSchema,
+    listed: tuple[str, ...] | None,
+) -> list[JsonObject]:
+    """Return value counts, null counts and bounds of files of one layout, each as pairs of field id and value."""
+    covered = covered_columns(stored.fields, read.fields, listed=listed)
+    names = [column.name for column in covered if column.name is not None]
+    stats = StoredStats(
+        min_values=pa.array([file.value_stats.min_values for file in files], pa.binary()),
+        max_values=pa.array([file.value_stats.max_values for file in files], pa.binary()),
+        null_counts=pa.array(
+            [file.value_stats.null_counts for file in files], pa.list_(pa.int64())
+        ),
+        row_counts=pa.array([file.row_count for file in files], pa.int64()),
+    )
+    metrics: list[JsonObject] = [
+        {"value_counts": [], "null_value_counts": [], "lower_bounds": [], "upper_bounds": []}
+        for _ in files
+    ]
+    for name, bounds in stored_bounds(stats, covered, names).items():
+        field = read.field(name)
+        kind = field.type
+        assert isinstance(kind, ScalarType), kind
+        lower = bound_bytes(plain_values(bounds.mins, kind), kind)
+        upper = bound_bytes(plain_values(bounds.maxs, kind), kind)
+        nulls = bounds.null_counts.to_pylist()
+        for file, metric, null_count, low, high in zip(
+            files, metrics, nulls, lower, upper, strict=True
+        ):
+            if null_count is not None:
+                metric["value_counts"].append({"key": field.id, "value": file.row_count})
+                metric["null_value_counts"].append({"key": field.id, "value": null_count})
+            if low is not None and high is not None:
+                metric["lower_bounds"].append({"key": field.id, "value": low})
+                metric["upper_bounds"].append({"key": field.id, "value": high})
+    return metrics
+
+
+def delete_files(
+    blobs: Iterable[VectorBlob], *, location: str, size: int, partition: Mapping[str, PlainValue]
+) -> list[JsonObject]:
+    """Return `data_file` of each deletion vector in one Puffin file."""
+    return [
+        {
+            "content": DELETES,
+            "file_path": location,
+            "file_format": "PUFFIN",
+            "partition": dict(partition),
+            "record_count": blob.cardinality,
+            "file_size_in_bytes": size,
+            **_NO_METRICS,
+            "referenced_data_file": blob.data_file,
+            "first_row_id": None,
+            "content_offset": blob.offset,
+            "content_size_in_bytes": blob.length,
+        }
+        for blob in blobs
+    ]
+
+
+# -- Rows of manifest lists ------------------------------------------------------------------------
+
+
+def list_row(
+    entries: Sequence[JsonObject],
+    layout: Layout,
+    *,
+    location: str,
+    size: int,
+    snapshot_id: int,
+) -> JsonObject:
+    """Return the row of a manifest that a snapshot has written."""
+    content = entries[0]["data_file"]["content"]
+    by_status: dict[int, list[int]] = {EXISTING: [], ADDED: []}
+    for entry in entries:
+        by_status[entry["status"]].append(entry["data_file"]["record_count"])
+    row_ids = [entry["data_file"].get("first_row_id") for entry in entries]
+    return {
+        "manifest_path": location,
+        "manifest_length": size,
+        "partition_spec_id": 0,
+        "content": content,
+        "sequence_number": snapshot_id,
+        "min_sequence_number": min(entry["sequence_number"] for entry in entries),
+        "added_snapshot_id": snapshot_id,
+        "added_files_count": len(by_status[ADDED]),
+        "existing_files_count": len(by_status[EXISTING]),
+        "deleted_files_count": 0,
+        "added_rows_count": sum(by_status[ADDED]),
+        "existing_rows_count": sum(by_status[EXISTING]),
+        "deleted_rows_count": 0,
+        "partitions": _summaries(entries, layout),
+        "first_row_id": min((number for number in row_ids if number is not None), default=None),
+    }
+
+
+def _summaries(entries: Sequence[JsonObject], layout: Layout) -> list[JsonObject]:
+    """Return the ranges of the partition values of some entries; readers skip manifests by them."""
+    summaries = []
+    for field in layout.partition_fields:
+        kind = field.type
+        assert isinstance(kind, ScalarType), kind
+        values = [of_avro(entry["data_file"]["partition"][field.name], kind) for entry in entries]
+        non_null = [value for value in values if value is not None]
+        numbers: list[Any] = [value for value in non_null if not _is_nan(value)]
+        bounds = bound_bytes((min(numbers), max(numbers)), kind) if numbers else (None, None)
+        summaries.append(
+            {
+                "contains_null": len(non_null) < len(values),
+                "contains_nan": len(numbers) < len(non_null),
+                "lower_bound": bounds[0],
+                "upper_bound": bounds[1],
+            }
+        )
+    return summaries
+
+
+def _is_nan(value: PlainValue) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,401 @@
+"""Table metadata of Iceberg (vN.metadata.json): which files it shows, which manifests stay, and the next version."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+from lsm_engine.format.index_file import DELETION_VECTORS, IndexManifestEntry
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.iceberg.manifest import DATA, DELETES
+from lsm_engine.iceberg.schema import PARTITION_FIELD_START, JsonObject, ids_of, partition_spec
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import EntryKind, FileFormat
+from lsm_engine.types.table_schema import TableSchema
+
+METADATA_DIRECTORY = "metadata"
+VERSION_HINT = f"{METADATA_DIRECTORY}/version-hint.text"
+SOURCE = "lsm.delta-manifest-list"
+"""Property of a snapshot's summary: the delta manifest list of the Paimon snapshot that it shows, whose name is unique."""
+_SUFFIX = ".metadata.json"
+
+
+def metadata_path(version: int) -> str:
+    """Return the path of a version of the metadata, in the table's Iceberg directory."""
+    return f"{METADATA_DIRECTORY}/v{version}{_SUFFIX}"
+
+
+def version_of(name: str) -> int | None:
+    """Return the version of a metadata file's name; None for other files."""
+    digits = name.removeprefix("v").removesuffix(_SUFFIX)
+    is_metadata = name == f"v{digits}{_SUFFIX}" and digits.isascii() and digits.isdigit()
+    return int(digits) if is_metadata else None
+
+
+@record
+class TableMetadata:
+    """One version of the metadata, as its JSON has it."""
+
+    version: int
+    members: JsonObject
+
+    @property
+    def snapshots(self) -> list[JsonObject]:
+        """The snapshots that readers can travel to, oldest first."""
+        snapshots: list[JsonObject] = self.members.get("snapshots") or []
+        return snapshots
+
+    @property
+    def current(self) -> JsonObject | None:
+        """The snapshot that readers read; None of an empty table."""
+        number = self.members.get("current-snapshot-id")
+        return next((shown for shown in self.snapshots if shown["snapshot-id"] == number), None)
+
+    @property
+    def next_row_id(self) -> int:
+        """The first row id that no row has (version 3)."""
+        return int(self.members.get("next-row-id") or 0)
+
+    def content(self) -> bytes:
+        """Return the file."""
+        return json.dumps(self.members, indent=1).encode()
+
+
+def read_metadata(data: bytes, version: int) -> TableMetadata:
+    """Return the metadata in a file; raises CorruptFileError for what is none."""
+    try:
+        members: Any = json.loads(data)
+    except ValueError:
+        members = None
+    needed = ("table-uuid", "location", "format-version", "schemas", "current-schema-id")
+    if not isinstance(members, dict) or any(name not in members for name in needed):
+        raise CorruptFileError(
+            "a file of Iceberg metadata cannot be read; `lsm iceberg sync --rebuild` writes it anew",
+            file=metadata_path(version),
+        )
+    return TableMetadata(version=version, members=members)
+
+
+def shows(shown: JsonObject, snapshot: Snapshot | None) -> bool:
+    """Whether a snapshot of the metadata shows this Paimon snapshot, and not one that had its id before."""
+    return (
+        snapshot is not None
+        and shown["snapshot-id"] == snapshot.id
+        and shown["summary"].get(SOURCE) == snapshot.delta_manifest_list
+    )
+
+
+@record
+class FileTotals:
+    """Counts of the data files and the deletes of a snapshot."""
+
+    data_files: int = 0
+    records: int = 0
+    delete_files: int = 0
+    deletes: int = 0
+
+
+def snapshot_json(
+    snapshot: Snapshot,
+    *,
+    parent_id: int | None,
+    manifest_list: str,
+    totals: FileTotals,
+    row_ids: tuple[int, int] | None,
+) -> JsonObject:
+    """Return a snapshot of the metadata. `row_ids`: the first one that it assigns and how many (version 3)."""
+    shown: JsonObject = {
+        "snapshot-id": snapshot.id,
+        "sequence-number": snapshot.id,
+        "timestamp-ms": snapshot.time_millis,
+        "manifest-list": manifest_list,
+        "schema-id": snapshot.schema_id,
+        "summary": {
+            # Files of a commit's rows and of its compactions change together, which is an overwrite to readers.
+            "operation": "overwrite" if parent_id is not None else "append",
+            "total-data-files": str(totals.data_files),
+            "total-records": str(totals.records),
+            "total-delete-files": str(totals.delete_files),
+            "total-position-deletes": str(totals.deletes),
+            "total-equality-deletes": "0",
+            SOURCE: snapshot.delta_manifest_list,
+        },
+    }
+    if parent_id is not None:
+        shown["parent-snapshot-id"] = parent_id
+    if row_ids is not None:
+        shown["first-row-id"], shown["added-rows"] = row_ids
+    return shown
+
+
+def kept_log(
+    before: TableMetadata | None, location: str, most: int
+) -> tuple[list[JsonObject], list[str]]:
+    """Return the log of older versions that stay, `before` at `location` being the newest, and those that go."""
+    if before is None:
+        return [], []
+    stored: list[JsonObject] = before.members.get("metadata-log") or []
+    own = {"metadata-file": location, "timestamp-ms": before.members.get("last-updated-ms", 0)}
+    log = [*stored, own]
+    dropped = log[: max(0, len(log) - most)]
+    return log[len(dropped) :], [entry["metadata-file"] for entry in dropped]
+
+
+@record
+class FaceState:
+    """What the next version of the metadata shows.
+
+    `snapshots`: those that stay, oldest first, the current one last. `tags`: snapshot ids by name. `schemas`: in
+    Iceberg's JSON, by id.
+    """
+
+    location: str
+    table_uuid: str
+    format_version: int
+    schema: TableSchema
+    schemas: Mapping[int, JsonObject]
+    snapshots: Sequence[JsonObject]
+    tags: Mapping[str, int]
+    next_row_id: int
+    properties: Mapping[str, str]
+
+
+def next_metadata(
+    state: FaceState,
+    *,
+    version: int,
+    now_millis: int,
+    log: Sequence[JsonObject],
+) -> TableMetadata:
+    """Return the version of the metadata that shows a state. `log`: the older versions that stay (`kept_log`)."""
+    schemas = [state.schemas[number] for number in sorted(state.schemas)]
+    fields = partition_spec(state.schema)
+    current = state.snapshots[-1] if state.snapshots else None
+    refs: JsonObject = {
+        name: {"snapshot-id": number, "type": "tag"} for name, number in state.tags.items()
+    }
+    members: JsonObject = {
+        "format-version": state.format_version,
+        "table-uuid": state.table_uuid,
+        "location": state.location,
+        "last-sequence-number": 0 if current is None else current["sequence-number"],
+        "last-updated-ms": now_millis,
+        "last-column-id": max(
+            (number for schema in schemas for number, _ in ids_of(schema["fields"])), default=0
+        ),
+        "current-schema-id": state.schema.id,
+        "schemas": schemas,
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": fields}],
+        "last-partition-id": PARTITION_FIELD_START - 1 + len(fields),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": dict(state.properties),
+        "snapshots": list(state.snapshots),
+        "snapshot-log": [
+            {"snapshot-id": shown["snapshot-id"], "timestamp-ms": shown["timestamp-ms"]}
+            for shown in state.snapshots
+        ],
+        "metadata-log": list(log),
+        "refs": refs,
+        "statistics": [],
+        "partition-statistics": [],
+    }
+    if current is not None:
+        members["current-snapshot-id"] = current["snapshot-id"]
+        refs["main"] = {"snapshot-id": current["snapshot-id"], "type": "branch"}
+    if state.format_version >= 3:
+        members["next-row-id"] = state.next_row_id
+    return TableMetadata(version=version, members=members)
+
+
+# -- Which files are shown -------------------------------------------------------------------------
+
+ENTRIES_MAX = 500
+"""Entries of a manifest: a commit that deletes one file writes the others of its manifest again."""
+FilePlace = tuple[bytes, int, str]
+"""Partition, bucket and name: which file it is, whatever its level."""
+
+
+def shows_level(schema: TableSchema) -> Callable[[int], bool]:
+    """Return which levels hold files whose rows are read without a merge.
+
+    All of a table without a key; with deletion vectors every level but 0; else the last one, where the last full
+    compaction of each bucket is.
+    """
+    if not schema.has_primary_key:
+        return lambda level: True
+    if has_vectors(schema):
+        return lambda level: level > 0
+    last = schema.options.level_count - 1
+    return lambda level: level == last
+
+
+def has_vectors(schema: TableSchema) -> bool:
+    """Whether rows of files may be deleted by vectors."""
+    return schema.options[core_options.DELETION_VECTORS_ENABLED]
+
+
+def format_version_of(schema: TableSchema) -> int:
+    """Return the format version: `metadata.iceberg.format-version`, by default the lowest that holds the table."""
+    configured = schema.options[core_options.METADATA_ICEBERG_FORMAT_VERSION]
+    return configured or (3 if has_vectors(schema) else 2)
+
+
+def option_problem(schema: TableSchema) -> tuple[str, str] | None:
+    """Return an option that Iceberg metadata does not go with, and why; None if there is none."""
+    options = schema.options
+    if format_version_of(schema) == 2 and has_vectors(schema):
+        key = core_options.METADATA_ICEBERG_FORMAT_VERSION.key
+        return key, "is 2, which has no deletion vectors; give 3, or leave it out"
+    per_level = options[core_options.FILE_FORMAT_PER_LEVEL]
+    formats = {options[core_options.FILE_FORMAT], *(form for _, form in per_level)}
+    if formats != {FileFormat.PARQUET}:
+        return (
+            core_options.FILE_FORMAT.key,
+            "makes files that Iceberg metadata does not name; give 'parquet', for each level",
+        )
+    if schema.evolves_data:
+        return (
+            core_options.DATA_EVOLUTION_ENABLED.key,
+            "keeps columns of a row in several files, which Iceberg metadata does not join",
+        )
+    return None
+
+
+# -- Which files change ----------------------------------------------------------------------------
+
+
+@record
+class FileChanges:
+    """Files that the metadata is to show from now on, and those that it must show no more."""
+
+    added: tuple[ManifestEntry, ...]
+    moved: frozenset[FilePlace]
+    """Those among them that may be shown already, at another level."""
+    removed: frozenset[FilePlace]
+
+
+def place_of(entry: ManifestEntry) -> FilePlace:
+    """Return which file an entry is of."""
+    return entry.partition, entry.bucket, entry.file.file_name
+
+
+def file_changes(
+    deltas: Iterable[Iterable[ManifestEntry]], shows: Callable[[int], bool]
+) -> FileChanges:
+    """Return what the entries of consecutive snapshots, oldest first, change in the files of some levels.
+
+    A file that a compaction moves to another level is added and moved.
+    """
+    live: dict[FilePlace, ManifestEntry | None] = {}
+    touched: set[FilePlace] = set()
+    for delta in deltas:
+        entries = [entry for entry in delta if shows(entry.file.level)]
+        # Within one snapshot a file may leave one level for another.
+        for entry in entries:
+            if entry.kind is EntryKind.DELETE:
+                live[place_of(entry)] = None
+                touched.add(place_of(entry))
+        for entry in entries:
+            if entry.kind is EntryKind.ADD:
+                live[place_of(entry)] = entry
+    return FileChanges(
+        added=tuple(entry for entry in live.values() if entry is not None),
+        moved=frozenset(place for place in touched if live[place] is not None),
+        removed=frozenset(place for place in touched if live[place] is None),
+    )
+
+
+# -- Which manifests change ------------------------------------------------------------------------
+
+
+@record
+class ManifestChange:
+    """The rows of a manifest list that stay, and the entries that stay of manifests that do not."""
+
+    kept_rows: tuple[JsonObject, ...]
+    kept_entries: tuple[JsonObject, ...]
+    locations: frozenset[str]
+    """Locations of all files that the manifests name."""
+
+
+def keep_manifests(
+    rows: Sequence[JsonObject],
+    entries_of: Callable[[JsonObject], Sequence[JsonObject]],
+    leaves: Callable[[JsonObject], bool],
+) -> ManifestChange:
+    """Return which manifests stay when the files go for which `leaves` is true."""
+    kept_rows: list[JsonObject] = []
+    kept_entries: list[JsonObject] = []
+    locations: set[str] = set()
+    for row in rows:
+        entries = entries_of(row)
+        locations.update(entry["data_file"]["file_path"] for entry in entries)
+        stay = [entry for entry in entries if not leaves(entry["data_file"])]
+        if len(stay) == len(entries):
+            kept_rows.append(row)
+        else:
+            kept_entries += stay
+    return ManifestChange(
+        kept_rows=tuple(kept_rows), kept_entries=tuple(kept_entries), locations=frozenset(locations)
+    )
+
+
+def rows_to_merge(
+    rows: Sequence[JsonObject], new_count: int, *, least: int, most: int
+) -> list[JsonObject]:
+    """Return manifests that are small and to be written as one with the new entries.
+
+    Small ones have less than half of ENTRIES_MAX. They are merged once there are `least` of them that fill a
+    manifest together, and whenever there are `most`.
+    """
+    small = [row for row in rows if 2 * entry_count(row) < ENTRIES_MAX]
+    total = sum(map(entry_count, small)) + new_count
+    is_due = len(small) >= most or (len(small) >= least and total >= ENTRIES_MAX)
+    return small if is_due else []
+
+
+def entry_count(row: JsonObject) -> int:
+    """Return how many files a manifest names."""
+    return int(row["added_files_count"]) + int(row["existing_files_count"])
+
+
+def vector_files(index_entries: Iterable[IndexManifestEntry]) -> dict[str, IndexManifestEntry]:
+    """Return the index files of deletion vectors by name."""
+    return {
+        entry.index_file.file_name: entry
+        for entry in index_entries
+        if entry.index_file.index_type == DELETION_VECTORS
+    }
+
+
+def kept_snapshots(
+    shown: Iterable[JsonObject], *, earliest: int, newest: int, tagged: Collection[int]
+) -> list[JsonObject]:
+    """Return the snapshots before the newest that readers can still travel to: live ones, and those with a tag."""
+    return [
+        snapshot
+        for snapshot in shown
+        if snapshot["snapshot-id"] < newest
+        and (snapshot["snapshot-id"] >= earliest or snapshot["snapshot-id"] in tagged)
+    ]
+
+
+def chunks(entries: Sequence[JsonObject]) -> list[Sequence[JsonObject]]:
+    """Cut entries into those of one manifest each."""
+    return [entries[i : i + ENTRIES_MAX] for i in range(0, len(entries), ENTRIES_MAX)]
+
+
+def totals_of(rows: Sequence[JsonObject]) -> FileTotals:
+    """Return the counts of all that the rows of a manifest list name."""
+
+    def total(content: int) -> tuple[int, int]:
+        chosen = [row for row in rows if row["content"] == content]
+        counts = (row["added_rows_count"] + row["existing_rows_count"] for row in chosen)
+        return sum(map(entry_count, chosen)), sum(counts)
+
+    (files, records), (delete_files, deletes) = total(DATA), total(DELETES)
+    return FileTotals(data_files=files, records=records, delete_files=delete_files, deletes=deletes)

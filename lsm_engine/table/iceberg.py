@@ -1,0 +1,868 @@
+"""Iceberg metadata of a table: written after a snapshot is published, from that of before and what changed since.
+
+It decides and fails no commit. What a crash or another client's commits left behind, the next call catches up.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from hashlib import blake2b
+
+import pyarrow.parquet as pq
+from cachetools import LRUCache
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CorruptFileError,
+    ErrorKind,
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+    UnsupportedError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
+from lsm_engine.data_files.columns import lacks_member_ids
+from lsm_engine.format.index_file import IndexManifestEntry
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest_file import WITHOUT_STATS
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.iceberg.manifest import (
+    DATA,
+    DELETES,
+    Layout,
+    LocatedFile,
+    added_entry,
+    data_files,
+    delete_files,
+    existing_entry,
+    list_row,
+    manifest,
+    manifest_list,
+    puffin_file,
+    read_records,
+)
+from lsm_engine.iceberg.metadata import (
+    METADATA_DIRECTORY,
+    VERSION_HINT,
+    FaceState,
+    FileChanges,
+    TableMetadata,
+    chunks,
+    file_changes,
+    format_version_of,
+    has_vectors,
+    keep_manifests,
+    kept_log,
+    kept_snapshots,
+    metadata_path,
+    next_metadata,
+    option_problem,
+    place_of,
+    read_metadata,
+    rows_to_merge,
+    shows,
+    shows_level,
+    snapshot_json,
+    totals_of,
+    vector_files,
+    version_of,
+)
+from lsm_engine.iceberg.schema import (
+    JsonObject,
+    PlainValue,
+    changed_column,
+    has_lists_or_maps,
+    iceberg_schema,
+    partition_tuples,
+)
+from lsm_engine.metadata.manifests import DeletionVectorStore
+from lsm_engine.options import core_options
+from lsm_engine.storage.file_io import FileIO, FileStatus
+from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
+from lsm_engine.storage.warehouse import open_directory, undurable
+from lsm_engine.table.bucket_context import BucketContext
+from lsm_engine.table.session import TableSession
+from lsm_engine.types.table_schema import TableSchema
+
+log = logging.getLogger(__name__)
+_STORAGE = core_options.METADATA_ICEBERG_STORAGE
+_RACES = 10
+_SNAPSHOTS_MAX = 100
+"""Snapshots that are followed one by one; of more the whole state is read."""
+_SWEEP_AGE_MILLIS = 3_600_000
+"""Files of the metadata that no version names are younger while somebody writes them."""
+
+
+# -- Store of the metadata's files ------------------------------------------------------------------
+
+_HINT_BYTES = 64
+_KEPT_ENTRIES = 200_000
+
+
+def _weight(entries: list[JsonObject]) -> int:
+    return 1 + len(entries)
+
+
+_decoded: LRUCache[str, list[JsonObject]] = LRUCache(_KEPT_ENTRIES, getsizeof=_weight)
+"""Entries of manifests, and rows of lists, by location: these files never change, and have names of their own."""
+
+
+class IcebergStore:
+    """The Iceberg metadata of one table. `location`: of the root of `file_io`, as readers name it."""
+
+    def __init__(self, file_io: FileIO, location: str) -> None:
+        self.file_io = file_io
+        self.location = location
+
+    def location_of(self, path: str) -> str:
+        """Return what readers call a file below the root."""
+        return f"{self.location}/{path}"
+
+    def path_of(self, location: str) -> str:
+        """Return the path of a file that metadata names; CorruptFileError for one that lies elsewhere."""
+        path = location.removeprefix(f"{self.location}/")
+        if path == location or not path.startswith(f"{METADATA_DIRECTORY}/"):
+            raise CorruptFileError(
+                "Iceberg metadata names a file outside of its directory; `lsm iceberg sync --rebuild` writes it anew",
+                file=location,
+            )
+        return path
+
+    # Versions.
+
+    def hinted_version(self) -> int | None:
+        """Return the version that the hint names; None without a hint that is a number."""
+        try:
+            text = self.file_io.read(VERSION_HINT, length=_HINT_BYTES).decode("ascii", "replace")
+        except NotFoundError:
+            return None
+        return int(text) if text.strip().isdigit() else None
+
+    def newest_version(self) -> int:
+        """Return the greatest version there is a file of, from a listing; 0 without any."""
+        listed = self.file_io.list(METADATA_DIRECTORY)
+        return max((version_of(status.name) or 0 for status in listed), default=0)
+
+    def current(self) -> TableMetadata | None:
+        """Return the version that readers read; None without one. Raises CorruptFileError for damage."""
+        version = self.hinted_version()
+        return None if version is None else self.version(version)
+
+    def version(self, version: int) -> TableMetadata:
+        """Return one version; raises NotFoundError and CorruptFileError."""
+        return read_metadata(self.file_io.read(metadata_path(version)), version)
+
+    def publish(self, metadata: TableMetadata) -> bool:
+        """Write a version and name it in the hint, unless a newer one is named; False if the version is taken."""
+        if not self.file_io.publish(metadata_path(metadata.version), metadata.content()):
+            return False
+        new = str(metadata.version).encode()
+        for _ in range(_RACES):
+            try:
+                old = self.file_io.read(VERSION_HINT, length=_HINT_BYTES)
+            except NotFoundError:
+                if self.file_io.publish(VERSION_HINT, new):
+                    break
+                continue
+            # Others have named a newer version meanwhile, which readers shall go on to see.
+            if old.strip().isdigit() and int(old) >= metadata.version:
+                break
+            if self.file_io.change_if_unchanged(VERSION_HINT, new, expected=old):
+                break
+        return True
+
+    # Other files.
+
+    def records(self, location: str) -> list[JsonObject]:
+        """Return the entries of a manifest, or the rows of a list; raises NotFoundError and CorruptFileError."""
+        if location not in _decoded:
+            path = self.path_of(location)
+            with suppress(ValueError):  # too many to keep
+                records = read_records(self.file_io.read(path), path)
+                _decoded[location] = records
+            return records
+        return _decoded[location]
+
+    def keep(self, location: str, records: list[JsonObject]) -> None:
+        """Remember what a file that was just written holds."""
+        with suppress(ValueError):  # too many to keep
+            _decoded[location] = records
+
+    def write(self, path: str, data: bytes) -> str:
+        """Write a file that a version will name, and return its location; one that is there has the same content."""
+        with suppress(AlreadyExistsError):
+            self.file_io.write_new(path, data)
+        return self.location_of(path)
+
+    def files(self) -> list[FileStatus]:
+        """Return every file of the metadata."""
+        return [
+            status for status in self.file_io.list(METADATA_DIRECTORY) if not status.is_directory
+        ]
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are gone are no error."""
+        self.file_io.delete_many(list(paths))
+
+    def remove_all(self) -> None:
+        """Delete the metadata, the hint first: a reader that comes finds no table."""
+        self.file_io.delete(VERSION_HINT)
+        self.remove(status.path for status in self.files())
+        self.file_io.remove_empty_directory(METADATA_DIRECTORY)
+
+
+def open_store(session: TableSession) -> IcebergStore:
+    """Return the store of a table's Iceberg metadata; raises UnsupportedError where it has no place."""
+    location = absolute_location(session)
+    file_io = undurable(
+        session.file_io
+    )  # it can be written again, so that no commit waits for the disk
+    if session.options[_STORAGE] != "hadoop-catalog":
+        return IcebergStore(file_io, location)
+    warehouse, _, folder = location.rpartition("/")[0].rpartition("/")
+    database = folder.removesuffix(DATABASE_SUFFIX)
+    if database == folder or not warehouse:
+        raise UnsupportedError(
+            f"{_STORAGE.key!r} = 'hadoop-catalog' needs a table in a warehouse, <warehouse>/<database>.db/<table>; "
+            "use 'table-location'",
+            location=location,
+            option=_STORAGE.key,
+        )
+    root = f"{warehouse}/iceberg/{database}/{location.rpartition('/')[2]}"
+    return IcebergStore(undurable(open_directory(root, storage=session.components.storage)), root)
+
+
+def absolute_location(session: TableSession) -> str:
+    """Return where the table lies, as readers of Iceberg name it: an absolute path, or a location with a scheme."""
+    location = session.components.location
+    if not location:
+        raise UnsupportedError(
+            "Iceberg metadata names files by their location, and this table was opened without one; open it by "
+            "open_table or a catalog",
+            option=_STORAGE.key,
+        )
+    if scheme_of(location) is not None:
+        return location.rstrip("/")
+    return os.path.abspath(plain_path(location))
+
+
+def follow(session: TableSession) -> None:
+    """Have the Iceberg metadata show the newest snapshot. What fails is logged: the commit stands."""
+    try:
+        newest = session.newest()
+        # Others may have given the option up meanwhile, and deleted the metadata.
+        if newest.options.writes_iceberg:
+            sync(newest)
+    except LsmError as error:
+        log.warning("the Iceberg metadata of table %s lags behind: %s", session.name, error)
+    except (
+        Exception
+    ):  # readers of Iceberg wait for the next commit; the rows of this one are committed
+        log.exception("the Iceberg metadata of table %s lags behind", session.name)
+
+
+def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
+    """Write the version of the metadata that shows the newest snapshot, and return it; the newest if it does already.
+
+    `rebuild`: from the whole state, as if there were none. Raises UnsupportedError for tables and files that Iceberg's
+    readers would misread, CommitConflictError if others always write first.
+    """
+    newest = session.newest()
+    problem = option_problem(newest.schema)
+    if problem is not None or not newest.options.writes_iceberg:
+        key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
+        raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
+    store = open_store(newest)
+    for _ in range(_RACES):
+        metadata = _Sync(newest, store, rebuild=rebuild).run()
+        if metadata is not None:
+            return metadata
+    raise CommitConflictError(
+        "others keep writing the Iceberg metadata of this table; try again",
+        kind=ErrorKind.RETRIES_EXHAUSTED,
+        table=session.name,
+    )
+
+
+def remove(session: TableSession) -> None:
+    """Delete the Iceberg metadata: nothing keeps it in step any more."""
+    open_store(session).remove_all()
+
+
+def sweep(session: TableSession) -> int:
+    """Delete files of the metadata that no kept version names, an hour old at least; return how many."""
+    if session.paths.branch_name or not session.options.writes_iceberg:
+        return 0
+    if not session.options[core_options.METADATA_ICEBERG_DELETE_AFTER_COMMIT]:
+        return 0
+    store = open_store(session)
+    # Listed before the versions are read: what is written meanwhile is no candidate.
+    listed = store.files()
+    current = store.current()
+    if current is None:
+        return 0
+    paths = _named_paths(store, current)
+    limit = session.storage_time(deletes=True) - _SWEEP_AGE_MILLIS
+    old = [
+        status.path
+        for status in listed
+        if status.path not in paths and status.modified_millis < limit
+    ]
+    store.remove(old)
+    return len(old)
+
+
+def _named_paths(store: IcebergStore, current: TableMetadata) -> set[str]:
+    """Return the files that the current version and the older ones in its log name."""
+    logged = current.members.get("metadata-log") or []
+    paths = {VERSION_HINT, metadata_path(current.version)}
+    lists = {shown["manifest-list"] for shown in current.snapshots}
+    for entry in logged:
+        path = store.path_of(entry["metadata-file"])
+        paths.add(path)
+        try:
+            members = store.version(int(path.rpartition("/v")[2].partition(".")[0])).snapshots
+        except (NotFoundError, CorruptFileError):
+            # Readers cannot have opened it either.
+            continue
+        lists.update(shown["manifest-list"] for shown in members)
+    for location in lists:
+        paths.add(store.path_of(location))
+        for row in store.records(location):
+            paths.add(store.path_of(row["manifest_path"]))
+            if row["content"] == DELETES:
+                paths.update(
+                    store.path_of(entry["data_file"]["file_path"])
+                    for entry in store.records(row["manifest_path"])
+                )
+    return paths
+
+
+@record
+class IcebergState:
+    """What the Iceberg metadata of a table shows.
+
+    `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
+    `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a
+    compaction. `problem`: why it cannot show the newest snapshot; None if it can.
+    """
+
+    metadata_location: str | None
+    format_version: int | None
+    snapshot_id: int | None
+    newest_snapshot_id: int | None
+    data_files: int = 0
+    delete_files: int = 0
+    hidden_files: int = 0
+    problem: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many snapshots it is behind."""
+        return (self.newest_snapshot_id or 0) - (self.snapshot_id or 0)
+
+    def facts(self) -> dict[str, object]:
+        """Return the members and the lag by name."""
+        return {
+            "metadata_location": self.metadata_location,
+            "format_version": self.format_version,
+            "snapshot_id": self.snapshot_id,
+            "newest_snapshot_id": self.newest_snapshot_id,
+            "lag": self.lag,
+            "data_files": self.data_files,
+            "delete_files": self.delete_files,
+            "hidden_files": self.hidden_files,
+            "problem": self.problem,
+        }
+
+    def __str__(self) -> str:
+        if self.metadata_location is None:
+            text = "there is no Iceberg metadata"
+        else:
+            text = (
+                f"{self.metadata_location} shows snapshot {self.snapshot_id} of {self.newest_snapshot_id}: "
+                f"{counted(self.data_files, 'data file')}, {counted(self.delete_files, 'deletion vector')}; "
+                f"{counted(self.hidden_files, 'file')} left out until a compaction"
+            )
+        return f"{text}; {self.problem}" if self.problem else text
+
+
+def state(session: TableSession) -> IcebergState:
+    """Return what the Iceberg metadata shows, and what keeps it from showing the newest snapshot."""
+    snapshot = session.snapshots.latest()
+    newest_id = None if snapshot is None else snapshot.id
+    if not session.options.writes_iceberg:
+        return IcebergState(
+            metadata_location=None,
+            format_version=None,
+            snapshot_id=None,
+            newest_snapshot_id=newest_id,
+            problem=f"option {_STORAGE.key!r} is not set",
+        )
+    store = open_store(session)
+    metadata, problem = None, None
+    try:
+        metadata = store.current()
+        attempt = _Sync(session, store, rebuild=False)
+        if snapshot is not None:
+            attempt.require_readable(attempt.shown_entries(snapshot))
+    except (CorruptFileError, NotFoundError, UnsupportedError) as error:
+        problem = error.message
+    current = None if metadata is None else metadata.current
+    summary = {} if current is None else current["summary"]
+    return IcebergState(
+        metadata_location=None
+        if metadata is None
+        else store.location_of(metadata_path(metadata.version)),
+        format_version=None if metadata is None else metadata.members["format-version"],
+        snapshot_id=None if current is None else current["snapshot-id"],
+        newest_snapshot_id=newest_id,
+        data_files=int(summary.get("total-data-files", 0)),
+        delete_files=int(summary.get("total-delete-files", 0)),
+        hidden_files=0 if snapshot is None else _hidden_count(session, snapshot),
+        problem=problem,
+    )
+
+
+def _hidden_count(session: TableSession, snapshot: Snapshot) -> int:
+    is_shown = shows_level(session.schema)
+    live = session.live_entries(snapshot, columns=WITHOUT_STATS)
+    return sum(not is_shown(entry.file.level) for entry in live)
+
+
+@record
+class _Files:
+    """The manifests of a snapshot, and the first row id that none of its rows has."""
+
+    rows: tuple[JsonObject, ...]
+    next_row_id: int
+
+
+class _Sync:
+    """One attempt to write the version that shows the newest snapshot."""
+
+    def __init__(self, session: TableSession, store: IcebergStore, *, rebuild: bool) -> None:
+        self.session = session
+        self.store = store
+        self.schema = session.schema
+        self.rebuild = rebuild
+        self.layout = Layout(
+            schema=self.schema,
+            format_version=format_version_of(self.schema),
+            codec=session.options[core_options.METADATA_ICEBERG_MANIFEST_COMPRESSION],
+        )
+        self.run_id = session.ids.new_id()
+        self.written = 0
+
+    def run(self) -> TableMetadata | None:
+        """Return the version that shows the newest snapshot; None if another has taken its number."""
+        session = self.session
+        before = self._before()
+        snapshot = session.snapshots.latest()
+        tags = [tag for tag in session.tags.list() if tag.name != "main"]
+        base = None if before is None or snapshot is None else self._base(before, snapshot)
+        history: list[JsonObject] = []
+        if before is not None and snapshot is not None:
+            history = kept_snapshots(
+                before.snapshots if base is not None else self._still_shown(before),
+                earliest=session.snapshots.earliest_hint() or 1,
+                newest=snapshot.id,
+                tagged={tag.snapshot.id for tag in tags},
+            )
+        next_row_id = 0 if before is None else before.next_row_id
+        if snapshot is not None:
+            shown, next_row_id = self._shown(before, base, snapshot, next_row_id)
+            history.append(shown)
+        tag_ids = {
+            tag.name: tag.snapshot.id
+            for tag in tags
+            if any(shows(shown, tag.snapshot) for shown in history)
+        }
+        state = FaceState(
+            location=absolute_location(session),
+            table_uuid=self._uuid() if before is None else before.members["table-uuid"],
+            format_version=self.layout.format_version,
+            schema=self.schema,
+            schemas=self._schemas(history),
+            snapshots=history,
+            tags=tag_ids,
+            next_row_id=next_row_id,
+            properties={"lsm.table": session.name},
+        )
+        if before is not None and base is not None and _is_same(before, state):
+            return before
+        return self._publish(before, state)
+
+    def _before(self) -> TableMetadata | None:
+        """Return the version to go on from; None without one that can be read."""
+        try:
+            return self.store.current()
+        except (NotFoundError, CorruptFileError) as damage:
+            log.warning("the Iceberg metadata of %s is written anew: %s", self.session.name, damage)
+            self.rebuild = True
+            return None
+
+    def _base(self, before: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
+        """Return the snapshot that `before` shows, if the newest can be made from it; None: from the whole state."""
+        members, shown = before.members, before.current
+        if self.rebuild or shown is None or shown["snapshot-id"] > snapshot.id:
+            return None
+        same = (absolute_location(self.session), self.layout.format_version, self.schema.id)
+        if same != (members["location"], members["format-version"], members["current-schema-id"]):
+            return None
+        if shows(shown, snapshot):
+            return snapshot
+        base = self.session.snapshots.find(shown["snapshot-id"])
+        return base if shows(shown, base) else None
+
+    def _still_shown(self, before: TableMetadata) -> list[JsonObject]:
+        """Return the snapshots of a version that are still what they were, as after a rollback."""
+        if before.members["location"] != absolute_location(self.session) or self.rebuild:
+            return []
+        snapshots = self.session.snapshots.find_many(
+            shown["snapshot-id"] for shown in before.snapshots
+        )
+        return [
+            shown
+            for shown, snapshot in zip(before.snapshots, snapshots, strict=True)
+            if shows(shown, snapshot)
+        ]
+
+    def _shown(
+        self,
+        before: TableMetadata | None,
+        base: Snapshot | None,
+        snapshot: Snapshot,
+        next_row_id: int,
+    ) -> tuple[JsonObject, int]:
+        """Return the newest snapshot for the metadata, its manifests written, and the next row id."""
+        current = None if before is None else before.current
+        if base is not None and current is not None and base.id == snapshot.id:
+            return current, next_row_id
+        files = None
+        if base is not None and current is not None:
+            files = self._increment(current, base, snapshot, next_row_id)
+        if files is None:
+            files = self._all_files(snapshot, next_row_id)
+        is_v3 = self.layout.format_version >= 3
+        shown = snapshot_json(
+            snapshot,
+            parent_id=None if base is None else base.id,
+            manifest_list=self.store.location_of(
+                f"{METADATA_DIRECTORY}/snap-{snapshot.id}-{self.run_id}.avro"
+            ),
+            totals=totals_of(files.rows),
+            row_ids=(next_row_id, files.next_row_id - next_row_id) if is_v3 else None,
+        )
+        rows = list(files.rows)
+        data = manifest_list(rows, self.layout, shown)
+        self.store.write(self.store.path_of(shown["manifest-list"]), data)
+        self.store.keep(shown["manifest-list"], rows)
+        return shown, files.next_row_id
+
+    # Files.
+
+    def _all_files(self, snapshot: Snapshot, next_row_id: int) -> _Files:
+        """Write manifests of every file that a snapshot shows."""
+        live = self.shown_entries(snapshot)
+        # Files of a bucket are written and deleted together.
+        live.sort(key=place_of)
+        entries, next_row_id = self._added(live, snapshot.id, next_row_id)
+        vectors = vector_files(self.session.index_entries(snapshot))
+        deletes = self._deletes(vectors.values(), snapshot.id)
+        rows = (*self._manifests(entries, snapshot.id), *self._manifests(deletes, snapshot.id))
+        return _Files(rows=rows, next_row_id=next_row_id)
+
+    def shown_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
+        """Return the files that a snapshot shows."""
+        is_shown = shows_level(self.schema)
+        return [
+            entry for entry in self.session.live_entries(snapshot) if is_shown(entry.file.level)
+        ]
+
+    def _increment(
+        self, current: JsonObject, base: Snapshot, snapshot: Snapshot, next_row_id: int
+    ) -> _Files | None:
+        """Write manifests of what changed since `base`; None where its files or those in between are gone."""
+        try:
+            deltas = self._deltas(base, snapshot)
+            if deltas is None:
+                return None
+            rows = self.store.records(current["manifest-list"])
+            changes = file_changes(deltas, shows_level(self.schema))
+            data_rows = [row for row in rows if row["content"] == DATA]
+            data, next_row_id = self._changed_data(data_rows, changes, snapshot.id, next_row_id)
+            delete_rows = [row for row in rows if row["content"] == DELETES]
+            deletes = self._changed_deletes(delete_rows, base, snapshot)
+        except (NotFoundError, CorruptFileError) as damage:
+            log.warning("the Iceberg metadata of %s is written anew: %s", self.session.name, damage)
+            return None
+        return _Files(rows=(*data, *deletes), next_row_id=next_row_id)
+
+    def _deltas(self, base: Snapshot, snapshot: Snapshot) -> list[list[ManifestEntry]] | None:
+        if snapshot.id - base.id > _SNAPSHOTS_MAX:
+            return None
+        session = self.session
+        snapshots = [
+            *session.snapshots.find_many(range(base.id + 1, snapshot.id)),
+            snapshot,
+        ]
+        deltas = []
+        for between in snapshots:
+            if between is None:
+                return None
+            metas = session.manifest_list(between, between.delta_manifest_list)
+            deltas.append(
+                [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+            )
+        return deltas
+
+    def _changed_data(
+        self, rows: list[JsonObject], changes: FileChanges, snapshot_id: int, next_row_id: int
+    ) -> tuple[tuple[JsonObject, ...], int]:
+        added: Sequence[ManifestEntry] = changes.added
+        kept_entries: tuple[JsonObject, ...] = ()
+        if changes.removed or changes.moved:
+            removed = {self._data_location(*place) for place in changes.removed}
+            change = keep_manifests(rows, self._entries, lambda file: file["file_path"] in removed)
+            rows, kept_entries = list(change.kept_rows), change.kept_entries
+            # A file that only changed its level is shown as before: its vector would not count for a newer entry.
+            added = [
+                entry
+                for entry in added
+                if place_of(entry) not in changes.moved
+                or self._data_location(*place_of(entry)) not in change.locations
+            ]
+        entries, next_row_id = self._added(added, snapshot_id, next_row_id)
+        return self._with_entries(rows, kept_entries, entries, snapshot_id), next_row_id
+
+    def _changed_deletes(
+        self, rows: list[JsonObject], base: Snapshot, snapshot: Snapshot
+    ) -> tuple[JsonObject, ...]:
+        if base.index_manifest == snapshot.index_manifest or not has_vectors(self.schema):
+            return tuple(rows)
+        vectors = vector_files(self.session.index_entries(snapshot))
+        by_location = {
+            self.store.location_of(_puffin_path(name)): entry for name, entry in vectors.items()
+        }
+        change = keep_manifests(
+            rows, self._entries, lambda file: file["file_path"] not in by_location
+        )
+        new = [entry for location, entry in by_location.items() if location not in change.locations]
+        entries = self._deletes(new, snapshot.id)
+        return self._with_entries(list(change.kept_rows), change.kept_entries, entries, snapshot.id)
+
+    def _with_entries(
+        self,
+        rows: list[JsonObject],
+        kept_entries: Sequence[JsonObject],
+        added: list[JsonObject],
+        snapshot_id: int,
+    ) -> tuple[JsonObject, ...]:
+        """Return the rows of a list with some manifests more, small ones merged when that is due."""
+        options = self.session.options
+        merged = rows_to_merge(
+            rows,
+            len(kept_entries) + len(added),
+            least=options[core_options.METADATA_ICEBERG_COMPACTION_MIN_FILE_NUM],
+            most=options[core_options.METADATA_ICEBERG_COMPACTION_MAX_FILE_NUM],
+        )
+        old = [*kept_entries, *(entry for row in merged for entry in self._entries(row))]
+        entries = [*map(existing_entry, old), *added]
+        stay = [row for row in rows if not any(row is small for small in merged)]
+        return (*stay, *self._manifests(entries, snapshot_id))
+
+    def _added(
+        self, live: Sequence[ManifestEntry], snapshot_id: int, next_row_id: int
+    ) -> tuple[list[JsonObject], int]:
+        """Return the entries of data files, and the next row id after theirs."""
+        self.require_readable(live)
+        assigns = self.layout.format_version >= 3
+        partitions = self._partitions([entry.partition for entry in live])
+        located = []
+        for entry in live:
+            located.append(
+                LocatedFile(
+                    file=entry.file,
+                    location=self._data_location(*place_of(entry)),
+                    partition=partitions[entry.partition],
+                    first_row_id=next_row_id if assigns else None,
+                )
+            )
+            next_row_id += entry.file.row_count if assigns else 0
+        files = data_files(located, self.layout, self._schemas_of(live))
+        return [added_entry(file, snapshot_id) for file in files], next_row_id
+
+    def _deletes(
+        self, index_entries: Iterable[IndexManifestEntry], snapshot_id: int
+    ) -> list[JsonObject]:
+        """Write the Puffin files of some index files of deletion vectors; return their entries."""
+        entries: list[JsonObject] = []
+        vectors = DeletionVectorStore(self.session.file_io, self.session.paths)
+        names = [field.name for field in self.layout.partition_fields]
+        for entry in index_entries:
+            by_name = vectors.read_file(entry.index_file)
+            data, blobs = puffin_file(
+                (self._data_location(entry.partition, entry.bucket, name), vector)
+                for name, vector in by_name.items()
+                if len(vector)
+            )
+            if not blobs:
+                continue
+            location = self.store.write(_puffin_path(entry.index_file.file_name), data)
+            partition = self._partitions([entry.partition])[entry.partition]
+            files = delete_files(
+                blobs,
+                location=location,
+                size=len(data),
+                partition=dict(zip(names, partition, strict=True)),
+            )
+            entries += [added_entry(file, snapshot_id) for file in files]
+        return entries
+
+    def _manifests(self, entries: list[JsonObject], snapshot_id: int) -> tuple[JsonObject, ...]:
+        """Write entries as manifests; return their rows of a list."""
+        rows = []
+        for chunk in chunks(entries):
+            content = chunk[0]["data_file"]["content"]
+            data = manifest(chunk, self.layout, content)
+            path = f"{METADATA_DIRECTORY}/{self.run_id}-m{self.written}.avro"
+            self.written += 1
+            location = self.store.write(path, data)
+            rows.append(
+                list_row(
+                    chunk, self.layout, location=location, size=len(data), snapshot_id=snapshot_id
+                )
+            )
+            self.store.keep(location, list(chunk))
+        return tuple(rows)
+
+    def _entries(self, row: JsonObject) -> list[JsonObject]:
+        return self.store.records(row["manifest_path"])
+
+    def _data_location(self, partition: bytes, bucket: int, name: str) -> str:
+        path = self._context.data_file(partition, bucket, name)
+        return f"{absolute_location(self.session)}/{path}"
+
+    def _partitions(self, stored: Sequence[bytes]) -> dict[bytes, tuple[PlainValue, ...]]:
+        distinct = list(dict.fromkeys(stored))
+        tuples = partition_tuples(distinct, self.layout.partition_fields)
+        return dict(zip(distinct, tuples, strict=True))
+
+    @cached_property
+    def _context(self) -> BucketContext:
+        return self.session.context()
+
+    # What forbids it.
+
+    def require_readable(self, entries: Sequence[ManifestEntry]) -> None:
+        """Raise UnsupportedError, naming a file, if readers of Iceberg would misread one of some files."""
+        schemas = self._schemas_of(entries)
+        changed_columns = {
+            number: changed_column(old, self.schema) for number, old in schemas.items()
+        }
+        needs_members = has_lists_or_maps(self.schema)
+        for entry in entries:
+            file = entry.file
+            problem = None
+            if not file.file_name.endswith(".parquet"):
+                problem = "is no Parquet file"
+            elif file.external_path is not None:
+                problem = "lies outside of the table"
+            elif file.delete_row_count and self.schema.has_primary_key:
+                problem = "holds deletes that wait for a compaction"
+            elif changed_columns[file.schema_id] is not None:
+                problem = f"holds column {changed_columns[file.schema_id]!r} in a type that Iceberg does not read as its own"
+            elif needs_members and self._lacks_ids(entry):
+                problem = "has no field ids of members of lists and maps"
+            if problem is not None:
+                raise UnsupportedError(
+                    f"Iceberg metadata cannot name file {file.file_name}, which {problem}; a full compaction "
+                    "writes its rows anew",
+                    file=file.file_name,
+                    table=self.session.name,
+                )
+
+    def _lacks_ids(self, entry: ManifestEntry) -> bool:
+        path = self._context.data_file(*place_of(entry))
+        with self.session.file_io.open_input(path, size=entry.file.file_size) as source:
+            columns = pq.ParquetFile(source).schema_arrow
+        return any(lacks_member_ids(column) for column in columns if column.name in self.schema)
+
+    def _schemas_of(self, entries: Sequence[ManifestEntry]) -> dict[int, TableSchema]:
+        numbers = {entry.file.schema_id for entry in entries}
+        return {
+            number: self.schema if number == self.schema.id else self.session.schemas.load(number)
+            for number in numbers
+        }
+
+    # The version.
+
+    def _schemas(self, shown: Sequence[JsonObject]) -> dict[int, JsonObject]:
+        """Return the schemas that snapshots name, and the one in force; a snapshot whose schema has no form names that."""
+        schemas = {self.schema.id: iceberg_schema(self.schema)}
+        for number in {snapshot["schema-id"] for snapshot in shown} - set(schemas):
+            try:
+                schemas[number] = iceberg_schema(self.session.schemas.load(number))
+            except UnsupportedError:
+                for snapshot in shown:
+                    if snapshot["schema-id"] == number:
+                        snapshot["schema-id"] = self.schema.id
+        return schemas
+
+    def _publish(self, before: TableMetadata | None, state: FaceState) -> TableMetadata | None:
+        session, store = self.session, self.store
+        if before is None:
+            version = store.newest_version() + 1
+            log_location = ""
+        else:
+            version = before.version + 1
+            log_location = store.location_of(metadata_path(before.version))
+        newest_id = state.snapshots[-1]["snapshot-id"] if state.snapshots else 1
+        most = session.options[core_options.METADATA_ICEBERG_PREVIOUS_VERSIONS_MAX]
+        has_moved = before is not None and before.members["location"] != state.location
+        # The versions of a table that was renamed name files where there are none.
+        versions, dropped = kept_log(None if has_moved else before, log_location, most)
+        metadata = next_metadata(
+            state,
+            version=max(version, newest_id),
+            now_millis=session.clock.now_millis(),
+            log=versions,
+        )
+        if not store.publish(metadata):
+            return None
+        deletes = session.options[core_options.METADATA_ICEBERG_DELETE_AFTER_COMMIT]
+        if dropped and deletes:
+            store.remove(store.path_of(location) for location in dropped)
+        log.info(
+            "Iceberg metadata version=%d snapshot=%d table=%s",
+            metadata.version,
+            newest_id,
+            session.name,
+        )
+        return metadata
+
+    def _uuid(self) -> str:
+        """Return a UUID of the table that is the same whenever the metadata is written anew."""
+        schema = self.session.file_io.read(self.session.paths.schema_file(0))
+        text = blake2b(schema, digest_size=16).hexdigest()
+        return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))
+
+
+def _puffin_path(index_file: str) -> str:
+    return f"{METADATA_DIRECTORY}/dv-{index_file}.puffin"
+
+
+def _is_same(before: TableMetadata, state: FaceState) -> bool:
+    """Whether a version shows a state already."""
+    after = next_metadata(
+        state,
+        version=before.version,
+        now_millis=before.members.get("last-updated-ms", 0),
+        log=before.members.get("metadata-log") or [],
+    )
+    return after.members == before.members

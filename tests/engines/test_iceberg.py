@@ -1,0 +1,494 @@
+"""Iceberg metadata of a table: other engines read the rows that a scan reads, at that commit."""
+
+import datetime as dt
+import json
+import logging
+import random
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyiceberg.expressions import GreaterThanOrEqual, IsNull, NotNull
+
+import lsm_engine as lsm
+from lsm_engine.table import iceberg
+from tests.engines.iceberg_readers import (
+    duckdb_reads_iceberg,
+    duckdb_rows,
+    face,
+    in_order,
+    metadata_file,
+    metadata_folder,
+)
+
+STORAGE = "metadata.iceberg.storage"
+IN_TABLE = {STORAGE: "table-location"}
+VECTORS = IN_TABLE | {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"}
+COLUMNS = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("b", pa.bool_()),
+        pa.field("i8", pa.int8()),
+        pa.field("i16", pa.int16()),
+        pa.field("i", pa.int32()),
+        pa.field("f", pa.float32()),
+        pa.field("d", pa.float64()),
+        pa.field("dec", pa.decimal128(38, 10)),
+        pa.field("small", pa.decimal128(5, 2)),
+        pa.field("s", pa.string()),
+        pa.field("raw", pa.binary()),
+        pa.field("day", pa.date32()),
+        pa.field("t3", pa.timestamp("ms")),
+        pa.field("t6", pa.timestamp("us")),
+        pa.field("tz", pa.timestamp("us", "UTC")),
+        pa.field("l", pa.list_(pa.list_(pa.int32()))),
+        pa.field("m", pa.map_(pa.string(), pa.list_(pa.int64()))),
+        pa.field("r", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])),
+    ]
+)  # fmt: skip
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)  # noqa: DTZ001
+
+
+def row(key: int, text: str = "a") -> dict:
+    if key % 7 == 6:
+        return {"k": key}
+    sign = -1 if key % 2 else 1
+    return {
+        "k": key,
+        "b": key % 3 == 0,
+        "i8": sign * (key % 100),
+        "i16": sign * key,
+        "i": sign * key * 1000,
+        "f": float("nan") if key == 5 else sign * key / 4,
+        "d": sign * key / 3,
+        "dec": Decimal(sign * key) * Decimal("1000000000000000000.0000000001"),
+        "small": Decimal(sign * key) / 100,
+        "s": f"{text}{key}" * 9,
+        "raw": bytes([key % 256, 255]),
+        "day": dt.date(1970, 1, 1) + dt.timedelta(days=sign * key),
+        "t3": NOON.replace(microsecond=0) + dt.timedelta(seconds=sign * key),
+        "t6": NOON + dt.timedelta(microseconds=sign * key),
+        "tz": NOON.replace(tzinfo=dt.UTC) + dt.timedelta(hours=sign * key),
+        "l": [[key], None, []],
+        "m": [("a", [key, None]), ("b", None)],
+        "r": {"x": key, "y": ["p", None]},
+    }
+
+
+def rows(*keys: int, text: str = "a") -> pa.Table:
+    return pa.Table.from_pylist([row(key, text) for key in keys], COLUMNS)
+
+
+def create(tmp_path: Path, schema: pa.Schema = COLUMNS, key: str | list[str] = "k", **more: object):
+    options = more.pop("options", VECTORS)
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        return catalog.create_table("shop.orders", schema, key, options=options, **more)
+
+
+def assert_shown(table: lsm.Table) -> None:
+    """pyiceberg, and DuckDB if it can, read what a scan reads."""
+    expected = in_order(table.to_arrow())
+    columns = table.schema.arrow
+    assert in_order(face(table).scan().to_arrow().select(columns.names).cast(columns)) == expected
+    if duckdb_reads_iceberg():
+        assert in_order(duckdb_rows(table).select(columns.names).cast(columns)) == expected
+
+
+def test_every_type_is_read_at_each_commit_with_vectors(tmp_path):
+    table = create(tmp_path)
+    assert face(table).scan().to_arrow().num_rows == 0  # of a new table
+    for keys, text in (
+        (range(60), "a"),
+        (range(20, 40), "b"),
+        (range(70, 90), "c"),
+        ([1, 80], "d"),
+    ):
+        table.upsert(rows(*keys, text=text))
+        assert_shown(table)
+    table.delete([{"k": 3}, {"k": 75}])
+    assert_shown(table)
+    shown = json.loads(Path(metadata_file(table)).read_text())
+    assert shown["format-version"] == 3
+    assert shown["current-snapshot-id"] == table.latest_snapshot().id
+    assert min(field["id"] for field in shown["schemas"][0]["fields"]) == 1
+
+
+FILTERS = [
+    ("b", True), ("i8", 20), ("i16", 20), ("i", 20_000), ("f", 5.0), ("d", 6.5), ("s", "a2"), ("small", Decimal("0.20")),
+    ("dec", Decimal("20000000000000000000.0000000002")), ("day", dt.date(1970, 1, 21)),
+    ("t3", NOON + dt.timedelta(seconds=20)), ("t6", NOON + dt.timedelta(microseconds=20)),
+    ("tz", NOON.replace(tzinfo=dt.UTC) + dt.timedelta(hours=20)),
+]  # fmt: skip
+
+
+def test_filters_of_readers_skip_no_row_that_matches(tmp_path):
+    table = create(tmp_path, options=VECTORS | {"target-file-size": "1 kb"})
+    for start in (0, 10, 20, 30):
+        table.upsert(rows(*range(start, start + 10)))
+    table.compact()
+    scanned = table.to_arrow()
+    shown = face(table)
+    for name, value in FILTERS:
+        expected = scanned.filter(
+            pc.greater_equal(scanned[name], pa.scalar(value, scanned[name].type))
+        )
+        if name in ("f", "d"):
+            expected = expected.filter(pc.invert(pc.is_nan(expected[name])))
+        literal = value.isoformat() if isinstance(value, dt.date) else value
+        found = shown.scan(row_filter=GreaterThanOrEqual(name, literal)).to_arrow()
+        if name in ("f", "d"):
+            found = found.filter(pc.invert(pc.is_nan(found[name])))
+        assert in_order(found.select(["k"])) == in_order(expected.select(["k"])), name
+    for condition, count in (
+        (IsNull("s"), scanned["s"].null_count),
+        (NotNull("s"), pc.count(scanned["s"]).as_py()),
+    ):
+        assert shown.scan(row_filter=condition).to_arrow().num_rows == count
+
+
+@pytest.mark.parametrize("wide", ["true", "false"])
+def test_vectors_of_either_width_are_shown(tmp_path, wide):
+    table = create(
+        tmp_path,
+        options=VECTORS
+        | {"deletion-vectors.bitmap64": wide, "num-sorted-run.compaction-trigger": "9"},
+    )
+    table.upsert(rows(*range(30)))
+    table.upsert(rows(*range(5, 10), text="b"))
+    assert_shown(table)
+    deletes = face(table).inspect.delete_files().to_pylist()
+    assert [file["file_format"] for file in deletes] == ["PUFFIN"]
+    assert sum(file["record_count"] for file in deletes) == 5
+
+
+def test_a_table_without_a_key_shows_all_its_rows_and_those_of_older_snapshots(tmp_path):
+    table = create(tmp_path, key=(), options=IN_TABLE)
+    table.append(rows(*range(10)))
+    first = table.latest_snapshot().id
+    table.append(rows(*range(10, 15)))
+    assert_shown(table)
+    table.tags.create("two")
+    shown = face(table)
+    assert shown.scan(snapshot_id=first).to_arrow().num_rows == 10
+    assert shown.scan(snapshot_id=shown.metadata.refs["two"].snapshot_id).to_arrow().num_rows == 15
+    assert shown.metadata.format_version == 2
+    table.tags.delete("two")
+    assert set(face(table).metadata.refs) == {"main"}
+
+
+def test_a_table_without_vectors_shows_its_last_full_compaction(tmp_path):
+    table = create(tmp_path, options=IN_TABLE | {"write-only": "true"})
+    table.upsert(rows(*range(10)))
+    assert face(table).scan().to_arrow().num_rows == 0
+    table.compact(full=True)
+    compacted = in_order(table.to_arrow())
+    assert_shown(table)
+    table.upsert(rows(2, 20, text="b"))
+    assert in_order(face(table).scan().to_arrow().cast(COLUMNS)) == compacted
+    table.compact(full=True)
+    assert_shown(table)
+
+
+PARTITION_TYPES = [
+    (pa.string(), ["a", "b/c", None, "ü ?#"]), (pa.date32(), [dt.date(1969, 5, 5), dt.date(2024, 2, 29), None]),
+    (pa.int8(), [-3, 4]), (pa.int64(), [1, -(1 << 40)]), (pa.bool_(), [True, False, None]),
+    (pa.decimal128(9, 2), [Decimal("-1.25"), Decimal("700000.00")]), (pa.decimal128(38, 3), [Decimal("-5.5"), Decimal(10) ** 30]),
+    (pa.timestamp("us"), [NOON, NOON - dt.timedelta(days=30_000)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "values"), PARTITION_TYPES, ids=lambda value: str(value)[:16])
+def test_partitions_of_every_type_are_read_and_pruned(tmp_path, kind, values):
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("p", kind), pa.field("v", pa.int32())])
+    table = create(tmp_path, schema, key=(), partitioned_by="p", options=IN_TABLE)
+    given = [{"k": i, "p": values[i % len(values)], "v": i} for i in range(3 * len(values))]
+    table.append(pa.Table.from_pylist(given, schema))
+    table.append(pa.Table.from_pylist(given[:2], schema))
+    assert_shown(table)
+    known = sorted(value for value in values if value is not None)
+    literal = known[-1].isoformat() if isinstance(known[-1], dt.date) else known[-1]
+    found = face(table).scan(row_filter=GreaterThanOrEqual("p", literal)).to_arrow()
+    assert sorted(found["k"].to_pylist()) == sorted(
+        each["k"] for each in given + given[:2] if each["p"] == known[-1]
+    )
+
+
+def test_columns_go_by_their_ids_when_the_schema_changes(tmp_path):
+    schema = pa.schema(
+        [pa.field("k", pa.int64()), pa.field("v", pa.int32()), pa.field("old", pa.string())]
+    )
+    table = create(tmp_path, schema)
+    table.upsert([{"k": i, "v": i, "old": "x"} for i in range(5)])
+    table.alter(lsm.RenameColumn("v", "w"), lsm.AddColumn("s", pa.string()))
+    assert set(face(table).schema().column_names) == {"k", "w", "old", "s"}
+    table = lsm.open_table(table.location)
+    table.alter(
+        lsm.ChangeType("w", pa.int64()), lsm.DropColumn("old"), lsm.MoveColumn("s", after="k")
+    )
+    table = lsm.open_table(table.location)
+    table.upsert([{"k": 2, "w": 1 << 40, "s": "new"}])
+    assert_shown(table)
+    table.alter(lsm.AddColumn("old", pa.string()))  # the name of another column before
+    table = lsm.open_table(table.location)
+    assert_shown(table)
+    assert face(table).scan().to_arrow()["old"].null_count == 5
+
+
+SMALL = pa.schema(
+    [pa.field("k", pa.int64()), pa.field("p", pa.string()), pa.field("v", pa.int64())]
+)
+
+
+def small(*keys: int, value: int = 0) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"k": key, "p": "ab"[key % 2], "v": value + key} for key in keys], SMALL
+    )
+
+
+def shown_rows(table: lsm.Table) -> list[str]:
+    columns = table.schema.arrow
+    return in_order(face(table).scan().to_arrow().select(columns.names).cast(columns))
+
+
+def test_the_option_is_set_and_given_up_on_a_living_table(tmp_path):
+    table = create(tmp_path, SMALL, options={"deletion-vectors.enabled": "true"})
+    table.upsert(small(*range(5)))
+    assert table.inspect.iceberg().metadata_location is None
+    table.alter(lsm.SetOption(STORAGE, "table-location"))
+    table = lsm.open_table(table.location)
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.alter(lsm.SetOption(STORAGE, "hadoop-catalog"))
+    assert not (Path(table.location) / "metadata").exists()
+    table = lsm.open_table(table.location)
+    assert metadata_folder(table) == tmp_path / "iceberg" / "shop" / "orders" / "metadata"
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.alter(lsm.SetOption(STORAGE, "disabled"))
+    assert not list((tmp_path / "iceberg").rglob("*.json"))
+    lsm.open_table(table.location).upsert(small(9))
+
+
+def test_a_renamed_table_is_shown_where_it_lies_and_a_dropped_one_no_more(tmp_path):
+    table = create(tmp_path, SMALL, options=VECTORS | {STORAGE: "hadoop-catalog"})
+    table.upsert(small(*range(5)))
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        table = catalog.rename_table("shop.orders", "shop.sales")
+        assert not list((tmp_path / "iceberg" / "shop" / "orders").rglob("*.json"))
+        assert shown_rows(table) == in_order(table.to_arrow())
+        catalog.drop_table("shop.sales")
+    assert not list((tmp_path / "iceberg").rglob("*.json"))
+
+
+def test_a_table_renamed_with_its_metadata_shows_files_where_they_lie(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    table.upsert(small(7))
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        table = catalog.rename_table("shop.orders", "shop.sales")
+    table.upsert(small(2, value=10))
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+def test_commits_that_died_before_their_metadata_are_caught_up(tmp_path, monkeypatch, caplog):
+    table = create(tmp_path, SMALL, options=VECTORS)
+    table.upsert(small(*range(5)))
+    before = shown_rows(table)
+
+    def die(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+        patch.setattr(iceberg.IcebergStore, "write", die)
+        for value in (10, 20):
+            table.upsert(small(1, 6, value=value))
+    assert "lags behind" in caplog.text
+    assert shown_rows(table) == before
+    state = table.inspect.iceberg()
+    assert state.lag > 0
+    assert state.newest_snapshot_id == table.latest_snapshot().id
+    assert table.maintenance.sync_iceberg().lag == 0
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+def test_metadata_that_somebody_damaged_is_written_anew_by_the_next_commit(tmp_path):
+    table = create(tmp_path, SMALL, options=VECTORS)
+    table.upsert(small(*range(5)))
+    for number, damage in enumerate(("hint", "version", "manifests")):
+        if damage == "hint":
+            (metadata_folder(table) / "version-hint.text").write_text("none")
+        elif damage == "version":
+            Path(metadata_file(table)).write_text('{"format-version": 3')
+        else:
+            iceberg._decoded.clear()
+            for manifest in metadata_folder(table).glob("*-m*.avro"):
+                manifest.write_bytes(b"Obj\x01")
+        table.upsert(small(number, value=100))
+        table.compact(full=True)
+        assert shown_rows(table) == in_order(table.to_arrow()), damage
+
+
+def test_a_rollback_is_shown_and_ids_that_are_used_again_show_the_new_rows(tmp_path):
+    table = create(tmp_path, SMALL, options=VECTORS)
+    table.upsert(small(*range(5)))
+    target = table.latest_snapshot().id
+    table.upsert(small(1, 2, value=50))
+    table.rollback_to(target)
+    table.maintenance.sync_iceberg()
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.upsert(small(3, value=70))
+    assert shown_rows(table) == in_order(table.to_arrow())
+    ids = [shown.snapshot_id for shown in face(table).metadata.snapshots]
+    assert ids == sorted(set(ids))
+
+
+def test_snapshots_expire_with_those_of_the_table_and_files_go_that_no_version_names(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(iceberg, "_SWEEP_AGE_MILLIS", -60_000)
+    options = IN_TABLE | {
+        "metadata.iceberg.previous-versions-max": "2",
+        "snapshot.num-retained.min": "1",
+    }
+    table = create(tmp_path, SMALL, key=(), options=options)
+    for key in range(6):
+        table.append(small(key))
+    table.tags.create("kept", snapshot_id=2)
+    for _ in range(3):
+        table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+        table.maintenance.sync_iceberg()
+        table.append(small(10))
+    shown = face(table)
+    assert shown.scan(snapshot_id=shown.metadata.refs["kept"].snapshot_id).to_arrow().num_rows == 2
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    names = {path.name for path in metadata_folder(table).iterdir()}
+    assert len([name for name in names if name.endswith(".metadata.json")]) == 3
+    referenced = {Path(each.manifest_list).name for each in face(table).metadata.snapshots}
+    assert referenced <= names
+    assert len([name for name in names if name.startswith("snap-")]) < 9
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+def test_small_manifests_are_merged_and_others_stay(tmp_path):
+    options = IN_TABLE | {
+        "metadata.iceberg.compaction.max.file-num": "4",
+        "compaction.min.file-num": "100",
+    }
+    table = create(tmp_path, SMALL, key=(), options=options)
+    counts = []
+    for key in range(10):
+        table.append(small(key))
+        shown = face(table)
+        counts.append(len(shown.current_snapshot().manifests(shown.io)))
+    assert max(counts) == 4
+    assert shown_rows(table) == in_order(table.to_arrow())
+    entries = shown.inspect.entries()
+    assert sorted(entries["snapshot_id"].to_pylist()) == list(range(1, 11))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "name"),
+    [
+        (pa.schema([("k", pa.int64()), ("t", pa.time32("ms"))]), VECTORS, "'t'"),
+        (pa.schema([("k", pa.int64()), ("n", pa.timestamp("ns"))]), VECTORS, "'n'"),
+        (pa.schema([("k", pa.int64()), ("m", pa.map_(pa.map_(pa.int32(), pa.int32()), pa.list_(pa.int32())))]),
+         VECTORS, "field id"),
+        (SMALL, VECTORS | {"metadata.iceberg.format-version": "2"}, "format-version"),
+        (SMALL, VECTORS | {"file.format": "orc"}, "file.format"),
+        (SMALL, VECTORS | {STORAGE: "hive-catalog"}, STORAGE),
+        (SMALL, VECTORS | {"metadata.iceberg.uri": "thrift://host"}, "metadata.iceberg.uri"),
+        (SMALL, VECTORS | {"metadata.iceberg.manifest-compression": "zstd"}, "manifest-compression"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_readers_would_misread_is_refused_by_name(tmp_path, schema, options, name):
+    with pytest.raises((lsm.UnsupportedError, lsm.InvalidOptionError), match=name):
+        create(tmp_path, schema, options=options)
+    assert not list(tmp_path.rglob("schema-0"))
+
+
+def test_a_type_that_iceberg_does_not_promote_waits_for_a_compaction(tmp_path):
+    table = create(tmp_path, SMALL, options=IN_TABLE)
+    table.upsert(small(*range(3)))
+    table.compact(full=True)
+    table.alter(lsm.ChangeType("v", pa.string()))
+    table = lsm.open_table(table.location)
+    state = table.inspect.iceberg()
+    assert "'v'" in state.problem
+    with pytest.raises(lsm.UnsupportedError, match="full compaction"):
+        table.maintenance.sync_iceberg()
+    table.upsert(small(1).set_column(2, "v", pa.array(["x"])))
+    table.compact(full=True)
+    assert table.inspect.iceberg().problem is None
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+def test_forget_refuses_a_table_whose_metadata_may_hold_the_key(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    with pytest.raises(lsm.InvalidInputError, match=STORAGE):
+        table.maintenance.forget([{"k": 1}])
+
+
+# -- Histories by chance ---------------------------------------------------------------------------
+
+LAYOUTS = {
+    "append": ((), IN_TABLE),
+    "append with vectors": ((), VECTORS),
+    "keys": (["k"], VECTORS),
+    "keys by compactions": (["k"], IN_TABLE),
+    "partitions": (["k", "p"], VECTORS),
+    "dynamic buckets": (["k", "p"], VECTORS | {"bucket": "-1", "dynamic-bucket.target-row-num": "5"}),
+    "aggregation": (["k"], VECTORS | {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.v.ignore-retract": "true"}),
+    "partial update": (["k"], VECTORS | {"merge-engine": "partial-update"}),
+    "first row": (["k"], IN_TABLE | {"merge-engine": "first-row", "changelog-producer": "lookup"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_histories_show_what_a_scan_reads(tmp_path, layout, seed):
+    """After each step, and the same whether it was made step by step or anew."""
+    chance = random.Random(f"{layout}{seed}")
+    key, options = LAYOUTS[layout]
+    partitioned_by = "p" if len(key) == 2 or not key else None
+    options = options | {"num-sorted-run.compaction-trigger": str(chance.randint(2, 4))}
+    table = create(tmp_path, SMALL, key=key, options=options, partitioned_by=partitioned_by)
+    is_exact = layout not in ("keys by compactions", "first row")
+    for step in range(12):
+        rows_of_step = small(*chance.sample(range(20), chance.randint(1, 8)), value=100 * step)
+        act = chance.choice(
+            ["write", "write", "write", "delete", "compact", "tag", "rollback", "expire", "reopen"]
+        )
+        if act == "write" or table.latest_snapshot() is None:
+            (table.upsert if key else table.append)(rows_of_step)
+        elif (
+            act == "delete"
+            and "update" not in layout
+            and "row" not in layout
+            and "aggregation" not in layout
+        ):
+            if key:
+                table.delete(rows_of_step.select(key))
+            elif "vectors" in layout:
+                table.delete(where=f"k < {chance.randint(0, 6)}")
+        elif act == "compact":
+            table.compact(full=chance.random() < 0.5)
+        elif act == "tag":
+            table.tags.create(f"t{step}")
+        elif act == "rollback" and chance.random() < 0.5:
+            table.rollback_to(chance.choice([snapshot.id for snapshot in table.snapshots()]))
+        elif act == "expire":
+            table.expire_snapshots(retain_min=1, retain_max=3, older_than="0 s")
+        elif act == "reopen":
+            iceberg._decoded.clear()
+            table = lsm.open_table(table.location)
+        if is_exact:
+            assert shown_rows(table) == in_order(table.to_arrow()), (step, act)
+        by_steps = shown_rows(table)
+        if step % 4 == 3:
+            table.maintenance.sync_iceberg(rebuild=True)
+            assert shown_rows(table) == by_steps, (step, act)
+    table.compact(full=True)
+    assert shown_rows(table) == in_order(table.to_arrow())
+    assert table.inspect.iceberg().problem is None
