@@ -297,11 +297,10 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
             self._forget(path)
             self._client.rename(self._real(temporary), self._real(path), overwrite=True)
         except FAILURES as cause:
-            # A temporary file that no longer exists was renamed by a request whose answer was lost.
-            if self._is_known_there(temporary):
-                self._delete_quietly(temporary)
+            # Once this has deleted the temporary file a request whose answer was lost cannot rename it any more.
+            if self._is_deleted(temporary):
                 raise to_error(path, cause, store=self.location.text) from cause
-            if not self._is(path, data):
+            if not self._is_known_to_hold(path, data):
                 raise self._unknown(path, "renamed") from cause
         except LsmError:
             self._delete_quietly(temporary)
@@ -326,6 +325,19 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         try:
             return self._fetch(path) == content
         except NotFoundError:
+            return False
+
+    def _is_known_to_hold(self, path: str, content: bytes) -> bool:
+        try:
+            return self._is(path, content)
+        except LsmError:
+            return False
+
+    def _is_deleted(self, path: str) -> bool:
+        """Whether a file was there, and this call has deleted it."""
+        try:
+            return self.delete(path)
+        except LsmError:
             return False
 
     def _delete_quietly(self, path: str) -> None:

@@ -185,6 +185,20 @@ class NameNode:
     def delete(self, path, recursive):
         return self.files.pop(path, None) is not None
 
+    def read(self, path):
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        data = self.files[path]
+
+        class Reader:
+            def __len__(self):
+                return len(data)
+
+            def read_range(self, start, count):
+                return data[start : start + count]
+
+        return Reader()
+
 
 def applied(files, source, target):
     files[target] = files.pop(source)
@@ -231,6 +245,50 @@ def test_a_lost_answer_of_a_rename_is_unknown(with_name_node, answer) -> None:
     with pytest.raises(CommitUnknownError):
         storage.publish("snapshot/snapshot-1", b"1")
     assert name_node.files  # what may be in the way to its name is not deleted
+
+
+def of_the_tag(answer):
+    """Answer so for the file that changes; locks are made and nothing else is lost."""
+    return lambda files, source, target: (answer if "tag-a" in target[-5:] else applied)(
+        files, source, target
+    )
+
+
+TAG = "/db.db/t/tag/tag-a"
+
+
+def test_a_conditional_change_whose_answer_is_lost_is_looked_for(with_name_node) -> None:
+    name_node, storage = with_name_node(of_the_tag(applied_and_lost))
+    name_node.files[TAG] = b"old"
+    assert storage.change_if_unchanged("tag/tag-a", b"new", expected=b"old")
+    assert name_node.files == {TAG: b"new"}
+
+
+def test_a_conditional_change_that_was_not_applied_cannot_be_applied_later(with_name_node) -> None:
+    name_node, storage = with_name_node(of_the_tag(lost))
+    name_node.files[TAG] = b"old"
+    with pytest.raises(StorageError) as caught:
+        storage.change_if_unchanged("tag/tag-a", b"new", expected=b"old")
+    assert not isinstance(caught.value, CommitUnknownError)
+    assert name_node.files == {TAG: b"old"}
+
+
+def test_a_conditional_change_is_unknown_if_it_cannot_be_looked_for(with_name_node) -> None:
+    """The change may have taken place: an error of the storage would say that it has not."""
+
+    def applied_and_gone(files, source, target):
+        applied(files, source, target)
+        name_node.read = name_node.get_file_info = unreachable
+        raise OSError("Connection reset by peer")
+
+    def unreachable(path):
+        raise OSError("Connection refused")
+
+    name_node, storage = with_name_node(of_the_tag(applied_and_gone))
+    name_node.files[TAG] = b"old"
+    with pytest.raises(CommitUnknownError):
+        storage.change_if_unchanged("tag/tag-a", b"new", expected=b"old")
+    assert name_node.files[TAG] == b"new"
 
 
 def test_a_taken_name_is_lost_and_leaves_nothing(with_name_node) -> None:
