@@ -26,8 +26,17 @@ from itertools import count, product
 from typing import Any
 
 from lsm_engine.api.table import Table
-from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, LsmError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    CorruptFileError,
+    LsmError,
+    StorageError,
+)
+from lsm_engine.maintenance.trash import trash_of
+from lsm_engine.metadata.trash import TrashRecord
 from lsm_engine.planning.tags import is_lock
+from lsm_engine.storage.locks import ABANDONED_MILLIS
 from tests.fault.conftest import decoded_once
 from tests.fault.pair_operations import (
     JUDGE,
@@ -262,10 +271,10 @@ def killed(combination: Combination, *, every_call: bool = False) -> Iterator[Sc
     for at in meeting:
         for last in changing:
             if last >= at:
-                yield _killed(combination, at, last)
+                yield killed_at(combination, at, last)
 
 
-def _killed(combination: Combination, at: int, last: int) -> Schedule:
+def killed_at(combination: Combination, at: int, last: int) -> Schedule:
     disk = prepared(combination.store, combination.kind)
     answers: list[Any] = []
     number = 0
@@ -420,7 +429,11 @@ def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
     expected = states_of(done)
     if not unreadable and state not in expected and not _is_mixed(done, state, expected):
         yield LOST, _difference(state, expected)
-    later = list(later_problems(done.disk.clone(), state))
+    yield from lost_undos(done)
+    has_died = any(
+        isinstance(answer, KilledAnswer | StorageError) for answer in (done.ours, *done.theirs)
+    )
+    later = list(later_problems(done.disk.clone(), state, finishes_rollback=has_died))
     if later:
         # An order of the operations alone may end so, as one of a rollback after a rescale does.
         usual = {_subject(reason) for reason in _later_problems_of_orders(done)}
@@ -447,26 +460,94 @@ def _is_unreadable(part: Any) -> bool:
 
 def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
     """Return whether each name is as some order has it, where an operation changes them one by one."""
-    steps = [(done.combination.ours, done.ours)]
-    steps += zip(done.combination.theirs, done.theirs, strict=True)
+    steps = _steps(done)
     stepwise = [
         answer
         for name, answer in steps
         if OPERATIONS[name].is_stepwise or isinstance(answer, KilledAnswer)
     ]
-    if not stepwise:
-        return False
     known = list(expected)
     if any(isinstance(answer, LsmError) for answer in stepwise):
         succeeding = Schedule(
             **{**vars(done), "ours": None, "theirs": (None,) * len(done.theirs)}
         )  # who gave up had changed some names
         known += states_of(succeeding)
-    if any(OPERATIONS[name].gives_back for name, _ in steps):
-        # Of an expiry that goes step by step, what one step took was given back before the next.
-        known.append(_state_of(_in_order(done.combination.store, done.combination.kind, ())[0]))
-    names = {name for each in (state, *known) for name in each}
+    excepted = set(_excepted_names(done, state))
+    names = {name for each in (state, *known) for name in each} - excepted
+    if not stepwise:
+        return bool(excepted) and any(
+            excepted.issuperset(_different(state, each)) for each in known
+        )
     return all(any(state.get(name) == each.get(name) for each in known) for name in names)
+
+
+def _steps(done: Schedule) -> list[tuple[str, Any]]:
+    theirs = zip(done.combination.theirs, done.theirs, strict=True)
+    return [(done.combination.ours, done.ours), *theirs]
+
+
+def _excepted_names(done: Schedule, state: State) -> Iterator[str]:
+    """Yield names that no order need account for, as they are what one of the operations alone, or none, leaves."""
+    store, kind = done.combination.store, done.combination.kind
+    operations = {name for name, _ in _steps(done)}
+
+    def same(order: Order, beginning: str = "", end: str = "") -> Iterator[str]:
+        other = _state_of(_in_order(store, kind, order)[0])
+        for name in {*state, *other} - {*_different(state, other)}:
+            if name.startswith(beginning) and name.endswith(end):
+                yield name
+
+    alone = ((done.combination.ours, OURS),)
+    if any(OPERATIONS[name].gives_back for name in operations) and operations & {
+        "expire",
+        "expire tags",
+    }:
+        # Of an expiry that goes step by step, what one step took was given back before the next.
+        yield from same((), "tag ")
+        yield from same((), "consumer ")
+    if isinstance(done.ours, KilledAnswer) and any(map(_rolls_back, done.combination.theirs)):
+        # Killed before it looked whether a rollback has taken the snapshot of the tag: a tag that nobody acknowledged,
+        # of a state that was rolled back (docs/commit-protocol.md).
+        yield from same(alone, "tag ")
+    if isinstance(done.ours, CommitConflictError) and done.combination.ours == "rename a branch":
+        # Its error names the new branch, which stays where the old one was deleted or renamed meanwhile.
+        yield from same(alone, end=" of new")
+
+
+def _rolls_back(name: str) -> bool:
+    return name.startswith("roll back") or name == "fast-forward by force"
+
+
+def lost_undos(done: Schedule) -> Iterator[tuple[str, str]]:
+    """Yield what an acknowledged undo gave back that is neither there nor in the trash, though an order keeps it."""
+    for answer in (done.ours, *done.theirs):
+        if isinstance(answer, TrashRecord):
+            kept = _kept(done.disk)
+            lost = [_given_back(answer) & _kept(disk) - kept for disk in orders_of(done)]
+            if lost and all(lost):
+                yield LOST, f"given back, and lost: {sorted(min(lost, key=len))}"
+
+
+def _given_back(trash_record: TrashRecord) -> set[tuple[str, str]]:
+    snapshots, tags = trash_record.snapshots, trash_record.tags
+    return {
+        *(("snapshot", snapshot.delta_manifest_list) for snapshot in snapshots),
+        *(("tag", f"{tag.name} of {tag.snapshot.delta_manifest_list}") for tag in tags),
+    }
+
+
+def _kept(disk: Disk) -> set[tuple[str, str]]:
+    """Return the snapshots and tags of main that are there, or in the trash."""
+    table = disk.opened(judge())
+    trash_records = trash_of(table.session).list()
+    present = TrashRecord(
+        name="",
+        created_millis=0,
+        reason="",
+        snapshots=tuple(table.session.snapshots.stable_listing()),
+        tags=tuple(table.session.tags.list()),
+    )
+    return set().union(*map(_given_back, (present, *trash_records)))
 
 
 def _difference(state: State, expected: Sequence[State]) -> str:
@@ -492,10 +573,17 @@ def _different(state: State, other: State) -> list[str]:
     return [name for name in sorted({*state, *other}) if state.get(name) != other.get(name)]
 
 
-def later_problems(disk: Disk, state: State) -> Iterator[tuple[str, str]]:
-    """Yield what fails of that which comes later: reads of snapshots, commits, expiry, removal of orphans."""
+def later_problems(
+    disk: Disk, state: State, *, finishes_rollback: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield what fails of that which comes later: reads of snapshots, commits, expiry, removal of orphans.
+
+    `finishes_rollback`: after one that died, or gave up, is done again, as its error asks for, which takes later tags.
+    """
+    takes_tags = False
     for name in disk.names(judge()):
         try:
+            takes_tags |= finishes_rollback and _finished_rollback(disk, name)
             yield from _later_problems_of(disk, name)
         except LsmError as error:
             yield LATER, f"{name}: {error}"
@@ -504,9 +592,21 @@ def later_problems(disk: Disk, state: State) -> Iterator[tuple[str, str]]:
         part = last.get(name)
         if name.startswith("rows of main") and isinstance(part, tuple):
             part = tuple(row for row in part if "'later'" not in row)
-        is_over = name.startswith("tag ") and part is None and state[name][1] == 1000
+        is_over = (
+            name.startswith("tag ") and part is None and (takes_tags or state[name][1] == 1000)
+        )
         if part != state.get(name) and not is_over and not name.startswith("consumer "):
             yield LATER, f"{name} {_contrast(state.get(name), part)}"
+
+
+def _finished_rollback(disk: Disk, name: str) -> bool:
+    """Roll back again if a rollback is under way; locks that belonged to who died are abandoned by then."""
+    table = disk.opened(judge(), name)
+    target = table.session.snapshots.rollback_under_way()
+    if target is not None:
+        disk.clock.advance(2 * ABANDONED_MILLIS)
+        table.rollback_to(target)
+    return target is not None
 
 
 def _later_problems_of(disk: Disk, name: str) -> Iterator[tuple[str, str]]:
@@ -532,6 +632,8 @@ def _later_problems_of(disk: Disk, name: str) -> Iterator[tuple[str, str]]:
             act(disk.opened(judge(), name))
         except LsmError as error:
             yield LATER, f"{what}: {type(error).__name__} {error}"
+    if missing := References(disk.files(name)).missing(with_passed=True):
+        yield UNREADABLE, f"named after an expiry, and not there: {missing}"
     report = disk.opened(judge(), name).verify()
     if report.problems:
         yield LATER, f"verify: {report.problems}"

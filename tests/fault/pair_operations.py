@@ -54,6 +54,9 @@ KINDS = {
         {
             "bucket": "1",
             "changelog-producer": "input",
+            "snapshot.num-retained.min": "1",
+            "snapshot.num-retained.max": "1",
+            "changelog.num-retained.min": "3",
             "changelog.num-retained.max": "3",
             "changelog.time-retained": "1 h",
             **WRITE_ONLY,

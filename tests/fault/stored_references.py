@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.metadata.publishing import RENAMING, claim_in
 from lsm_engine.planning.tags import is_lock
 from tests.model.avro_records import avro_records
 
@@ -31,13 +32,27 @@ def _records(data: bytes) -> tuple[Mapping[str, Any], ...]:
     return tuple(avro_records(data))
 
 
+def _document(files: Mapping[str, bytes], path: str) -> bytes | None:
+    """Return what a file reads as: under a void claim what it held before; None: as no file."""
+    claim = claim_in(files[path], file_name=path)
+    if claim is None:
+        return files[path]
+    directory = "/".join(path.split("/")[:2])
+    owner = claim_in(files.get(f"{directory}/schema/schema-0", b""), file_name=path)
+    # A branch that is being made or deleted does not exist, and names nothing; making or deleting it again goes on.
+    is_hidden = owner is not None and owner.claim_id == claim.claim_id and owner.reason != RENAMING
+    return None if is_hidden else claim.before
+
+
 class References:
     """What the files of one disk name."""
 
     _known: dict[object, Rows | Unreadable] = {}  # noqa: RUF012 -- of all disks, by content
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
+        documents = {path: _document(files, path) for path in files}
+        self._files = {path: data for path, data in documents.items() if data is not None}
+        self._claimed = {path for path, data in files.items() if data is not documents[path]}
         self._paths = {path.rpartition("/")[2]: path for path in files}
         self._schemas = frozenset((path, data) for path, data in files.items() if "schema/" in path)
 
@@ -53,19 +68,35 @@ class References:
             self._known[content] = _rows(read)
         return self._known[content]
 
-    def missing(self) -> list[str]:
-        """Return the files that snapshots, tags and changelogs name, and that are not there."""
+    def missing(self, *, with_passed: bool = False) -> list[str]:
+        """Return the files that snapshots, tags and changelogs name, and that are not there.
+
+        `with_passed`: also those of snapshot files below EARLIEST, which no reader takes for snapshots, and which the
+        next expiry deletes.
+        """
         names: set[str] = set()
         for path, data in self._files.items():
             name = path.rpartition("/")[2]
             if is_lock(name.removeprefix("tag-")):
                 continue  # of one who was killed it may be of what has expired
+            if not with_passed and self._is_passed(path):
+                continue
             if name.startswith(("snapshot-", "tag-", "changelog-")) and "bucket-" not in path:
                 names.update(self._named(json.loads(data), is_tag=name.startswith("tag-")))
         return sorted(names - self._paths.keys())
 
+    def _is_passed(self, path: str) -> bool:
+        """Return whether an expiry of main or of a branch has passed a snapshot file."""
+        directory, _, name = path.rpartition("/")
+        number = name.removeprefix("snapshot-")
+        if not (directory.endswith("snapshot") and number.isdigit()):
+            return False
+        return int(number) < int(self._files.get(f"{directory}/EARLIEST", b"0"))
+
     def _content(self, path: str) -> object:
         """Return what tells apart all that a snapshot or tag is read from; None if a file is missing."""
+        if path in self._claimed:
+            return None  # the claim may be void: the engine decides
         snapshot = json.loads(self._files[path])
         names = set(self._named(snapshot, is_tag=True))
         if not names <= self._paths.keys():

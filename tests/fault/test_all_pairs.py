@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.metadata.trash import TrashRecord
 from tests.fault import all_pairs
 from tests.fault.all_pairs import (
     UNCHANGING,
@@ -16,12 +17,14 @@ from tests.fault.all_pairs import (
     calls_of,
     campaign,
     killed,
+    killed_at,
+    lost_undos,
     pairs,
     problems_of,
     schedule,
     schedules,
 )
-from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES
+from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES, expire, prepared
 from tests.fault.paused_lakes import lake_doubles
 from tests.fault.paused_stores import object_doubles
 
@@ -204,3 +207,49 @@ def test_a_drop_beside_a_rename_of_the_table_leaves_no_files_without_a_name(
 ) -> None:
     """The drop found the directory moved and the old name still there, and forgot that name alone."""
     assert not failed([Combination("lake", "plain", ours, (theirs,))])
+
+
+def test_an_undo_that_is_killed_beside_an_emptying_leaves_nothing_that_a_reader_takes_for_a_snapshot() -> (
+    None
+):
+    """What it made below EARLIEST names files that are gone: reads, verify and orphan removal pass it over."""
+    combination = Combination("memory", "trash", "undo maintenance", ("empty the trash",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    first = min(
+        at
+        for at, call in enumerate(calls, 1)
+        if call.paths == ("snapshot/snapshot-3",) and call.verb == "publish"
+    )
+    done = killed_at(combination, first, first + 1)
+    assert "snapshot/snapshot-3" in done.disk.contents()
+    assert not list(problems_of(done))
+    table = done.disk.opened(JUDGE)
+    assert [snapshot.id for snapshot in table.snapshots()] == [4, 5, 6, 7]
+    table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert not table.verify().problems
+    expire(table)
+    assert "snapshot/snapshot-3" not in done.disk.contents()
+
+
+@pytest.mark.parametrize("ours", ["tag the newest", "move a tag"])
+def test_a_tag_whose_maker_was_killed_beside_a_rollback_stays_readable(ours: str) -> None:
+    """It may name what was rolled back: nobody acknowledged it, and it can be read until it is deleted."""
+    assert not failed([Combination("memory", "plain", ours, (ROLLING_BACK,))], killed)
+
+
+def test_an_undo_that_gives_nothing_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The campaign can fail: names alone look as before the expiry, and snapshots are looked for besides."""
+    with monkeypatch.context() as patch:
+        patch.setattr("lsm_engine.maintenance.trash._GivingBack.snapshot", lambda *_: None)
+        patch.setattr("lsm_engine.metadata.snapshots.SnapshotStore.announce", lambda *_: None)
+        patch.setattr(all_pairs, "calls_of", all_pairs.calls_of.__wrapped__)
+        done, _ = schedule(Combination("memory", "trash", "undo maintenance", ("upsert",)), 1)
+    assert isinstance(done.ours, TrashRecord)
+    assert any("given back, and lost" in reason for _, reason in lost_undos(done))
+
+
+def test_the_kind_with_long_changelogs_keeps_changelogs() -> None:
+    disk = prepared("memory", "long changelog")
+    assert {"changelog/changelog-2", "changelog/changelog-3"} <= disk.contents().keys()
+    expire(disk.opened(JUDGE))
+    assert {"changelog/changelog-5", "changelog/changelog-6"} <= disk.contents().keys()
