@@ -43,7 +43,7 @@ ROWS = click.option(
 AS_OF_SNAPSHOT = click.option(
     "--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot."
 )
-AS_OF_TAG = click.option("--tag", metavar="NAME", help="As the tag has it.")
+AS_OF_TAG = click.option("--tag", metavar="NAME", help="The state of this tag.")
 PARTITIONS = click.option(
     "--partition",
     "partitions",

@@ -53,5 +53,5 @@ def exit_code_lines() -> list[tuple[str, str]]:
         meanings.setdefault(number, []).append(meaning)
     meanings[INTERNAL] = ["a bug in lsm; --debug shows where"]
     meanings[INTERRUPTED] = ["interrupted by Ctrl-C"]
-    meanings[BROKEN_PIPE] = ["whoever read the output stopped reading"]
+    meanings[BROKEN_PIPE] = ["the reader of the output closed the pipe"]
     return [(str(number), "; ".join(meaning)) for number, meaning in sorted(meanings.items())]

@@ -191,7 +191,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
                     "$LSM_STORAGE_*).  [default: $LSM_WAREHOUSE, else ./lake]"),
         option("--json", "as_json", is_flag=True,
                help="Print JSON, one object per line; errors too, on stderr."),
-        option("--quiet", "-q", is_flag=True, help="No progress, no reports; only what was asked for."),
+        option("--quiet", "-q", is_flag=True, help="Print results only: no progress, no reports."),
         option("--debug", is_flag=True, help="Show the engine's log, and where an error came from."),
     ]  # fmt: skip
 

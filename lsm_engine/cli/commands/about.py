@@ -11,7 +11,7 @@ from lsm_engine.cli.verb import verb
 
 @verb("lsm version", "lsm version --json")
 def version(call: Call) -> None:
-    """Print the version of lsm and of what it runs on."""
+    """Print the versions of lsm, Python and libraries."""
     facts = {
         "lsm": __version__,
         "snapshot_format": SNAPSHOT_VERSION,

@@ -37,16 +37,16 @@ from lsm_engine.cli.verb import table_verb
               help="Read a column as another type; a lossy one is refused.")  # fmt: skip
 @click.option("--nullable", multiple=True, metavar="COLUMN", help="Let a column hold nulls.")
 @click.option("--default", "defaults", multiple=True, metavar="COLUMN=TEXT",
-              help="What new rows get where they leave a column null; COLUMN= takes it away.")  # fmt: skip
+              help="The value of new rows that leave a column null; COLUMN= removes it.")  # fmt: skip
 @click.option("--column-comment", "column_comments", multiple=True, metavar="COLUMN=TEXT",
-              help="What a column means; COLUMN= takes it away.")  # fmt: skip
+              help="The comment of a column; COLUMN= removes it.")  # fmt: skip
 @click.option("--first", multiple=True, metavar="COLUMN", help="Move a column to the front.")
 @click.option(
     "--after", multiple=True, metavar="COLUMN=OTHER", help="Move a column behind another."
 )
 @click.option("--set", "options", multiple=True, metavar="KEY=VALUE", help="Set a table option.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set an option back to its default.")
-@click.option("--comment", metavar="TEXT", help="What the table is for; '' takes it away.")
+@click.option("--comment", metavar="TEXT", help="The comment of the table; '' removes it.")
 def alter(
     call: Call,
     *,
@@ -64,7 +64,7 @@ def alter(
     unset: Sequence[str],
     comment: str | None,
 ) -> None:
-    """Change a table's columns, options and comments: all that is asked for, or nothing.
+    """Change a table's columns, options and comments, all in one commit.
 
     s.b names field b of column s; a column whose own name has dots is written in backquotes, '`a.b`'.
     No file is rewritten: columns are known by number, and older rows are read with the new columns.

@@ -25,7 +25,7 @@ from lsm_engine.cli.verb import verb
 @click.option("--directory", metavar="PATH", help="Of lookup files.  [default: this user's]")
 @click.option("--files", "by_file", is_flag=True,
               help="List lookup files: keys asked for, keys found, and why a file was removed.")  # fmt: skip
-@click.option("--sweep", "sweeps", is_flag=True, help="Remove what processes left that have died.")
+@click.option("--sweep", "sweeps", is_flag=True, help="Remove files of dead processes.")
 @click.option("--manifests", "of_manifests", is_flag=True,
               help="Of decoded manifests, which all processes share; with --sweep they are removed.")  # fmt: skip
 def cache(

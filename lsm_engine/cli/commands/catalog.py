@@ -73,13 +73,15 @@ def tables(call: Call, database: str | None) -> None:
 )
 @FORMAT
 @click.option(
-    "--primary-key", metavar="COLUMNS", help="Names, with commas between; this version needs one."
+    "--primary-key",
+    metavar="COLUMNS",
+    help="Names, with commas between.  [default: none, for lsm append]",
 )
 @click.option("--partitioned-by", metavar="COLUMNS", help="Names, with commas between.")
 @click.option(
     "--option", "options", metavar="KEY=VALUE", multiple=True, help="A table option; repeatable."
 )
-@click.option("--comment", metavar="TEXT", help="What the table is for.")
+@click.option("--comment", metavar="TEXT", help="A comment on the table.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a table of this name as it is.")
 def create(
     call: Call,
@@ -94,7 +96,7 @@ def create(
     comment: str | None,
     if_not_exists: bool,
 ) -> None:
-    """Create a table, and the catalog and its database if they are not there yet.
+    """Create a table, and the catalog and its database if they do not exist.
 
     Types: BOOLEAN INT BIGINT FLOAT DOUBLE DECIMAL(p, s) STRING BYTES DATE TIME TIMESTAMP(p)
     TIMESTAMP_LTZ(p) ARRAY<…> MAP<…, …> ROW<name TYPE, …>.
@@ -151,7 +153,7 @@ def rename(call: Call, *, table: str, new_name: str) -> None:
 def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
     """Drop a table (database.table) with all its files, or a database.
 
-    There is no way back: snapshots and tags go as well. Asks before it acts.
+    It cannot be undone: snapshots and tags are deleted, too. Asks before it acts.
     """
     catalog = call.catalog()
     if "." in call.catalog_name(name):
@@ -170,7 +172,7 @@ def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
 
 @click.group("catalog", cls=VerbGroup)
 def names() -> None:
-    """Mend the catalog: rebuild it from the files, name tables, adopt them, let go of names.
+    """Repair the catalog: rebuild it from the files; register, adopt and unregister tables.
 
     The files of tables are the truth. A catalog that is lost or damaged comes back by lsm catalog
     rebuild; Java and pypaimon tables of the warehouse need no catalog at all.
@@ -180,7 +182,7 @@ def names() -> None:
 @verb("lsm catalog rebuild", "lsm catalog rebuild shop.orders", name="rebuild", group=names)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def rebuild(call: Call, *, tables: Sequence[str]) -> None:
-    """Make the catalog anew: names of tables and their lineage, from files. May be run at any time.
+    """Rebuild the catalog from files: names of tables and their lineage. May be run at any time.
 
     Without TABLE: of every table in the warehouse, also those that the catalog has lost, or never
     knew because other clients made them. A damaged catalog file is moved aside first.
@@ -208,7 +210,7 @@ def register(call: Call, *, table: str) -> None:
 
 @table_verb("lsm catalog unregister shop.orders", name="unregister", group=names)
 def unregister(call: Call, *, table: str) -> None:
-    """Take a name and its lineage out of the catalog; files stay, so that it may be registered again."""
+    """Remove a name and its lineage from the catalog; files stay, so that it may be registered again."""
     call.catalog().unregister_table(call.catalog_name(table))
     call.out.report(f"the catalog does not know {table} any more", {"unregistered": table})
 

@@ -24,18 +24,18 @@ _STARTS = [start.value for start in StartMode]
     "lsm changelog shop.orders --follow latest --consumer etl --json",
 )
 @click.option(
-    "--after", metavar="POINT", help="After this snapshot, tag or time.  [default: all kept]"
+    "--after", metavar="POINT", help="After this snapshot, tag or time.  [default: all retained]"
 )
 @click.option(
     "--upto", metavar="POINT", help="Up to and including this one.  [default: the newest]"
 )
 @click.option("--mode", type=click.Choice(_MODES), default="auto", show_default=True,
-              help="What to read: the changelog, new rows, or the two states compared.")  # fmt: skip
+              help="Read the changelog, new rows, or the difference of two states.")  # fmt: skip
 @COLUMNS
 @WHERE
 @ROWS
 @click.option("--follow", "start", type=click.Choice(_STARTS),
-              help="Wait for what comes, beginning here.")  # fmt: skip
+              help="Wait for new changes, beginning here.")  # fmt: skip
 @click.option(
     "--from", "begin", metavar="POINT", help="The snapshot or time that --follow begins at."
 )
@@ -55,7 +55,7 @@ def changelog(
     begin: str | None,
     consumer: str | None,
 ) -> None:
-    """Print what changed, oldest first: _snapshot_id, _row_kind (+I, -U, +U, -D) and the row.
+    """Print changes, oldest first: _snapshot_id, _row_kind (+I, -U, +U, -D) and the row.
 
     A POINT is the id of a snapshot, the name of a tag, or a time such as '2024-05-01 08:00:00'.
     """

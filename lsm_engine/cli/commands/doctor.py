@@ -37,15 +37,13 @@ _ROUNDS = 5
 @click.option("--stale-after", default="30 d", metavar="AGE", show_default=True,
               help="From this age on idle consumers and branches count, and tags without a lifetime.")  # fmt: skip
 @click.option("--fix", is_flag=True, help="Show the commands, ask, and run them.")
-@click.option(
-    "--lossy", is_flag=True, help="With --fix: also commands that let go of something readable."
-)
+@click.option("--lossy", is_flag=True, help="With --fix: also commands that delete readable data.")
 @YES
 def doctor(
     call: Call, /, *, names: tuple[str, ...], shallow: bool, deep: bool, stale_after: str,
     fix: bool, lossy: bool, yes: bool,
 ) -> None:  # fmt: skip
-    """Find what is wrong or costs too much, and show the command that mends each.
+    """List damage and debt, and show the command that mends each.
 
     Looks for damage, compaction debt, small files, too many or too few buckets, snapshots, tags,
     branches and consumers that keep files, orphans, options that contradict each other, and tables

@@ -24,9 +24,9 @@ from lsm_engine.cli.verb import confirm, table_verb
 @click.option("--rewrite-branches", is_flag=True,
               help="The same for branches, whose history goes as well.")  # fmt: skip
 @click.option("--move-consumers", is_flag=True,
-              help="Let consumers lose the changes that they have not read.")  # fmt: skip
+              help="Move consumers past changes that they have not read.")  # fmt: skip
 @click.option("--unreferenced-older-than", default="1 d", metavar="AGE", show_default=True,
-              help='Delete files that nothing names from this age on; "0 s" where nobody writes.')  # fmt: skip
+              help='Delete files that nothing names from this age on; "0 s" while no process writes.')  # fmt: skip
 @YES
 @FORMAT
 def forget(
@@ -44,7 +44,7 @@ def forget(
     yes: bool,
     kind: str | None,
 ) -> None:
-    """Take keys out of all that a table has, and search every file for them afterwards.
+    """Erase keys from all files of a table and from the catalog, then search for them.
 
     Every stored version goes: from data files, changelogs, manifests, statistics, indexes, the trash,
     lookup files and the catalog. All snapshots but the newest state expire, so time travel is lost but

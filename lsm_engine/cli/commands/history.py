@@ -27,7 +27,7 @@ from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 @click.option("--to-watermark", type=int, metavar="MILLIS",
               help="Go back to the newest snapshot with a watermark at or before.")  # fmt: skip
 @click.option("--as-latest", is_flag=True,
-              help="Lose nothing: commit that state anew, as the newest. Writers may go on.")  # fmt: skip
+              help="Commit that state as the newest; nothing is deleted, and writers may go on.")  # fmt: skip
 @DRY_RUN
 @YES
 def rollback(
@@ -42,9 +42,9 @@ def rollback(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Go back to a former state. Later snapshots and tags go, and their ids are used again.
+    """Go back to a former state. Later snapshots and tags are deleted, and their ids are used again.
 
-    Commits meanwhile go, too, or come after it; --as-latest keeps all. Shows the plan, and asks
+    Concurrent commits are deleted, too, or come after it; --as-latest keeps all. Shows the plan, and asks
     before it acts.
     """
     handle = call.table(table)
@@ -106,12 +106,12 @@ def tag_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
 )
 @click.argument("name")
 @click.option("--snapshot", "snapshot_id", type=int, metavar="ID",
-              help="Let the tag name this snapshot.  [default: newest]")  # fmt: skip
+              help="Name this snapshot.  [default: newest]")  # fmt: skip
 @click.option("--retained", metavar="TIME", help='Keep the tag this long, such as "7 d".')
 def tag_replace(
     call: Call, *, table: str, name: str, snapshot_id: int | None, retained: str | None
 ) -> None:
-    """Move a tag to another snapshot, in one step; files that only it named go."""
+    """Move a tag to another snapshot, in one step; files that only it named are deleted."""
     replaced = call.table(table).replace_tag(name, snapshot_id, retained)
     call.out.report(
         f"tag {replaced.name} names snapshot {replaced.snapshot.id}", tag_facts(replaced)
@@ -124,11 +124,11 @@ def tag_replace(
     name="expire",
     group=tag,
 )
-@click.option("--older-than", metavar="AGE", help="Take tags created before this age as well.")
+@click.option("--older-than", metavar="AGE", help="Also delete tags that are older than this.")
 @DRY_RUN
 @YES
 def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool) -> None:
-    """Take tags whose lifetime is over, with the files that nothing else names."""
+    """Delete tags whose lifetime is over, with the files that nothing else names."""
     target = call.table(table)
     report = target.expire_tags(dry_run=True, older_than=older_than)
     if report.names and not dry_run:
@@ -155,7 +155,7 @@ def tag_due(call: Call, *, table: str, dry_run: bool) -> None:
 
 @click.group(cls=VerbGroup)
 def branch() -> None:
-    """Let a table go several ways: create, list, rename, fast-forward, delete.
+    """Work on branches: create, list, rename, fast-forward, delete.
 
     A branch is read and written as TABLE@BRANCH: lsm scan shop.orders@fix.
     """
@@ -178,7 +178,7 @@ def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) ->
 
 @table_verb("lsm branch list shop.orders", name="list", group=branch)
 def branch_list(call: Call, *, table: str) -> None:
-    """List branches and where they stand."""
+    """List branches with their newest snapshots."""
     target = call.table(table)
     rows = []
     for name in target.branches():
@@ -212,13 +212,13 @@ def branch_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
     group=branch,
 )
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Drop what the table committed since the branch began.")
+@click.option("--force", is_flag=True, help="Drop the table's own commits since the branch began.")
 @DRY_RUN
 @YES
 def branch_fast_forward(
     call: Call, *, table: str, name: str, force: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Let the table go on as a branch has gone since it began."""
+    """Put the snapshots of a branch in place of the table's since the branch began."""
     target = call.table(table)
     report = target.fast_forward(name, force=force, dry_run=True)
     if not dry_run and (report.plan.snapshots or report.plan.dropped):
@@ -240,7 +240,7 @@ def branch_fast_forward(
 @click.argument("name")
 @YES
 def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
-    """Take a branch away; 'lsm orphans' frees the files that only it named."""
+    """Delete a branch; 'lsm orphans' deletes the files that only it named."""
     target = call.table(table)
     confirm(f"Delete branch {name} of {target.name}?", yes=yes)
     target.delete_branch(name)
@@ -252,12 +252,12 @@ def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
 
 @click.group(cls=VerbGroup)
 def consumer() -> None:
-    """Know the named readers of changes, which keep what they need from expiring."""
+    """List and reset the named readers of changes, which retain unread snapshots."""
 
 
 @table_verb("lsm consumer list shop.orders", name="list", group=consumer)
 def consumer_list(call: Call, *, table: str) -> None:
-    """List consumers and what they read next."""
+    """List consumers and the snapshot that each reads next."""
     columns = [words("consumer"), code("next_snapshot_id", "next"), words("moved", "moved (UTC)")]
     rows = [
         {
@@ -308,7 +308,7 @@ def consumer_clear(call: Call, *, table: str, matching: str, besides: str, yes: 
 
 @click.group(name="commit-user", cls=VerbGroup)
 def commit_user() -> None:
-    """Know the last number that a commit user has committed under, by which its replays are known."""
+    """Show or set the last commit identifier of a commit user, by which replays are recognised."""
 
 
 @table_verb("lsm commit-user show shop.turnover turnover-feed", name="show", group=commit_user)
@@ -329,11 +329,11 @@ def commit_user_show(call: Call, *, table: str, name: str) -> None:
 @click.argument("name")
 @click.argument("number", type=int)
 @click.option("--others-are-new", is_flag=True,
-              help="Users of which nothing is known have not committed, either.")  # fmt: skip
+              help="Treat unknown users as new: they have not committed.")  # fmt: skip
 def commit_user_set(
     call: Call, *, table: str, name: str, number: int, others_are_new: bool
 ) -> None:
-    """State the last number under which a user's rows are in the table, by an empty commit.
+    """Set the last identifier whose rows are in the table, by an empty commit.
 
     Greater numbers are applied from then on, and the others are not.
     """

@@ -62,7 +62,7 @@ def lookup(
 def locate(
     call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], kind: str | None
 ) -> None:
-    """Show for each row whether it is an insert or an update, and where the row it replaces is.
+    """Show for each row whether it is an insert or an update, and the file of the replaced row.
 
     How records are found is the table's index.type; see docs/options.md.
     """
@@ -75,12 +75,12 @@ def locate(
 @table_verb("lsm insert shop.orders new.parquet", "lsm insert shop.orders all.csv --existing skip")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--existing", type=click.Choice(["refuse", "skip"]), default="refuse",
-              show_default=True, help="What becomes of rows whose key is there already.")  # fmt: skip
+              show_default=True, help="Refuse or skip rows whose key exists.")  # fmt: skip
 @FORMAT
 def insert(
     call: Call, *, table: str, files: Sequence[str], existing: str, kind: str | None
 ) -> None:
-    """Insert rows whose keys are not there yet; one commit, which never replaces a row."""
+    """Insert rows whose keys do not exist; one commit, which never replaces a row."""
     target = call.table(table)
     _write(
         call, target, files, kind, "insert",
@@ -94,10 +94,10 @@ def insert(
 )
 @click.argument("files", nargs=-1, required=True)
 @click.option("--missing", type=click.Choice(["refuse", "skip"]), default="refuse",
-              show_default=True, help="What becomes of rows whose key is not there.")  # fmt: skip
+              show_default=True, help="Refuse or skip rows whose key does not exist.")  # fmt: skip
 @FORMAT
 def update(call: Call, *, table: str, files: Sequence[str], missing: str, kind: str | None) -> None:
-    """Replace rows whose keys are there; one commit, which never adds a key."""
+    """Replace rows whose keys exist; one commit, which never adds a key."""
     target = call.table(table)
     _write(
         call, target, files, kind, "update",

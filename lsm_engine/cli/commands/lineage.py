@@ -135,7 +135,7 @@ def _newest(call: Call, table: str) -> int | None:
     "--history", is_flag=True, help="Of all commits whose rows are in it, not only its own."
 )
 def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
-    """Show what a snapshot (by default the newest) was made of: run, inputs, files."""
+    """Show the run, inputs and files of a snapshot, by default the newest."""
     lineage, name = lineage_of(call, table)
     number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
     if number_ is None:
@@ -183,7 +183,7 @@ def of_file(call: Call, *, table: str, file: str) -> None:
 @click.argument("snapshot_id", type=int, required=False)
 @click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
 def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
-    """Show what was made from a snapshot, by default the newest."""
+    """Show the tables made from a snapshot, by default the newest."""
     lineage, name = lineage_of(call, table)
     number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
     rows = (

@@ -295,7 +295,7 @@ def _debt(table: Table, forecast: Any) -> dict[str, Any]:
     "--commits", type=click.IntRange(1), help="The newest ones.  [default: all that are left]"
 )
 def amplification(call: Call, *, table: str, commits: int | None) -> None:
-    """Show what the tree costs: bytes written per byte, runs per read, bytes kept per byte."""
+    """Show the cost of the tree: bytes written per byte, runs per read, bytes kept per byte."""
     factors = call.table(table).amplification(commits)
     columns = [
         words("what"), code("times"), words("because"),

@@ -31,9 +31,9 @@ from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 def compact(
     call: Call, *, table: str, full: bool, partitions: Sequence[str], buckets: Sequence[int]
 ) -> None:
-    """Merge sorted runs where that is due. Rows stay the same; reads become cheaper.
+    """Merge sorted runs of due buckets. Rows stay the same; reads become cheaper.
 
-    Of a table without a primary key small files are joined. Rows that wait for a bucket (bucket = -2)
+    In a table without a primary key small files are joined. Rows that wait for a bucket (bucket = -2)
     get one, and can be seen.
     """
     executor = BucketProgress(call)
@@ -100,7 +100,7 @@ def _runs(table: Table) -> int:
 
 @click.group(cls=VerbGroup)
 def tag() -> None:
-    """Name snapshots, so that they stay: create, list, move, rename, expire, delete."""
+    """Name snapshots, so that expiry keeps their files: create, list, move, rename, expire, delete."""
 
 
 @table_verb(
@@ -130,7 +130,7 @@ def tag_create(
     from_time: str | None,
     retained: str | None,
 ) -> None:
-    """Name a snapshot; its files stay as long as the tag does."""
+    """Create a tag of a snapshot; its files stay as long as the tag does."""
     created = call.table(table).create_tag(
         name,
         snapshot_id,
@@ -154,7 +154,7 @@ def tag_list(call: Call, *, table: str) -> None:
 @table_verb("lsm tag delete shop.orders monday", name="delete", group=tag)
 @click.argument("name")
 def tag_delete(call: Call, *, table: str, name: str) -> None:
-    """Delete a tag, and the files that nothing else names any more."""
+    """Delete a tag, and the files that only it named."""
     call.table(table).delete_tag(name)
     call.out.report(f"tag {name} is gone", {"deleted": name})
 
@@ -182,10 +182,10 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
 @click.option(
     "--older-than",
     metavar="AGE",
-    help='Let go of what is older, such as "1 h".  [default: the table\'s]',
+    help='Expire older snapshots, such as "1 h".  [default: the table\'s]',
 )
 @click.option("--all", "everything", is_flag=True,
-              help="All that retention lets go of, not only 'snapshot.expire.limit' at a time.")  # fmt: skip
+              help="Expire all due snapshots, not only 'snapshot.expire.limit' of them.")  # fmt: skip
 def expire(
     call: Call,
     *,
@@ -197,7 +197,7 @@ def expire(
     retain_max: int | None,
     older_than: str | None,
 ) -> None:
-    """Take away old snapshots, and the files that only they name. Tags keep theirs.
+    """Delete old snapshots, and the files that only they name. Tags keep theirs.
 
     Shows the plan, and asks before it acts.
     """

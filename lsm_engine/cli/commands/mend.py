@@ -14,8 +14,8 @@ from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 
 @table_verb("lsm orphans shop.orders --dry-run", 'lsm orphans shop.orders --older-than "3 d" --yes')
 @click.option("--older-than", default="1 d", metavar="AGE", show_default=True,
-              help="Leave younger files alone: somebody may be writing them.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Allow ages below a day; only where nobody writes.")
+              help="Keep younger files: a writer may not have committed them yet.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Allow ages below a day; only while no process writes.")
 @DRY_RUN
 @YES
 def orphans(
@@ -66,13 +66,13 @@ def _show_orphans(call: Call, report: OrphanReport) -> None:
     name="expire-partitions",
 )
 @click.option("--older-than", metavar="AGE",
-              help="Drop what is older.  [default: partition.expiration-time]")  # fmt: skip
+              help="Delete older partitions.  [default: partition.expiration-time]")  # fmt: skip
 @DRY_RUN
 @YES
 def expire_partitions(
     call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool
 ) -> None:
-    """Drop old partitions, by one commit; older snapshots and tags keep them."""
+    """Delete old partitions in one commit; older snapshots and tags keep them."""
     target = call.table(table)
     report = target.expire_partitions(dry_run=True, older_than=older_than)
     if report.partitions and not dry_run:
@@ -110,10 +110,10 @@ _REPAIRS = {
     "lsm repair shop.orders purge --act --yes",
 )
 @click.argument("what", type=click.Choice(["restore", *_REPAIRS]))
-@click.option("--act", is_flag=True, help="Do it; without this, only show what would be done.")
+@click.option("--act", is_flag=True, help="Act; without this, only show the plan.")
 @YES
 def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
-    """Mend a table: shows what would be done; does it with --act.
+    """Repair a table: shows the plan; acts with --act.
 
     restore: give back what damaged and missing data files held, from the compaction or the changelog
     that made them, or older rows of snapshots and tags. missing-files: take data files that are gone
@@ -178,12 +178,12 @@ def _restore(call: Call, target: Table, *, act: bool, yes: bool) -> None:
 
 @click.group(cls=VerbGroup)
 def trash() -> None:
-    """Give back what maintenance took: tables with 'maintenance.trash-retained' keep it a while."""
+    """Undo maintenance: tables with 'maintenance.trash-retained' keep deleted states for that time."""
 
 
 @table_verb("lsm trash list shop.orders", name="list", group=trash)
 def trash_list(call: Call, *, table: str) -> None:
-    """List what can be given back."""
+    """List the records that can be undone."""
     columns = [
         words("record"), words("taken", "taken (UTC)"), words("reason"), number("snapshots"),
         number("tags"), number("files"),
@@ -205,7 +205,7 @@ def trash_list(call: Call, *, table: str) -> None:
 @table_verb("lsm trash undo shop.orders", name="undo", group=trash)
 @click.argument("record", required=False)
 def trash_undo(call: Call, *, table: str, record: str | None) -> None:
-    """Give back what one RECORD holds, by default the newest."""
+    """Restore the content of one RECORD, by default the newest."""
     restored = call.table(table).undo_maintenance(record)
     facts = {
         "record": restored.name,
@@ -218,7 +218,10 @@ def trash_undo(call: Call, *, table: str, record: str | None) -> None:
 
 @table_verb("lsm trash empty shop.orders --all --yes", name="empty", group=trash)
 @click.option(
-    "--all", "everything", is_flag=True, help="Also what is younger than the option allows."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also records that are younger than the option allows.",
 )
 @DRY_RUN
 @YES

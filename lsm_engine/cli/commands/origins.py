@@ -74,7 +74,7 @@ def of_tag(call: Call, *, table: str, tag: str) -> None:
 @table_verb("lsm show origin shop.orders data-5f5c…-0.parquet", name="origin")
 @click.argument("file")
 def of_origin(call: Call, *, table: str, file: str) -> None:
-    """Show what a data file was made of: through compactions back to the commits that wrote."""
+    """Show the origin of a data file: through compactions back to the commits that wrote."""
     lineage, name = lineage_of(call, table)
     _origin(call, lineage.origin_of_file(name, file.rpartition("/")[2]), file=file)
 

@@ -67,7 +67,7 @@ def open_scan(
 def scan(
     call: Call, /, *, table: str, columns: str | None, limit: int | None, **options: Any
 ) -> None:
-    """Print rows, merged by key, in no promised order.
+    """Print rows, merged by key, in any order.
 
     \b
     Filters are a small piece of SQL:
@@ -110,7 +110,7 @@ def first_rows(
 @table_verb("lsm count shop.orders", "lsm count shop.orders --where \"dt >= '2024-05-01'\"")
 @reading
 def count(call: Call, /, *, table: str, **options: Any) -> None:
-    """Count rows as a reader sees them: merged, deletes gone."""
+    """Count rows as a reader sees them: merged, without deleted ones."""
     table_scan = open_scan(call, table, **options)
     number = table_scan.count()
     if call.as_json:
@@ -130,7 +130,7 @@ def count(call: Call, /, *, table: str, **options: Any) -> None:
 def explain(
     call: Call, /, *, table: str, columns: str | None, splits: bool, **options: Any
 ) -> None:
-    """Show what a scan would read, what it prunes, and why. Reads metadata only."""
+    """Show the files that a scan would read or prune, and why. Reads metadata only."""
     table_scan = open_scan(call, table, columns=columns, **options)
     explained = table_scan.explain()
     if not call.as_json:

@@ -62,7 +62,7 @@ class ShowGroup(VerbGroup):
     },
 )  # fmt: skip
 def show() -> None:
-    """Show what a table is made of, why, since when, and from what: lsm show files shop.orders.
+    """Show the parts of a table, their origin and history: lsm show files shop.orders.
 
     Reads metadata only, and changes nothing. --json prints one object per row.
     """

@@ -52,15 +52,15 @@ def import_(
     call: Call, *, table: str, folder: str, primary_key: str | None, partitioned_by: str | None,
     options: Sequence[str], link: bool,
 ) -> None:  # fmt: skip
-    """Take the rows of a folder over, in one commit; the table is made if it is not there.
+    """Import the rows of a folder in one commit; a missing table is created.
 
-    The folder holds Parquet files, those below it in folders named column=value included, as Hive and
-    Spark lay them out, or is a Delta table, of which the newest version counts (extra delta). It is
-    left as it is. A folder of another format, such as Iceberg, is refused: which of its files count
-    is written in its own log.
+    The folder holds Parquet files, also in folders named column=value as Hive and Spark write them,
+    or is a Delta table, whose newest version is read (extra delta). It is
+    not changed. A folder of another format, such as Iceberg, is refused: its own log says which of
+    its files are live.
 
-    With --link the table has no key and no partitions, and lies on the disk of the folder. Nobody may
-    change those files any more; who deletes them leaves the table its own.
+    With --link the table has no key and no partitions, and lies on the disk of the folder. Do not
+    change those files afterwards; deleting them leaves the table's links.
     """
     source, is_new = folder_rows(folder), False
     try:
@@ -193,7 +193,7 @@ def merge(
     call: Call, *, table: str, files: Sequence[str], on: str | None, delete: str | None, sets: Sequence[str],
     update_all: bool, insert_all: bool, delete_unmatched: str | None, kind: str | None,
 ) -> None:  # fmt: skip
-    """MERGE the rows of files into a table: what is asked for is done in the order above, in one commit.
+    """MERGE the rows of files into a table: the clauses apply in the order above, in one commit.
 
     Filters and values are SQL; columns are called source.x and target.x, or plain where one side has
     them. The first clause whose condition holds decides about a row. FILES as for lsm upsert.

@@ -55,7 +55,7 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
 def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Add the rows of files to a table without a primary key; one commit.
 
-    FILES as for lsm upsert, which is the verb of tables with a key.
+    FILES as for lsm upsert, which writes to tables with a key.
     """
     target = call.table(table)
     with (
@@ -160,7 +160,7 @@ def delete(
     """Delete rows by key: the keys in files, or of the rows that match a filter; one commit.
 
     Files need the primary key columns only; in a table without a primary key, every row goes that
-    equals one of theirs in all columns of the file. Keys that are not there do no harm. Older snapshots and
+    equals one of theirs in all columns of the file. Missing keys are ignored. Older snapshots and
     tags keep the rows.
     """
     if bool(files) == (where is not None):
@@ -190,10 +190,10 @@ def delete(
 def overwrite(
     call: Call, *, table: str, files: Sequence[str], partition: Sequence[str], kind: str | None
 ) -> None:
-    """Replace what is there by the rows of files; one commit.
+    """Replace rows by those of files; one commit.
 
     Without --partition the partitions that the rows touch are replaced, or the whole table if it has
-    none. Older snapshots and tags keep what was there.
+    none. Older snapshots and tags keep the replaced rows.
     """
     target = call.table(table)
     values = partition_of(target, partition) if partition else None
