@@ -510,14 +510,25 @@ def open_catalog(
 ) -> "Catalog":
     """Open the catalog in a database, created if absent; tables live below `warehouse`.
 
-    `url`: a database URL, or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
-    database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for one with
-    a scheme, as for the command line and Dagster; without a warehouse that is `./lake`, or the directory
-    that a catalog of Java or pypaimon records. `catalog_key`: which catalog, if the database has several.
-    `storage` has
-    that store's options (docs/object-stores.md), before those of the environment. `executor` None:
-    this process. Raises InvalidOptionError for a URL that is none and InvalidInputError for a
-    database that holds something else.
+    Args:
+        url: A database URL, or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
+            database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for a
+            warehouse with a scheme, as for the command line and Dagster.
+        warehouse: The directory or URL of the tables. By default `./lake`, or the directory that a catalog of
+            Java or pypaimon records.
+        storage: Options of the warehouse's store (docs/object-stores.md). They come before those of the
+            environment.
+        catalog_key: Which catalog, if the database has several.
+        executor: Runs writes, compactions and reads; None for this process.
+        clock: For tests; None for the system clock.
+        ids: For tests; None for random ids.
+
+    Returns:
+        The catalog. Use it with `with`, or close it.
+
+    Raises:
+        InvalidOptionError: The URL is invalid.
+        InvalidInputError: The database holds something else.
     """
     database, directory = _places(url, warehouse)
     options = StorageOptions.coerce(storage)
@@ -679,12 +690,21 @@ class Catalog(CatalogRegistry):
     ) -> Table:
         """Create the table "database.table" and return it; its database is created with it.
 
-        `schema`: a pyarrow.Schema, a frame that has one (polars, pandas, Arrow, DuckDB; its rows are
-        not written), or a mapping of names to types: Arrow's, SQL text, or Python's. `primary_key` and
-        `partitioned_by`: one column's name, or several. Key columns become NOT NULL. `primary_key` has to include the partition columns. A table
-        without the option `bucket` gets one bucket per partition. Raises AlreadyExistsError unless
-        `ignore_if_exists`, InvalidOptionError and UnsupportedError for options, before anything is
-        created.
+        Args:
+            name: The database and the table, with a dot between.
+            schema: A pyarrow.Schema, a frame that has one (polars, pandas, Arrow, DuckDB; its rows are not
+                written), or a mapping of names to types: Arrow's, SQL text, or Python's.
+            primary_key: One column's name, or several; they become NOT NULL. Without one it is an append table.
+            partitioned_by: One column's name, or several. The primary key has to include them, unless
+                `bucket` = -1.
+            options: Table options (docs/options.md). Without `bucket` the table gets one bucket per partition.
+            comment: A comment on the table.
+            ignore_if_exists: Return an existing table of this name as it is.
+
+        Raises:
+            AlreadyExistsError: The table exists.
+            InvalidOptionError: An option is wrong; nothing was created.
+            UnsupportedError: An option is not supported; nothing was created.
         """
         table_name = TableName.parse(name)
         table_name.checked()

@@ -171,25 +171,30 @@ class Table:
         rows: Any,
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Insert rows, replacing those whose key is already there; one atomic commit.
-
-        `rows`: anything with `__arrow_c_stream__` (a pyarrow Table, a polars or pandas frame, a
-        DuckDB result), or a list of dictionaries; with a Spark executor also a Spark DataFrame. A
-        column `_row_kind` may be +I, -U, +U or -D per row. Of several rows of one key the last one
-        counts, or the one with the greatest `sequence.field`. Columns left out are null.
-
-        Returns the snapshot made, None if there were no rows; as `after=` of `changes` and `follow` it
-        is a bookmark. Its `visible` is False where the rows are committed and cannot be read yet:
-        on first-row tables and with deletion vectors the write waits for the compaction that shows
-        them (`lookup-wait`, `commit.timeout`), but not where it may not or does not compact
-        (`write-only`, `lookup-compact` gentle, rows that wait for a bucket).
+        """Insert rows, replacing those whose key exists; one atomic commit.
 
         A commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
-        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
-        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
+        `commit_user` changes nothing, also after other commits and expiries.
 
-        Raises InvalidInputError before anything is written for rows that do not fit,
-        CommitConflictError when nothing became visible, CommitUnknownError when that could not be found out.
+        Args:
+            rows: Anything with `__arrow_c_stream__` (a pyarrow Table, a polars or pandas frame, a DuckDB
+                result), or a list of dictionaries; with a Spark executor also a Spark DataFrame. A column
+                `_row_kind` may be +I, -U, +U or -D per row. The last of several rows of one key counts, or the one
+                with the greatest `sequence.field`. Columns left out are null.
+            commit: `commit_user`, `commit_identifier` and `properties` of the snapshot.
+
+        Returns:
+            The new snapshot, None if there were no rows. It is a bookmark as `after=` of `changes` and
+            `follow`. Its `visible` is False if the rows are committed and cannot be read yet: on first-row tables
+            and with deletion vectors the write waits for the compaction that shows them (`lookup-wait`,
+            `commit.timeout`), unless compaction is off or deferred (`write-only`, `lookup-compact` gentle, rows that
+            wait for a bucket).
+
+        Raises:
+            InvalidInputError: The rows do not fit the table, or the last number of the commit user is unknown
+                (kind UNKNOWN_IDENTIFIER); nothing was written.
+            CommitConflictError: Another commit came first; nothing became visible.
+            CommitUnknownError: The snapshot may be visible or not; look before you write again.
         """
         identity = self._identity(commit)
         return write.upsert(self.session, rows, identity)
@@ -201,11 +206,17 @@ class Table:
     ) -> WriteResult | None:
         """Add rows to a table without a primary key; one atomic commit, and nothing is replaced.
 
-        `rows`, the result and errors as in `upsert`, which is the verb of tables with a key.
+        Args:
+            rows: As in `upsert`, which writes to tables with a key.
+            commit: As in `upsert`.
 
-        A commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
-        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
-        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
+        Returns:
+            The new snapshot, None if there were no rows.
+
+        Raises:
+            InvalidInputError: As in `upsert`.
+            CommitConflictError: As in `upsert`.
+            CommitUnknownError: As in `upsert`.
         """
         identity = self._identity(commit)
         return write.append(self.session, rows, identity)
@@ -254,12 +265,21 @@ class Table:
         existing: str = "refuse",
         **commit: Unpack[CommitOptions],
     ) -> WriteResult | None:
-        """Insert rows whose keys do not exist. With `existing="skip"` the others are left out.
+        """Insert rows whose keys do not exist.
 
-        By default one key that is there, anywhere in the table where keys are unique across partitions,
-        refuses all rows: InvalidInputError, kind ROW_EXISTS, naming some of the keys. That holds for the state
-        that is committed on, whoever else writes. Of several rows of one key the first is inserted. The rows
-        are held in memory. Else as `upsert`.
+        The condition holds for the state that is committed on, also beside other writers. The rows are held in memory.
+
+        Args:
+            rows: As in `upsert`; the first of several rows of one key is inserted.
+            existing: `"refuse"`: one existing key refuses all rows; keys are compared in the whole table if they
+                are unique across partitions. `"skip"`: rows with existing keys are left out.
+            commit: As in `upsert`.
+
+        Returns:
+            The new snapshot, None if nothing was inserted.
+
+        Raises:
+            InvalidInputError: A key exists (kind ROW_EXISTS); the error names some of the keys.
         """
         identity = self._identity(commit)
         return update.write_only(self.session, rows, identity, update.KeyCondition.NEW, existing)
@@ -272,10 +292,17 @@ class Table:
         condition: Filter | None = None,
         **commit: Unpack[CommitOptions],
     ) -> Merge:
-        """Begin a MERGE of `source`, anything that `upsert` takes; `.when_…` add clauses, `.execute()` does it.
+        """Begin a MERGE of `source`: `.when_…` methods add clauses, `.execute()` commits.
 
-        `on`: the columns that have to be equal, one or several, by name or as {table's: source's}; by
-        default the primary key. `condition`: what else two rows need to match. See `Merge`.
+        Args:
+            source: Rows, as in `upsert`.
+            on: The columns that have to be equal: one or several names, or {table's: source's}. By default the
+                primary key.
+            condition: A further condition for two rows to match.
+            commit: As in `upsert`.
+
+        Returns:
+            A `Merge`, which changes nothing before `execute`.
         """
         identity = self._identity(commit)
         return merge_into(self.session, source, on, condition, identity)
@@ -291,12 +318,19 @@ class Table:
     ) -> WriteResult | None:
         """Update rows whose keys exist, or `set` columns of the rows that match `where`.
 
-        `set`: {column: value}; a value is SQL text ("price * 2", "'text'"), an Arrow expression or a Python
-        value that is no text. `where`: any filter; without one every row. With `missing="skip"` rows
-        whose keys are not there are left out.
+        Args:
+            rows: As in `upsert`; the last of several rows of one key counts.
+            missing: `"refuse"`: one missing key refuses all rows. `"skip"`: rows with missing keys are left out.
+            set: {column: value}. A value is SQL text ("price * 2", "'text'"), an Arrow expression or a Python value
+                that is no text.
+            where: The filter for `set`; without one every row.
+            commit: As in `upsert`.
 
-        By default one key that is not there refuses all rows: InvalidInputError, kind ROW_MISSING. Else as
-        `insert`; of several rows of one key the last one counts, as in `upsert`.
+        Returns:
+            The new snapshot, None if nothing was updated.
+
+        Raises:
+            InvalidInputError: A key does not exist (kind ROW_MISSING); nothing was written.
         """
         identity = self._identity(commit)
         if set is not None:
@@ -423,11 +457,23 @@ class Table:
     ) -> Scan:
         """Return a read of the newest snapshot, or of the one that an id, a tag or a time names.
 
-        `columns`: one name, or several. `where`: a predicate, SQL text, or an Arrow expression.
-        `version`: a snapshot's id, or a tag's name. `as_of`: the latest snapshot at or before a
-        datetime, ISO text or milliseconds, UTC without an offset; `as_of_millis` the same. Nothing is
-        read until the scan is asked for rows. Raises NotFoundError for names that do not exist,
-        ExpiredError for snapshots that retention has taken, InvalidInputError if two states are named.
+        Nothing is read before the scan is asked for rows.
+
+        Args:
+            columns: One name, or several; all columns by default.
+            where: A predicate, SQL text, or an Arrow expression (docs/filters.md).
+            snapshot_id: Read this snapshot.
+            tag: Read the snapshot of this tag.
+            as_of_millis: Read the latest snapshot at or before this time, in milliseconds since 1970, UTC.
+            limit: At most so many rows.
+            version: A snapshot's id, or a tag's name.
+            as_of: Read the latest snapshot at or before a datetime, ISO text or milliseconds; UTC without an
+                offset.
+
+        Raises:
+            NotFoundError: The snapshot, tag or column does not exist.
+            ExpiredError: The snapshot has expired.
+            InvalidInputError: Two states are named.
         """
         if version is not None:
             if (snapshot_id, tag) != (None, None):
