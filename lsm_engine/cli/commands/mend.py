@@ -245,12 +245,12 @@ def trash_empty(call: Call, *, table: str, everything: bool, dry_run: bool, yes:
 
 @click.group(cls=VerbGroup)
 def iceberg() -> None:
-    """Iceberg metadata of tables with 'metadata.iceberg.storage': other engines read them by it."""
+    """Show and rebuild the Iceberg metadata of tables with 'metadata.iceberg.storage'."""
 
 
 @table_verb("lsm iceberg show shop.orders", name="show", group=iceberg)
 def iceberg_show(call: Call, *, table: str) -> None:
-    """Show which snapshot it shows, where it lies, and what is left out and why."""
+    """Show the snapshot of the metadata, its location, and omitted parts with the reason."""
     state = call.table(table).inspect.iceberg()
     call.out.report(str(state), state.facts())
 
@@ -263,6 +263,6 @@ def iceberg_show(call: Call, *, table: str) -> None:
 )
 @click.option("--rebuild", is_flag=True, help="Write all of it anew, from the newest state.")
 def iceberg_sync(call: Call, *, table: str, rebuild: bool) -> None:
-    """Have it show the newest snapshot, as each commit does: after damage, and commits of other clients."""
+    """Write the metadata of the newest snapshot, as each commit does: after damage, and commits of other clients."""
     state = call.table(table).maintenance.sync_iceberg(rebuild=rebuild)
     call.out.report(str(state), state.facts())
