@@ -30,6 +30,7 @@ from lsm_engine.kernels.arrow_views import (
     Words,
     binary_values,
     fixed_values,
+    is_text_or_binary,
     one_array,
     valid_rows,
 )
@@ -85,7 +86,7 @@ def stored_column(column: pa.Array | pa.ChunkedArray, kind: ScalarType) -> pa.Ar
     """Return the column as one array of the type's Arrow type; casts must not lose anything."""
     array = one_array(column)
     target = arrow_type(kind)
-    if array.type == target or (is_pieces(kind) and _is_bytes_like(array.type)):
+    if array.type == target or (is_pieces(kind) and is_text_or_binary(array.type)):
         return array
     try:
         return array.cast(target)
@@ -94,15 +95,6 @@ def stored_column(column: pa.Array | pa.ChunkedArray, kind: ScalarType) -> pa.Ar
             f"values of Arrow type {array.type} do not fit {type_text(kind)}",
             type=type_text(kind),
         ) from cause
-
-
-def _is_bytes_like(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def slot_words(array: pa.Array, kind: ScalarType) -> Words:

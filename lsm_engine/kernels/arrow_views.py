@@ -55,6 +55,16 @@ def valid_rows(array: pa.Array) -> Bools | None:
     return valid
 
 
+def is_text_or_binary(kind: pa.DataType) -> bool:
+    """Whether values of a type are bytes of any length, with offsets of 32 or 64 bits."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
 def binary_values(array: pa.Array) -> tuple[Bytes, Longs]:
     """Return the bytes of a string or binary array and the n + 1 offsets into them.
 

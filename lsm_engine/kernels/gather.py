@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Bytes, Longs
+from lsm_engine.kernels.arrow_views import Bytes, Longs, is_text_or_binary
 from lsm_engine.kernels.compiled import (
     compiled,
     compiled_with,
@@ -125,7 +125,7 @@ def _gathered(arrays: Sequence[pa.Array], selection: RowSelection) -> pa.Array |
         return _array(kind, selection, arrays, [bits])
     if _is_fixed(kind):
         return _array(kind, selection, arrays, [_gathered_fixed(arrays, kind, selection)])
-    if _is_text(kind):
+    if is_text_or_binary(kind):
         return _gathered_text(arrays, kind, selection)
     begins = np.cumsum([0, *(len(array) for array in arrays)])[:-1]
     return pa.concat_arrays(arrays).take(pa.array(begins[selection.run] + selection.row))
@@ -137,15 +137,6 @@ def _is_fixed(kind: pa.DataType) -> bool:
         or pa.types.is_floating(kind)
         or pa.types.is_decimal128(kind)
         or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
     )
 
 
