@@ -157,13 +157,13 @@ def sync_directory(file_io: FileIO, directory: str) -> None:
 
 
 def prefetch(file_io: FileIO, path: str) -> None:
-    """Fetch a file meanwhile, where the store can do that."""
+    """Begin to fetch a file that will soon be read as a whole."""
     if isinstance(file_io, Prefetching):
         file_io.prefetch(path)
 
 
 def forget_prefetched(file_io: FileIO, paths: Iterable[str]) -> None:
-    """Drop what was prefetched of files that are not going to be read after all."""
+    """Drop the prefetched bytes of files that will not be read."""
     if isinstance(file_io, Prefetching):
         file_io.forget_prefetched(paths)
 
@@ -174,7 +174,7 @@ def writing_behind(file_io: FileIO) -> FileIO:
 
 
 def forget_gathered(file_io: FileIO, paths: Iterable[str]) -> None:
-    """Have the next who reads some files ask the store, and not what was gathered or prefetched."""
+    """Drop what was gathered or prefetched of some files: the next read asks the store."""
     if isinstance(file_io, Batching):
         file_io.forget_gathered(paths)
 

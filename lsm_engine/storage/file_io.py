@@ -210,12 +210,12 @@ class FileIO(Protocol):
     def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
         """Replace a file's content by `data`, or delete it (None), in one atomic step if it still is `expected`.
 
-        Returns False, with no change, otherwise; also if the file is missing. For names that change: of any number who
-        do so, with this call or `publish`, one wins. Those who change the same file by `replace` or `delete` break that
-        on some stores. A content that no other has, as with an id in it, shows whose it is.
+        Returns False, with no change, if it is another one or missing. Tags, branches and consumers change by this call:
+        of any number of callers of it and of `publish`, one wins. A `replace` or `delete` of the same file breaks that
+        on some stores. Each content has an id of its own, which shows its writer.
 
-        StorageError: it is known that nothing changed. CommitUnknownError: the answer was lost, and a look
-        did not answer that.
+        Raises StorageError where nothing changed, and CommitUnknownError where the answer was lost and a look at the
+        file did not show the outcome.
         """
         ...
 
@@ -271,7 +271,8 @@ class FileIO(Protocol):
 
 # -- What some stores offer besides ----------------------------------------------------------------
 #
-# A store that has one of these inherits from its class. Functions of `storage/bulk` call it where it is there.
+# A store inherits from the classes whose calls it has. Functions of `storage/bulk` make these calls on such a store,
+# and do nothing on others.
 
 
 class Prefetching(ABC):
@@ -279,14 +280,14 @@ class Prefetching(ABC):
 
     @abstractmethod
     def prefetch(self, path: str) -> None:
-        """Fetch a file meanwhile, if that can be done: it is going to be read soon, all of it.
+        """Begin to fetch a file that will soon be read as a whole.
 
-        Reports nothing about the file, not even that it is missing; may do nothing.
+        The call reports nothing about the file, not even that it is missing. It may do nothing.
         """
 
     @abstractmethod
     def forget_prefetched(self, paths: Iterable[str]) -> None:
-        """Drop what was prefetched of files that are not going to be read after all."""
+        """Drop the prefetched bytes of files that will not be read."""
 
 
 class Batching(ABC):
@@ -296,8 +297,8 @@ class Batching(ABC):
     def writing_behind(self) -> FileIO:
         """Return storage whose outputs may be closed before their files are there.
 
-        `sync` waits for them, of either, and raises what failed; so does who reads or deletes one. For
-        who calls it with every path before anything names these files.
+        `sync`, of this storage or of that, waits for the files and raises the errors of their writes; so do a read and a
+        deletion of one. Callers sync every path before a snapshot names the files.
         """
 
     @abstractmethod
@@ -306,30 +307,29 @@ class Batching(ABC):
     ) -> FileIO:
         """Return storage that may answer as of now for some directories of small documents.
 
-        For who reads most of them, in no order that matters; `paths` are such documents that are likely
-        there. `below`: the directory of these directories, of which the first is likely there, if it holds
-        few entries: its listing has which of the others there are. What is written or deleted through it
-        is seen by it.
+        For callers that read most of the documents, in any order. `paths`: documents that are likely to exist.
+        `below`: the parent of the directories, if it holds few entries; its listing shows which of them exist, and the
+        first is likely to. A write or deletion through the returned storage is visible in it.
         """
 
     @abstractmethod
     def forget_gathered(self, paths: Iterable[str]) -> None:
-        """Have the next who reads some files ask the store, and not what was gathered or prefetched."""
+        """Drop what was gathered or prefetched of some files: the next read asks the store."""
 
 
 class UploadsInParts(ABC):
-    """Storage that keeps the parts of uploads that were never completed. They are no files, and may be billed all the same."""
+    """Storage that keeps the parts of uploads that were never completed. They are no files, but are billed."""
 
     @abstractmethod
     def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
-        """Return uploads in parts below a directory ("": all) that were begun and not completed.
+        """Return the uploads below a directory ("": all) that were begun and not completed.
 
-        UnsupportedError: this store is not asked for them, the message has what to do instead.
+        Raises UnsupportedError, which says what to do instead, where they cannot be listed.
         """
 
     @abstractmethod
     def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Give uploads up; those that have ended meanwhile are no error."""
+        """Abort uploads; one that has ended meanwhile is no error."""
 
 
 # -- Paths and names that are safe -----------------------------------------------------------------
