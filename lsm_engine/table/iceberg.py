@@ -30,6 +30,7 @@ from lsm_engine.format.index_file import IndexManifestEntry
 from lsm_engine.format.manifest import ManifestEntry
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.tag import Tag
 from lsm_engine.iceberg.manifest import (
     DATA,
     DELETES,
@@ -468,7 +469,7 @@ class _Sync:
         history: list[JsonObject] = []
         if before is not None and snapshot is not None:
             history = kept_snapshots(
-                before.snapshots if base is not None else self._still_shown(before),
+                before.snapshots if base is not None else self._still_shown(before, tags),
                 earliest=session.snapshots.earliest_hint() or 1,
                 newest=snapshot.id,
                 tagged={tag.snapshot.id for tag in tags},
@@ -519,17 +520,19 @@ class _Sync:
         base = self.session.snapshots.find(shown["snapshot-id"])
         return base if shows(shown, base) else None
 
-    def _still_shown(self, before: TableMetadata) -> list[JsonObject]:
+    def _still_shown(self, before: TableMetadata, tags: Sequence[Tag]) -> list[JsonObject]:
         """Return the snapshots of a version that are still what they were, as after a rollback."""
         if before.members["location"] != absolute_location(self.session) or self.rebuild:
             return []
         snapshots = self.session.snapshots.find_many(
             shown["snapshot-id"] for shown in before.snapshots
         )
+        # A tag retains its snapshot after the snapshot's own file has expired.
+        tagged = {tag.snapshot.id: tag.snapshot for tag in tags}
         return [
             shown
             for shown, snapshot in zip(before.snapshots, snapshots, strict=True)
-            if shows(shown, snapshot)
+            if shows(shown, snapshot or tagged.get(shown["snapshot-id"]))
         ]
 
     def _shown(

@@ -369,6 +369,20 @@ def test_snapshots_expire_with_those_of_the_table_and_files_go_that_no_version_n
     assert shown_rows(table) == in_order(table.to_arrow())
 
 
+def test_a_tag_of_an_expired_snapshot_stays_when_the_schema_changes(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    table.tags.create("kept")
+    table.upsert(small(2))
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    table.alter(lsm.AddColumn("more", "STRING"))
+    table.upsert(small(3))
+    shown = face(table)
+    snapshot = shown.snapshot_by_name("kept")
+    assert snapshot is not None
+    assert shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()["k"].to_pylist() == [1]
+
+
 def test_small_manifests_are_merged_and_others_stay(tmp_path):
     options = IN_TABLE | {
         "metadata.iceberg.compaction.max.file-num": "4",
