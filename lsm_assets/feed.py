@@ -124,7 +124,7 @@ def find_consumer_offset(table: lsm.Table, upstream: str, lineage: Lineage) -> C
     raise dg.Failure(
         f"how far {table.name} was fed from {upstream} is not known any more, as commits of it have "
         "expired that the catalog's lineage has no record of: drop it, or roll it back to a commit "
-        "that tells, then run this again",
+        "with a record, then run this again",
         allow_retries=False,
     )
 
@@ -336,9 +336,9 @@ def _require_changelog(upstream: lsm.Table) -> None:
     producer = upstream.options[core_options.CHANGELOG_PRODUCER]
     if upstream.schema.primary_keys and producer.policy.reads_delta:
         raise dg.Failure(
-            f"{upstream.name} has a primary key and no changelog, so that nobody can tell what its "
-            "upserts replaced: set its option changelog-producer to lookup (exact changes of each "
-            "commit), full-compaction, or input if its writers tell -U and -D themselves",
+            f"{upstream.name} has a primary key and no changelog, so that the rows that its "
+            "upserts replaced are unknown: set its option changelog-producer to lookup (exact changes of each "
+            "commit), full-compaction, or input if its writers give -U and -D themselves",
             allow_retries=False,
         )
 
@@ -366,8 +366,8 @@ def _read_changes(
             obstacle = error.message
     if applied != EMPTY_VERSION:
         raise dg.Failure(
-            f"not all changes of {upstream.name} after snapshot {applied.snapshot_id} can be told ({obstacle}): "
-            f"drop {table}, then run this again; it is then fed from the rows that are there",
+            f"not all changes of {upstream.name} after snapshot {applied.snapshot_id} can be read ({obstacle}): "
+            f"drop {table}, then run this again; it is then fed from the present rows",
             allow_retries=False,
         )
     # Only rows whose changes were emitted. Compactions emit the changes of the others later.

@@ -398,8 +398,8 @@ def _require_partitions(
     if conflicts:
         raise InvalidInputError(
             "the mode overwrite would take rows of other partitions of the asset, which have the same "
-            f"{', '.join(map(repr, templates.columns))}: name in {PARTITION_COLUMNS!r} columns that tell them "
-            "apart, run all of them at once, or take the mode upsert. Nothing was written",
+            f"{', '.join(map(repr, templates.columns))}: name in {PARTITION_COLUMNS!r} columns that distinguish "
+            "them, run all of them in one run, or take the mode upsert. Nothing was written",
             kind=ErrorKind.INVALID_NAME,
             table=declaration.name,
             others=conflicts[:3],

@@ -467,8 +467,8 @@ def _require_unchanged_offset(
         return
     if any(version_from_snapshot(snapshot) == feed_commit for snapshot in commits):
         raise dg.Failure(
-            f"snapshot {feed_commit.snapshot_id} of {table.name} says that these changes are carried over, and "
-            "more of them came after it: yield all that is made of them as one change. Now roll "
+            f"snapshot {feed_commit.snapshot_id} of {table.name} records these changes as applied, and "
+            "more of them came after it: yield all rows made of them as one change. Now roll "
             f"{table.name} back to before snapshot {feed_commit.snapshot_id}, then run this again",
             allow_retries=False,
         )

@@ -389,7 +389,7 @@ def _require_own_resource(*values: str | None, has_resource: bool) -> None:
     own = [name for name, value in zip(names, values, strict=True) if value]
     if own and not has_resource:
         raise InvalidInputError(
-            "with 'resource: false' tables are kept where the component with the resource says, or the "
+            "with 'resource: false' the component with the resource decides where tables are kept, or the "
             f"environment ({WAREHOUSE}, {CATALOG_URL}, {EXECUTOR}): leave out {', '.join(own)}",
             kind=ErrorKind.INVALID_NAME,
             fields=own,

@@ -93,7 +93,7 @@ def _require_unread(connection: Connection, shown_url: str) -> None:
     older = connection.scalars(_OLDER, {"now": now}).all()
     if older:
         raise OlderTransactionError(
-            "somebody may still read what was deleted from the catalog; end it, and run it again",
+            "another session may still read rows that were deleted from the catalog; end it, and run this again",
             held_by=", ".join(older)[:300],
             catalog=shown_url,
         )
@@ -254,7 +254,7 @@ class Database:
                 busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").first()
             if busy is not None and busy[0]:
                 raise StorageError(
-                    "somebody reads the catalog, so that its log could not be emptied; close other "
+                    "another process reads the catalog, so that its log could not be emptied; close other "
                     "programs and run it again",
                     catalog=self.shown_url,
                 )
@@ -284,7 +284,7 @@ class Database:
             status = os.stat(self.path)
         except OSError as error:
             raise StorageError(
-                "the catalog's file is gone, or cannot be reached; 'lsm catalog rebuild' makes it anew "
+                "the catalog's file is missing, or cannot be reached; 'lsm catalog rebuild' makes it anew "
                 "from the warehouse",
                 catalog=self.shown_url,
             ) from error

@@ -155,7 +155,7 @@ class Follower:
             # id.
             if latest < self.position - 1 or (latest >= self.position and self._is_replaced()):
                 raise NotFoundError(
-                    "the table was rolled back to before what was read already; start anew",
+                    "the table was rolled back below the snapshots that were read already; start anew",
                     kind=ErrorKind.NO_SUCH_SNAPSHOT,
                     snapshot_id=self.position - 1,
                     latest_id=latest,

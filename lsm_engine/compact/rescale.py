@@ -188,7 +188,7 @@ def _require_not_rolled_back(
     stored = session.snapshots.find(rescaled.id)
     if base is None or base.id < rescaled.id or not same_state(stored or rescaled, rescaled):
         raise CommitConflictError(
-            f"snapshot {rescaled.id}, which rescaled the table, was rolled back at once; 'bucket' is as it was, "
+            f"snapshot {rescaled.id}, which rescaled the table, was rolled back meanwhile; 'bucket' is as it was, "
             "rescale again",
             snapshot_id=rescaled.id,
             table=session.name,

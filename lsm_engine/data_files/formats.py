@@ -106,7 +106,7 @@ def format_of(file_name: str) -> FileFormat:
             return file_format
     # A new format of another client must not be read as one that looks like it.
     raise UnsupportedError(
-        "data files are read as parquet, orc or avro; this is none by its name",
+        "data files end in .parquet, .orc or .avro; this name does not",
         kind=ErrorKind.UNSUPPORTED_FORMAT,
         option=core_options.FILE_FORMAT.key,
         value=extension,

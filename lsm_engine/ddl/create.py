@@ -120,7 +120,7 @@ def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> list[str]:
         if path is not None:
             raise AlreadyExistsError(
                 "a table is being dropped in this directory, or its drop was cut off; try again in a "
-                "moment, or delete the directory if nobody is dropping it",
+                "moment, or delete the directory if no process is dropping it",
                 path=path,
             )
     return hints

@@ -335,7 +335,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     tagged = newest_tagged(session, newest or 0, stray or max(broken, default=0))
     if tagged is None and newest is None:
         raise CorruptFileError(
-            "no snapshot and no tag can be read: bring one back from a backup, or let go of all rows: "
+            "no snapshot and no tag can be read: restore one from a backup, or empty the table: "
             "table.purge_files, or lsm repair TABLE purge",
             file=session.paths.snapshot_file(stray or broken[0]),
         )

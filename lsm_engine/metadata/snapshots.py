@@ -224,7 +224,7 @@ class SnapshotHints:
         if lost is not None:
             raise CorruptFileError(
                 f"snapshot {lost} is missing, and was the newest: try again, as a rollback may be under way; if "
-                "it is lost, restore its file, or go on without what was committed with it: "
+                "it is lost, restore its file, or go on without its commit: "
                 "table.repair_latest_snapshot, or lsm repair TABLE latest",
                 file=self._paths.snapshot_file(lost),
                 newest_there=newest_id,

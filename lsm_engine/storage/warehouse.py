@@ -77,7 +77,7 @@ def move_remote(source: str, target: str, options: StorageOptions) -> None:
     if not store.moves:
         raise UnsupportedError(
             "a table on an object store cannot be moved or renamed: its location follows from its name, and "
-            "the store cannot move files at once; create a table of the new name and copy the rows",
+            "the store cannot move files in one step; create a table of the new name and copy the rows",
             location=source,
         )
     _module(store, parsed).move_directory(parsed, parse_location(target), options)

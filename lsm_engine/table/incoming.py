@@ -329,7 +329,7 @@ class RowKinds:
         lacks = set(self._rule.delete_needs).isdisjoint(incoming.names)
         if deletes and self._rule.delete_needs and lacks:
             raise InvalidInputError(
-                "a delete of this table takes back what is in its row, and these rows hold a key "
+                "a delete of this table retracts the values of its row, and these rows hold a key "
                 "only: nothing would change; add columns",
                 columns=self._rule.delete_needs,
             )
@@ -678,9 +678,9 @@ def _refuse_short_keys(name: str, kind: ScalarType, column: pa.Array) -> None:
     if count:
         key = core_options.CHAR_KEYS_PADDED.key
         raise InvalidInputError(
-            f"{counted(count, 'value')} of key column {name!r} shorter than {type_text(kind.with_nullable(nullable=True))}, and nobody knows "
+            f"{counted(count, 'value')} of key column {name!r} shorter than {type_text(kind.with_nullable(nullable=True))}, and it is unknown "
             f"whether the keys of this table are stored with the blanks at their end; set option {key!r} = true, "
-            "which looks at them all once",
+            "which checks all keys once",
             kind=ErrorKind.INVALID_KEY,
             column=name,
             rows=count,

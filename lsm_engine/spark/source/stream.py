@@ -272,7 +272,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The id alone may have been given again after a rollback; the UUID is of one commit.
         if newest < begin.reaches or (snapshot is not None and snapshot.uuid != place[_UUID]):
             raise NotFoundError(
-                "the table was rolled back to before what was read already, or made anew, or the checkpoint "
+                "the table was rolled back below the snapshots that were read, or made anew, or the checkpoint "
                 "is of another table; start with another checkpoint",
                 kind=ErrorKind.NO_SUCH_SNAPSHOT,
                 snapshot_id=begin.reaches,
