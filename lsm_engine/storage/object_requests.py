@@ -665,7 +665,7 @@ class ObjectOutput:
         write: Callable[[bytes], None],
         upload: Callable[[Iterator[bytes], Callable[[], int]], None],
     ) -> None:
-        """`upload` gets the parts, and what says how many bytes they are in all; it raises what the parts raise."""
+        """`upload` gets the parts, and a function that returns their size in bytes; it raises the error of a part."""
         self._put = write
         self._upload = upload
         self._buffer = bytearray()

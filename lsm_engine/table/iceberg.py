@@ -206,7 +206,7 @@ class IcebergStore:
         ]
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are gone are no error."""
+        """Delete files; missing ones are no error."""
         self.file_io.delete_many(list(paths))
 
     def remove_all(self) -> None:
@@ -590,7 +590,7 @@ class _Sync:
     def _increment(
         self, current: JsonObject, base: Snapshot, snapshot: Snapshot, next_row_id: int
     ) -> _Files | None:
-        """Write manifests of what changed since `base`; None where its files or those in between are gone."""
+        """Write manifests of the changes since `base`; None where its files or those in between are missing."""
         try:
             deltas = self._deltas(base, snapshot)
             if deltas is None:
