@@ -324,7 +324,7 @@ class UploadsInParts(ABC):
     def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
         """Return the uploads below a directory ("": all) that were begun and not completed.
 
-        Raises UnsupportedError, which says what to do instead, where they cannot be listed.
+        Raises UnsupportedError, which names the alternative, where they cannot be listed.
         """
 
     @abstractmethod
