@@ -234,6 +234,12 @@ class SnapshotHints:
         hint = self._hint(name)
         if hint is None or hint <= newest_id:
             return None
+        # What was gathered at once is of several moments: a commit, or a rollback, may lie between listing and hint.
+        hint_file, snapshot_file = self._paths.snapshot_hint(name), self._paths.snapshot_file(hint)
+        forget_gathered(self._file_io, [hint_file, snapshot_file])
+        hint = self._hint(name)
+        if hint is None or hint <= newest_id:
+            return None
         return None if self.exists(hint) else hint
 
     def exists(self, snapshot_id: int) -> bool:

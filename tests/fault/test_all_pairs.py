@@ -253,3 +253,15 @@ def test_the_kind_with_long_changelogs_keeps_changelogs() -> None:
     assert {"changelog/changelog-2", "changelog/changelog-3"} <= disk.contents().keys()
     expire(disk.opened(JUDGE))
     assert {"changelog/changelog-5", "changelog/changelog-6"} <= disk.contents().keys()
+
+
+def test_a_commit_between_the_listing_of_an_expiry_and_latest_is_no_lost_snapshot() -> None:
+    """On an object store both are asked for at once: LATEST named a snapshot that the listing did not have yet."""
+    combination = Combination("objects", "long changelog", "expire", ("compact",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    whole_listing = next(
+        at for at, call in enumerate(calls, 1) if call.verb == "list" and call.paths == ("",)
+    )
+    done, _ = schedule(combination, whole_listing)
+    assert not isinstance(done.ours, Exception)
+    assert not list(problems_of(done))
