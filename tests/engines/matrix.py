@@ -1,6 +1,6 @@
 """Every engine, asked every condition on every type in every layout, answers as on the rows themselves.
 
-python -m tests.engines.matrix [--share 1] [--seed 0] [--engines a;b] [--layouts a;b] [--kinds a;b]
+python -m tests.engines.matrix [--share 1] [--first 0] [--seed 0] [--engines a;b] [--layouts a;b] [--kinds a;b] [--spark]
 
 An engine that answers otherwise on a table of ours than on the same rows in memory does so by our fault. One that
 answers otherwise on rows in memory than a scan, whose rules are SQL's, and IEEE's for floating numbers, does so by
@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from tests.engines.layouts import KEY, LAYOUTS, PARTITION, rows_of
 
 SUMMARIES_SHARE = 0.25
 """Of the share of conditions, how many times as often a column's summaries are asked for, at most always."""
+KINDS_PER_TABLE = 5
 FLOATS = ("float", "double", "float_nan", "double_nan")
 
 
@@ -88,6 +90,18 @@ THEIRS = (
 )
 
 
+@dataclass(frozen=True)
+class Share:
+    """A stretch of the numbers from 0 to 1."""
+
+    first: float
+    end: float
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is in it."""
+        return self.first <= number < self.end
+
+
 @dataclass
 class Report:
     """How many answers were compared, and which differ: by our fault, as known, and otherwise."""
@@ -99,11 +113,14 @@ class Report:
 
 
 class Matrix:
-    """Asks a share of all questions, chosen by a seed."""
+    """Asks a share of all questions, in an order that a seed decides, from `first` on, which is a share as well.
 
-    def __init__(self, share: float, seed: int) -> None:
+    Shares of one seed that follow each other ask every question once.
+    """
+
+    def __init__(self, share: float, seed: int, first: float = 0.0) -> None:
         self.report = Report()
-        self._share = share
+        self._asked = Share(first, first + share)
         self._seed = seed
         self.answers: dict[tuple[object, ...], Any] = {}
         """Of rows in memory, by engine, type, rows and question: each is asked for once."""
@@ -131,11 +148,11 @@ class Matrix:
 
     def chosen(self, kind: Kind, dice: random.Random) -> list[Condition]:
         """Return some of the conditions on a column."""
-        return [each for each in conditions(kind) if dice.random() < self._share]
+        return [each for each in conditions(kind) if self._asked.holds(dice.random())]
 
     def summarised(self, dice: random.Random) -> bool:
         """Whether a column's summaries are asked for."""
-        return dice.random() < self._share / SUMMARIES_SHARE
+        return self._asked.holds(dice.random() * SUMMARIES_SHARE)
 
 
 class Questions:
@@ -223,10 +240,24 @@ def _summaries(engine: Engine, source: object, kind: Kind) -> Mapping[str, Any]:
     }
 
 
+def _spark_engines() -> list[Engine]:
+    # A session takes half a minute, and PySpark is not installed everywhere.
+    from lsm_engine.spark import local_session
+    from tests.engines.spark_answers import SparkFormat, SparkFrame
+
+    root = str(Path(__file__).parent.parent.parent)
+    spark = local_session(
+        threads=2, quick_start=True, settings={"spark.executorEnv.PYTHONPATH": root}
+    )
+    return [SparkFrame(spark), SparkFormat(spark)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.engines.matrix", description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the questions, how many")
+    parser.add_argument("--first", type=float, default=0.0, help="the share to leave out before")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--spark", action="store_true", help="Spark too, by both of its ways")
     for name in ("engines", "layouts", "kinds"):
         parser.add_argument(f"--{name}", default="")
     given = parser.parse_args()
@@ -237,13 +268,18 @@ def main() -> None:
 
     kinds = [kind for kind in KINDS if not given.kinds or kind.name in given.kinds.split(";")]
     engines = [ENGINES[name]() for name in chosen(ENGINES, given.engines)]
-    matrix = Matrix(given.share, given.seed)
+    if given.spark:
+        engines += _spark_engines()
+    matrix = Matrix(given.share, given.seed, given.first)
     report = matrix.report
     for layout in chosen(LAYOUTS, given.layouts):
-        matrix.ask([layout], kinds, engines)
-        print(
-            f"{layout}: {report.compared} answers compared, {len(report.ours)} differ", flush=True
-        )
+        # Files of few columns are opened sooner.
+        for group in range(0, len(kinds), KINDS_PER_TABLE):
+            matrix.ask([layout], kinds[group : group + KINDS_PER_TABLE], engines)
+            print(
+                f"{layout}: {report.compared} answers compared, {len(report.ours)} differ",
+                flush=True,
+            )
     print(*report.ours, *(f"not known: {line}" for line in report.unknown), sep="\n")
     for difference, count in report.theirs.items():
         print(f"theirs, {count} times: {difference.why}")
