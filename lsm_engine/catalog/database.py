@@ -142,6 +142,7 @@ _SQLITE_DAMAGED = (
     sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH,
     sqlite3.SQLITE_ERROR,  # our statements are fixed: one that is refused meets another schema
 )  # fmt: skip
+_SQLITE_UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 _SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 # serialization_failure, deadlock_detected, lock_not_available
 _POSTGRESQL_BUSY = ("40001", "40P01", "55P03")
@@ -362,6 +363,14 @@ class Database:
             return CorruptFileError(
                 "the catalog is damaged or not a database; 'lsm catalog rebuild' moves it aside and "
                 "makes it anew from the warehouse",
+                **facts,
+            )
+        if code in _SQLITE_UNWRITABLE:
+            return StorageError(
+                "this user may not write to the catalog's file or its directory, which SQLite does even to read: give "
+                "the user access, or use a catalog of its own: open_catalog('sqlite:///own.db', warehouse=…), then "
+                "catalog.register_found_tables()",
+                code=getattr(original, "sqlite_errorname", None),
                 **facts,
             )
         return StorageError(

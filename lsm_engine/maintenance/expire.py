@@ -15,6 +15,7 @@ from itertools import chain, islice
 
 from lsm_engine.base.errors import (
     CommitConflictError,
+    CommitUnknownError,
     CorruptFileError,
     ErrorKind,
     ExpiredError,
@@ -22,6 +23,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     LsmError,
     NotFoundError,
+    StorageError,
 )
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes, parse_age
@@ -79,16 +81,25 @@ def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Con
     if next_snapshot_id < 1:
         raise InvalidInputError("snapshots are numbered from 1", next_snapshot_id=next_snapshot_id)
     before, now = session.consumers.reset(name, next_snapshot_id)
-    # Written before it is looked, as an expiry does the reverse (decisions/0004).
-    first = first_readable(session)
-    if first is not None and next_snapshot_id < first:
-        session.consumers.take_back(now, before)  # not what others have done to it since
-        raise ExpiredError(
-            f"snapshot {next_snapshot_id} has expired; the oldest whose changes can be read is {first}",
-            snapshot_id=next_snapshot_id,
-            earliest_id=first,
-        )
-    return session.consumers.find(name)
+    try:
+        # Written before it is looked, as an expiry does the reverse (decisions/0004).
+        first = first_readable(session)
+        if first is not None and next_snapshot_id < first:
+            session.consumers.take_back(now, before)  # not what others have done to it since
+            raise ExpiredError(
+                f"snapshot {next_snapshot_id} has expired; the oldest whose changes can be read is {first}",
+                snapshot_id=next_snapshot_id,
+                earliest_id=first,
+            )
+        return session.consumers.find(name)
+    except StorageError as cause:
+        # The consumer stands there: an error that says "retry" alone would hide that.
+        raise CommitUnknownError(
+            f"the consumer was set to snapshot {next_snapshot_id}, and the storage does not tell whether that can "
+            "still be read; look before trying again",
+            consumer=name,
+            path=cause.facts.get("path"),
+        ) from cause
 
 
 def first_readable(session: TableSession) -> int | None:

@@ -8,6 +8,7 @@ disturbed. A commit before the marker is rolled back, too; a commit after it sta
 (docs/commit-protocol.md, decision 25)."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from dataclasses import replace as changed
 
@@ -16,7 +17,9 @@ from lsm_engine.base.errors import (
     ErrorKind,
     ExpiredError,
     InvalidInputError,
+    LsmError,
     NotFoundError,
+    StorageError,
 )
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
@@ -325,7 +328,14 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         _clean(session, plan, sign)
     except CommitConflictError:
         _take_down(session, [sign])
-        raise  # after any other error the sign stays, too
+        raise
+    except StorageError:
+        # A disk that refuses the marker decides nothing, and the sign would hold up every expiry for an hour. Once
+        # the marker may be there, the sign stays: the rollback has to be done again.
+        with suppress(LsmError):
+            if not plan.is_sealed and session.snapshots.rollback_under_way() is None:
+                _take_down(session, [sign])
+        raise
     return plan
 
 

@@ -102,11 +102,25 @@ def tag_snapshot(
             raise _expired(snapshot)
         tag = session.tags.create(_new_tag(session, name, snapshot, lifetime), numeric=numeric)
         # A rollback that listed tags before takes the snapshot, and leaves the tag.
-        if not is_kept and is_rolled_back(session, snapshot):
+        if not is_kept and _is_rolled_back_after(session, tag):
             session.tags.delete(tag)
             raise rolled_back(snapshot)
     session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
+
+
+def _is_rolled_back_after(session: TableSession, tag: Tag) -> bool:
+    """Whether a rollback has taken the snapshot of a tag that was just made; CommitUnknownError without an answer."""
+    try:
+        return is_rolled_back(session, tag.snapshot)
+    except StorageError as cause:
+        # The tag stands there: an error that says "retry" alone would hide that.
+        raise CommitUnknownError(
+            "the tag was made, and the storage does not tell whether its snapshot was rolled back meanwhile; look "
+            "before trying again",
+            tag=tag.name,
+            path=cause.facts.get("path"),
+        ) from cause
 
 
 def _of_newest(
