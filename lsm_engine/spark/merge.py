@@ -481,7 +481,7 @@ class FrameMerge:
         taken_rows = joined.withColumn(CLAUSE, number).where(sql.col(CLAUSE).isNotNull())
         columns = columns_of(self.plan, self.sides, self.spark_schema, self._names, taken_rows)
         moved = [
-            ~columns[name].eqNullSafe(sql.col(f"{self.sides.target}.{quoted(name)}"))
+            ~columns[name].eqNullSafe(self.sides.column(self.sides.target, name))
             for name in self._keys
         ]
         changes = reduce(SqlColumn.__or__, moved)

@@ -1,5 +1,6 @@
 """What a name in a statement means: Spark's catalog is asked, and nothing but the table that is named is changed."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from lsm_engine.base.errors import (
 from lsm_engine.spark import TaskFailedError, lookup_join, register, sql, upsert_dataframe
 
 pytestmark = pytest.mark.spark
+needs_jvm = pytest.mark.skipif(
+    os.environ.get("LSM_SPARK_CONNECT") == "1",
+    reason="a session of Spark Connect has no JVM at hand",
+)
 
 CREATE = "CREATE TABLE {} (id BIGINT, v STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id')"
 ROWS = [(1, "a"), (2, "b")]
@@ -199,6 +204,7 @@ def test_a_name_in_spark_for_one_location_with_the_columns_of_another_is_not_wri
     assert run("SELECT * FROM shop.base") == run("SELECT * FROM shop.target") == []
 
 
+@needs_jvm
 def test_names_are_of_the_current_database_and_catalog(run, spark, tmp_path):
     # Derby writes its log to the working directory otherwise.
     spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
@@ -263,6 +269,18 @@ def test_tables_whose_name_spark_does_not_take_are_read_and_written(run, tmp_pat
         assert table.count() == 2
         run(f"DROP TABLE {sql_name}")
         assert catalog.list_tables() == []
+
+
+@pytest.mark.usefixtures("by_executors")
+def test_executors_update_a_table_whose_name_spark_does_not_take(run, tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+        table = catalog.create_table("shop.tick`s", schema, primary_key="id")
+        run("INSERT INTO shop.`tick``s` VALUES (1, 'a'), (2, 'b')")
+        assert run("UPDATE shop.`tick``s` SET v = 'x' WHERE id = 1") == [(2, 0, 1, 0)]
+        merge = "MERGE INTO shop.`tick``s` t USING shop.`tick``s` s ON t.id = s.id WHEN MATCHED AND t.id = 2 THEN UPDATE SET v = s.v || '!'"
+        assert run(merge) == [(3, 0, 1, 0)]
+        assert table.to_arrow().sort_by("id")["v"].to_pylist() == ["x", "b!"]
 
 
 def test_two_tables_that_spark_takes_for_one_name_are_refused(run, tmp_path):
@@ -378,6 +396,7 @@ def test_a_python_of_executors_without_the_package_is_named_with_the_remedy(
         sql(session, "SELECT 1")
 
 
+@needs_jvm
 @pytest.mark.parametrize("named", [True, False])
 def test_workers_of_this_machine_run_this_python_unless_another_is_named(spark, monkeypatch, named):
     """Without an activated environment Spark ran the first python3 of PATH, which had no package."""
@@ -442,7 +461,7 @@ def test_a_merge_with_schema_evolution_adds_columns_in_its_commit(run, tmp_path)
     merge = "MERGE WITH SCHEMA EVOLUTION INTO shop.t t USING (SELECT {} AS id, 'x' AS v, 5 AS fresh, 6 AS other) s ON t.id = s.id"
     run(f"{merge.format('1L')} WHEN MATCHED THEN UPDATE SET fresh = s.fresh")
     assert run("SELECT * FROM shop.t") == [(1, "a", 5)]
-    with pytest.raises(InvalidInputError, match="would change key column"):
+    with pytest.raises(InvalidInputError, match=r"would change .*key"):
         run(f"{merge.format('1L')} WHEN MATCHED THEN UPDATE SET id = 2, other = s.other")
     run(
         f"{merge.format('2L')} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *".replace(
