@@ -1,12 +1,14 @@
 """One Spark session for the folder, started late; tables in a directory of their own."""
 
+import os
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import lsm_engine as lsm
 from lsm_engine.spark import local_session, register, sql
-from lsm_engine.spark.session import DRIVER_BYTES
+from lsm_engine.spark.session import DRIVER_BYTES, SHARED_DISK
 from tests.spark.rows import ROWS
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -15,7 +17,14 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="session")
 def spark():
-    """Two threads, four attempts per task; workers can import these tests."""
+    """Two threads, four attempts per task; workers can import these tests.
+
+    With LSM_SPARK_CONNECT=1 a session of Spark Connect, whose server is on this machine: what `test_connect` runs.
+    """
+    if os.environ.get("LSM_SPARK_CONNECT") == "1":
+        session = SparkSession.builder.remote("local[2]").getOrCreate()
+        session.conf.set(SHARED_DISK, "true")
+        return session
     return local_session(
         threads=2, quick_start=True, settings={"spark.executorEnv.PYTHONPATH": str(ROOT)}
     )

@@ -69,14 +69,33 @@ def connect_packages() -> Path:
     return packages
 
 
-def test_a_connect_session_does_all_that_a_classic_one_does(tmp_path):
-    packages = connect_packages()
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, str(tmp_path / "lake")],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{packages}", "PYSPARK_PYTHON": sys.executable},
+def on_connect(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python command that can open a session of Spark Connect."""
+    return subprocess.run(
+        [sys.executable, *command],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}:{connect_packages()}",
+            "PYSPARK_PYTHON": sys.executable,
+            **environment,
+        },
+        cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1500,
+        check=False,
     )
+
+
+def test_a_connect_session_does_all_that_a_classic_one_does(tmp_path):
+    done = on_connect("-c", CLIENT, str(tmp_path / "lake"))
     assert done.stdout.endswith("to the end\n"), done.stdout + done.stderr[-4000:]
     assert "refused:" in done.stdout
+
+
+def test_names_mean_on_connect_what_they_mean_in_a_classic_session():
+    """Views, copies, tables of another provider or location, caches, the past, odd columns: all of `test_sql_names`."""
+    tests = str(ROOT / "tests" / "spark" / "test_sql_names.py")
+    done = on_connect("-m", "pytest", "-q", "-p", "no:cacheprovider", tests, LSM_SPARK_CONNECT="1")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
