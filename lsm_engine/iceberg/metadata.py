@@ -60,7 +60,7 @@ class TableMetadata:
 
     def content(self) -> bytes:
         """Return the file."""
-        return json.dumps(self.members, indent=1).encode()
+        return json.dumps(self.members, separators=(",", ":")).encode()
 
 
 def read_metadata(data: bytes, version: int) -> TableMetadata:
