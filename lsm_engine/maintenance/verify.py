@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from typing import TypeVar
 
@@ -513,6 +514,13 @@ def warnings_of(session: TableSession, snapshots: Sequence[Snapshot]) -> Iterato
         )
 
 
+def _iceberg_warnings(session: TableSession) -> Iterator[str]:
+    """Yield what is wrong with the table's Iceberg metadata, which can be written again: the table is sound."""
+    if not session.paths.branch_name and session.options.writes_iceberg:
+        for text in import_module("lsm_engine.table.iceberg").warnings_of(session):
+            yield f"warning: {text}"
+
+
 # -- Verify ----------------------------------------------------------------------------------------
 
 T = TypeVar("T")
@@ -701,6 +709,7 @@ class _Verification:
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
         self._warnings += warnings_of(self._session, snapshots)
+        self._warnings += _iceberg_warnings(self._session)
         listed_ids = frozenset(
             self._session.snapshots.listed_ids()
         )  # damaged ones are listed already

@@ -5,7 +5,7 @@ It decides and fails no commit. What a crash or another client's commits left be
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
@@ -427,6 +427,47 @@ def state(session: TableSession) -> IcebergState:
         hidden_files=0 if snapshot is None else _hidden_count(session, snapshot),
         problem=problem,
     )
+
+
+def warnings_of(session: TableSession) -> Iterator[str]:
+    """Yield what a verification says of the Iceberg metadata: that it is behind and why, and files that it lacks."""
+    try:
+        shown = state(session)
+        store = open_store(session)
+        current = store.current()
+        missing = set() if current is None else _missing_files(store, current)
+    except LsmError as error:
+        yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error.message}"
+        return
+    if shown.problem is not None:
+        yield f"the Iceberg metadata cannot follow the table: {shown.problem}"
+    elif shown.lag:
+        yield (
+            f"the Iceberg metadata shows snapshot {shown.snapshot_id} of {shown.newest_snapshot_id}; "
+            "`lsm iceberg sync` brings it to the newest"
+        )
+    if missing:
+        yield (
+            f"the Iceberg metadata lacks {counted(len(missing), 'file')}, such as {min(missing)}; "
+            "`lsm iceberg sync --rebuild` writes it anew"
+        )
+
+
+def _missing_files(store: IcebergStore, current: TableMetadata) -> set[str]:
+    """Return the files of a version that are not there."""
+    listed = {status.path for status in store.files()}
+    lists = {store.path_of(shown["manifest-list"]) for shown in current.snapshots}
+    paths = set(lists)
+    for path in lists & listed:
+        # Of the files themselves, not of what this process remembers of them.
+        for row in read_records(store.file_io.read(path), path):
+            paths.add(store.path_of(row["manifest_path"]))
+    newest = [] if current.current is None else store.records(current.current["manifest-list"])
+    for row in newest:
+        if row["content"] == DELETES:
+            entries = store.records(row["manifest_path"])
+            paths.update(store.path_of(entry["data_file"]["file_path"]) for entry in entries)
+    return paths - listed
 
 
 def _hidden_count(session: TableSession, snapshot: Snapshot) -> int:

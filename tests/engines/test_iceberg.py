@@ -444,6 +444,27 @@ def test_forget_refuses_a_table_whose_metadata_may_hold_the_key(tmp_path):
         table.maintenance.forget([{"k": 1}])
 
 
+def test_verify_names_metadata_that_is_behind_or_lacks_files_and_finds_the_table_sound(
+    tmp_path, monkeypatch
+):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    assert table.verify().warnings == ()
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "sync", lambda *_: None)
+        table.upsert(small(2, value=9))
+    (warning,) = table.verify().warnings
+    assert "lsm iceberg sync" in warning
+    table.maintenance.sync_iceberg()
+    for vectors in metadata_folder(table).glob("*-m*.avro"):
+        vectors.unlink()
+    report = table.verify()
+    assert report.is_clean
+    assert "--rebuild" in report.warnings[0]
+    table.maintenance.sync_iceberg(rebuild=True)
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
 # -- Histories by chance ---------------------------------------------------------------------------
 
 LAYOUTS = {
