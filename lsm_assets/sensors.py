@@ -462,7 +462,7 @@ def sync_table(
     catalog = lsm_resource.catalog
     if table is not None:
         # The lineage must have the commits of other clients before they expire: their changes are looked up later.
-        catalog.record_commits(declaration.name, plan.report_snapshots)
+        catalog.sync_lineage([declaration.name])
         events += sync_events(context.instance, declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
     # A running run reports the versions of its commits itself, with inputs that the sensor does not know.

@@ -186,9 +186,7 @@ def inspect_snapshots(
         for key in sorted_snapshot_partitions(context.partition_keys)
     ]
     assert table is not None, "a snapshot was found in it"
-    context.resources.lsm.catalog.record_commits(
-        declaration.name, [snapshot.id for snapshot in snapshots]
-    )
+    context.resources.lsm.catalog.sync_lineage([declaration.name])
     for snapshot in snapshots:
         report = _verify(context, table, snapshot, config, is_deep=is_deep)
         # One evaluation per run: of the first damaged snapshot, else of the last one.

@@ -7,14 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
 from lsm_engine.api.catalog_tables import NewestState, catalog_table
+from lsm_engine.api.lineage_sync import (
+    CatalogListener,
+    LineageSync,
+    rebuild_lineage,
+    sync_table,
+)
 from lsm_engine.api.table import Table
 from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
 from lsm_engine.base.errors import (
@@ -25,33 +29,14 @@ from lsm_engine.base.errors import (
     without_secrets,
 )
 from lsm_engine.base.other_libraries import CATALOG, missing_attribute
-from lsm_engine.base.record import record
-from lsm_engine.catalog.lineage.facts import (
-    BASE_LIST,
-    CHANGELOG_LIST,
-    DELTA_LIST,
-    CommitFacts,
-    ExpiryFacts,
-    Fact,
-    InheritedFiles,
-    ManifestListFacts,
-    RemovalFacts,
-    RollbackFacts,
-    TagDeletion,
-    TagFacts,
-    commit_facts,
-    inherited_files,
-)
 from lsm_engine.catalog.lineage.lineage import Lineage
 from lsm_engine.catalog.lineage.page import lineage_page
 from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, LINEAGE_PAGE, default_catalog_url
-from lsm_engine.catalog.names import DATABASE_SUFFIX, MAIN_BRANCH, TableName
-from lsm_engine.catalog.sql_catalog import HeldKeys, SqlCatalog, TableInfo
+from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
+from lsm_engine.catalog.sql_catalog import SqlCatalog, TableInfo
 from lsm_engine.ddl.create import create_table, refuse_beside_drop
 from lsm_engine.ddl.open import load_schema, open_directory_of_table
 from lsm_engine.filter.where import Filter
-from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.format.tag import Tag
 from lsm_engine.inspect.explain_row import RowOrigin, row_origin
 from lsm_engine.options import core_options
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
@@ -67,231 +52,16 @@ from lsm_engine.storage.warehouse import (
     open_directory,
     table_directories,
 )
-from lsm_engine.table.bucket_context import key_order_of, partition_path_of
 from lsm_engine.table.components import (
-    CommittedFiles,
     Components,
     Executor,
     LocalExecutor,
-    Removal,
-    StoredKeys,
 )
-from lsm_engine.table.live_files import live_entries
 from lsm_engine.table.names import names_of
-from lsm_engine.table.references import committed_files
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.columns import columns_of
 from lsm_engine.types.table_schema import TableSchema
-
-# -- Lineage reports to the catalog ----------------------------------------------------------------
-
-
-@record
-class CatalogListener:
-    """A TableListener that records changes of tables, named "database.table", in the catalog."""
-
-    names: SqlCatalog
-    branch: str = MAIN_BRANCH
-
-    def _deliver(self, fact: Fact) -> None:
-        """Record a fact, now or later: a commit does not wait for the catalog."""
-        self.names.outbox.deliver(fact)
-
-    def altered(self, table: str, schema: TableSchema) -> None:
-        """Copy the options and keys of the table, not of a branch, to the catalog, for people who read it."""
-        # The catalog shows the main branch only.
-        if self.branch != MAIN_BRANCH:
-            return
-        self.names.replace_table_properties(
-            TableName.parse(table),
-            options=schema.options.texts,
-            primary_key=schema.primary_keys,
-            partitioned_by=schema.partition_keys,
-        )
-
-    def committed(self, table: str, files: CommittedFiles) -> None:
-        """Record a snapshot with its manifests and files."""
-        self._deliver(_facts(self._table(table), files))
-
-    def tagged(self, table: str, tag: Tag) -> None:
-        """Record a tag."""
-        self._deliver(TagFacts(table=self._table(table), tag=tag))
-
-    def untagged(self, table: str, name: str) -> None:
-        """Record that a tag was deleted."""
-        self._deliver(TagDeletion(table=self._table(table), tag_name=name))
-
-    def expired(
-        self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
-    ) -> None:
-        """Record which snapshots and files an expiry removed."""
-        self._deliver(
-            ExpiryFacts(
-                table=self._table(table),
-                snapshot_ids=tuple(snapshot_ids),
-                removed_files=tuple(removed_files),
-            )
-        )
-
-    def rolled_back(self, table: str, to_snapshot_id: int, sealed_millis: int | None) -> None:
-        """Delete the facts of the snapshots that a rollback removed, not of those committed since."""
-        self._deliver(
-            RollbackFacts(
-                table=self._table(table), to_snapshot_id=to_snapshot_id, at_millis=sealed_millis
-            )
-        )
-
-    def removed(self, table: str, removal: Removal) -> None:
-        """Record which files maintenance removed, and why."""
-        self._deliver(
-            RemovalFacts(
-                table=self._table(table),
-                removal_id=removal.removal_id,
-                kind=removal.kind,
-                reason=removal.reason,
-                at_millis=removal.at_millis,
-                snapshot_ids=removal.snapshot_ids,
-                tags=removal.tags,
-                file_count=len(removal.files),
-                freed_bytes=removal.freed_bytes,
-            )
-        )
-
-    def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
-        """Return how many rows about a table hold a key, or an emptied partition."""
-        return self.names.rows_with_keys(TableName.parse(table), _held_keys(keys))
-
-    def forget_keys(self, table: str, keys: StoredKeys) -> None:
-        """Take keys out of the catalog's rows, and out of the bytes of its files."""
-        self.names.forget_keys(TableName.parse(table), _held_keys(keys))
-
-    def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
-        """Return the catalog's files that hold one of some texts, and the text."""
-        return self.names.files_with_texts(texts)
-
-    def on_branch(self, branch: str) -> "CatalogListener":
-        """Return the listener for a branch: its snapshots have a lineage of their own."""
-        return replace(self, branch=branch)
-
-    def _table(self, table: str) -> TableName:
-        return replace(TableName.parse(table), branch=self.branch)
-
-
-def _held_keys(keys: StoredKeys) -> HeldKeys:
-    return HeldKeys(
-        keys=keys.by_partition, emptied_partitions=tuple(keys.emptied_partitions), texts=keys.texts
-    )
-
-
-def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
-    """Record everything that a table's files hold; return the number of snapshots recorded.
-
-    Gives the same rows as recording commit by commit, for what the files still know. Of a branch the
-    files that main had added before it began are main's.
-    """
-    branch = session.paths.branch_name or MAIN_BRANCH
-    table = replace(TableName.parse(session.name), branch=branch)
-    tags = session.tags.list()
-    facts = [TagFacts(table=table, tag=tag) for tag in tags]
-    return lineage.rebuild(table, _history(session, table), facts)
-
-
-def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterable[int]) -> int:
-    """Record the snapshots that the lineage lacks; return their number."""
-    table = TableName.parse(session.name)
-    ids = set(snapshot_ids)
-    # Without ids the range of the query would have no ends.
-    if not ids:
-        return 0
-    # An id alone is not enough: after a rollback another snapshot may have it.
-    recorded = lineage.commits_of_table(table, after=min(ids) - 1, before=max(ids) + 1)
-    marks = set(
-        zip(
-            recorded["snapshot_id"].to_pylist(),
-            recorded["delta_manifest_list"].to_pylist(),
-            strict=True,
-        )
-    )
-    facts = []
-    for number in sorted(ids):
-        try:
-            snapshot = session.snapshots.load(number)
-            if (number, snapshot.delta_manifest_list) not in marks:
-                facts.append(_facts(table, committed_files(session, snapshot)))
-        except NotFoundError:
-            continue  # expired while we read
-    if facts:
-        lineage.record(*facts)
-    return len(facts)
-
-
-def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | InheritedFiles]:
-    snapshots: dict[int, Snapshot] = {tag.snapshot.id: tag.snapshot for tag in session.tags.list()}
-    expired = set(snapshots)
-    for snapshot in session.snapshots.all():
-        snapshots[snapshot.id] = snapshot
-        expired.discard(snapshot.id)
-    oldest = min(snapshots, default=None)
-    # A table without snapshots and tags has no history.
-    if oldest is None:
-        return
-    first = snapshots[oldest]
-    # Expired snapshots added these files; no commit that can still be read did.
-    inherited = session.manifest_list(first, first.base_manifest_list)
-    if inherited and table.branch == MAIN_BRANCH:
-        yield inherited_files(
-            table,
-            live_entries(session.manifests, inherited),
-            partial(partition_path_of, session.schema),
-        )
-    # The lineage takes a falling id for a rollback.
-    for number in sorted(snapshots):
-        try:
-            files = committed_files(session, snapshots[number])
-        except NotFoundError:
-            continue  # expired while we read: history that can no longer be read
-        yield _facts(table, files, expired=number in expired)
-
-
-def _facts(table: TableName, files: CommittedFiles, *, expired: bool = False) -> CommitFacts:
-    return commit_facts(
-        table,
-        files.snapshot,
-        manifest_lists=_lists(files),
-        entries=files.delta,
-        changelog_entries=files.changelog,
-        partition_text=partial(partition_path_of, files.schema),
-        key_order=key_order_of(files.schema),
-        expired=expired,
-    )
-
-
-def _lists(files: CommittedFiles) -> Iterator[ManifestListFacts]:
-    snapshot = files.snapshot
-    for kind, name, size, manifests in (
-        (
-            BASE_LIST,
-            snapshot.base_manifest_list,
-            snapshot.base_manifest_list_size,
-            files.base_manifests,
-        ),
-        (
-            DELTA_LIST,
-            snapshot.delta_manifest_list,
-            snapshot.delta_manifest_list_size,
-            files.delta_manifests,
-        ),
-        (
-            CHANGELOG_LIST,
-            snapshot.changelog_manifest_list,
-            snapshot.changelog_manifest_list_size,
-            files.changelog_manifests,
-        ),
-    ):
-        if name is not None:
-            yield ManifestListFacts(kind=kind, file_name=name, file_size=size, manifests=manifests)
-
 
 # -- The registered tables of a catalog ------------------------------------------------------------------
 #
@@ -432,7 +202,6 @@ class CatalogRegistry(ABC):
         Returns how many snapshots of main were recorded, per table.
         """
         names = tables if tables is not None else self.list_tables()
-        self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
         recorded = {}
         for name in names:
             try:
@@ -444,6 +213,7 @@ class CatalogRegistry(ABC):
                     # The caller named the table; of all tables one may be damaged.
                     raise
                 log.warning("the lineage of table %s is not recorded: %s", name, error)
+        self._names.delete_former_outbox()
         return recorded
 
     def _rebuild_branches(self, table: Table) -> None:
@@ -465,15 +235,24 @@ class CatalogRegistry(ABC):
         name = TableName.parse(table.name)
         for recorded in lineage.tables(branches_of=name):
             if recorded.branch not in (*branches, name.branch):
-                lineage.rebuild(recorded, [])
+                lineage.forget(recorded)
 
-    def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
-        """Record the snapshots of a table that the lineage lacks; return their number.
+    def sync_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
+        """Record what the files of tables (default: all) and their branches hold that the lineage lacks.
 
-        Those of this catalog's own commits are there already: this is for commits of other clients.
+        Questions to `lineage` do so by themselves, and maintenance before it removes something: this is for who reads the
+        views by SQL. Returns how many commits of main were recorded, per table.
         """
-        self._names.outbox.drain(patiently=True)
-        return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
+        recorded = {}
+        for name in self.list_tables() if tables is None else tables:
+            try:
+                recorded[name] = sync_table(self.table(name).session, self._names.lineage)
+            except LsmError as error:
+                if tables is not None:
+                    # The caller named the table; of all tables one may be damaged.
+                    raise
+                log.warning("the lineage of table %s is not up to date: %s", name, error)
+        return recorded
 
     def _name_and_open(self, name: TableName, schema: TableSchema) -> Table:
         """Name a table and open it; take the name back if a drop deletes its files meanwhile."""
@@ -594,6 +373,14 @@ class Catalog(CatalogRegistry):
         self._executor = executor
         self._clock = clock
         self._ids = ids
+        self._sync = LineageSync(
+            names, open_table=lambda name: self.table(name).session, table_names=self.list_tables
+        )
+        self._lineage = Lineage(
+            names.database,
+            catalog_key=names.catalog_key,
+            before_reading=self._sync.before_question,
+        )
 
     if not TYPE_CHECKING:  # a checker goes on refusing names that a catalog lacks
 
@@ -641,6 +428,7 @@ class Catalog(CatalogRegistry):
 
     def close(self) -> None:
         """Close idle connections."""
+        self._sync.close()
         self._names.close()
 
     @property
@@ -655,8 +443,11 @@ class Catalog(CatalogRegistry):
 
     @property
     def lineage(self) -> Lineage:
-        """The lineage of runs, snapshots, manifests, files and tags, as Arrow tables."""
-        return self._names.lineage
+        """The lineage of runs, snapshots, manifests, files and tags, as Arrow tables.
+
+        Each question records first what the files of the tables hold that is new.
+        """
+        return self._lineage
 
     # --- databases -------------------------------------------------------------------------------
 
@@ -766,7 +557,7 @@ class Catalog(CatalogRegistry):
             executor=self._executor,
             clock=self._clock,
             ids=self._ids,
-            listeners=(CatalogListener(names=self._names),),
+            listeners=(CatalogListener(names=self._names, sync=self._sync),),
         )
         return Table(TableSession(name, components, schema), location)
 

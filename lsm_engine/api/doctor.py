@@ -16,7 +16,6 @@ from lsm_engine.planning.health import (
     Depth,
     Finding,
     HealthReport,
-    LineageDrift,
     LiveSnapshots,
     Severity,
     TableFacts,
@@ -193,38 +192,33 @@ def _drift(
         name: drift
         for name in {**recorded, **live}  # of deleted branches too
         if (drift := lineage_drift(recorded.get(name, {}), live.get(name, _NO_SNAPSHOTS)))
-        is not None
     }
 
-    def looked_again(name: TableName) -> LineageDrift | None:
+    def looked_again(name: TableName) -> tuple[int, ...]:
         return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
 
     # The table and its lineage were read one after the other: a commit between them looks like a drift.
     again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
-    lasting = {_shown_name(name): drift for name, drift in again.items() if drift is not None}
+    lasting = {_shown_name(name): drift for name, drift in again.items() if drift}
     yield from catalog_findings(registered, present, lasting)
 
 
 def _still_there(
-    catalog: Catalog, name: TableName, recorded: Mapping[int, str], drift: LineageDrift
-) -> LineageDrift | None:
+    catalog: Catalog, name: TableName, recorded: Mapping[int, str], drift: tuple[int, ...]
+) -> tuple[int, ...]:
     """Return the drift without commits and expiries between the reads of a table and of its lineage."""
     try:
         shown, branch = _shown_name(name)
         table = catalog.table_in_warehouse(shown)
-        # A deleted branch has no newest snapshot, so only surplus records matter.
+        # All that is recorded of a deleted branch is surplus.
         if branch and branch not in table.branches():
-            return drift if drift.not_so else None
+            return drift
         session = table.branch(branch).session if branch else table.session
-        ids = set(session.snapshots.ids())
-        now = {number: session.snapshots.find(number) for number in drift.not_so}
+        stored = {number: session.snapshots.find(number) for number in drift}
     except LsmError:
-        return None  # a finding of its own, or dropped meanwhile
-    # A snapshot that expired meanwhile is no longer lacking.
-    lacking = tuple(number for number in drift.lacking if number in ids)
-    not_so = tuple(
+        return ()  # a finding of its own, or dropped meanwhile
+    return tuple(
         number
-        for number, snapshot in now.items()
+        for number, snapshot in stored.items()
         if snapshot is None or snapshot.delta_manifest_list != recorded[number]
     )
-    return replace(drift, lacking=lacking, not_so=not_so) if lacking or not_so else None

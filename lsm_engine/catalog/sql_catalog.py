@@ -35,7 +35,6 @@ from lsm_engine.catalog.database import (
     open_url,
 )
 from lsm_engine.catalog.lineage.lineage import Lineage
-from lsm_engine.catalog.lineage.outbox import Outbox
 from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, absolute_warehouse
 from lsm_engine.catalog.migrations import open_database
 from lsm_engine.catalog.models import (
@@ -358,8 +357,8 @@ def _texts_of_file(file_io: FileIO, path: str, size: int, texts: Sequence[bytes]
 
 DEFAULT_CATALOG_KEY = "jdbc"
 _FILE_SCHEME = re.compile(r"^file:(//)?(?=/)")
-LINEAGE_WAIT_MILLIS = 30
-"""How long an attempt to record lineage waits for a lock; then the fact goes into the outbox."""
+QUESTION_WAIT_MILLIS = 1_000
+"""How long a question waits for a lock to record what is new; then it is answered from what is recorded."""
 COPY_WAIT_MILLIS = 2_000
 """How long an altered table waits for a lock to copy its options; the next alteration copies all of them again."""
 
@@ -392,16 +391,12 @@ class SqlCatalog:
         self.warehouse = warehouse
         self.catalog_key = catalog_key
         self._rows = PaimonRows(catalog_key=catalog_key)
-        self._hurried = database.waiting(LINEAGE_WAIT_MILLIS)
+        self._hurried = database.waiting(QUESTION_WAIT_MILLIS)
         self._copying = database.waiting(COPY_WAIT_MILLIS)
-        self.outbox = Outbox(
-            hurried=Lineage(self._hurried, catalog_key=catalog_key),
-            background=Lineage(self._copying, catalog_key=catalog_key),
-            patient=Lineage(database, catalog_key=catalog_key),
-            places=_outbox_places(database, warehouse, catalog_key),
-            is_near=database.dialect == "sqlite",
-        )
-        self.lineage = Lineage(database, catalog_key=catalog_key, before_reading=self.outbox.drain)
+        self.lineage = Lineage(database, catalog_key=catalog_key)
+        """The lineage as it is recorded."""
+        self.hurried_lineage = Lineage(self._hurried, catalog_key=catalog_key)
+        """The same, which does not wait long for a lock."""
 
     @classmethod
     def open(
@@ -428,8 +423,7 @@ class SqlCatalog:
         return cls(database, warehouse=absolute_warehouse(warehouse), catalog_key=key)
 
     def close(self) -> None:
-        """Record the lineage that waits and close idle connections; later calls open new ones."""
-        self.outbox.close()
+        """Close idle connections; later calls open new ones."""
         self.database.close()
         self._hurried.close()
         self._copying.close()
@@ -448,7 +442,6 @@ class SqlCatalog:
     def rows_with_keys(self, name: TableName, forgotten: HeldKeys) -> int:
         """Return the number of rows of a table, on all its branches, that hold a key or an emptied partition."""
         of_table = self._rows.of_table(TABLES, name)
-        self.outbox.drain()
         return self.database.read(lambda connection: count_rows(connection, of_table, forgotten))
 
     def forget_keys(self, name: TableName, forgotten: HeldKeys) -> None:
@@ -457,17 +450,33 @@ class SqlCatalog:
         Raises StorageError, with the rows changed but not the files, if the database is busy.
         """
         of_table = self._rows.of_table(TABLES, name)
-        self.outbox.drain(patiently=True)
+        self.delete_former_outbox()
         self.database.write(lambda connection: forget_rows(connection, of_table, forgotten))
         self.database.write_anew(HOLDING)
 
     def files_with_texts(self, texts: Iterable[bytes]) -> tuple[tuple[str, bytes], ...]:
-        """Return the files of the database and of the outbox that hold one of some texts, and the text."""
-        places = [Beside(file_io=place) for place in self.outbox.places]
+        """Return the files of the database, and of a former outbox, that hold one of some texts, and the text."""
+        places = [Beside(file_io=place) for place in self._former_outbox()]
         if self.database.path is not None:
             folder, _, own = self.database.path.rpartition("/")
             places.append(Beside(file_io=open_directory(folder or "/"), prefix=own))
         return tuple(texts_in(places, tuple(texts)))
+
+    def delete_former_outbox(self) -> None:
+        """Delete the files in which earlier versions kept lineage for a while: the tables' files say the same."""
+        for place in self._former_outbox():
+            place.delete_many([status.path for status in place.list("") if not status.is_directory])
+
+    def _former_outbox(self) -> list[FileIO]:
+        """Return the directories of earlier versions: next to the catalog's file, and in a warehouse on disk."""
+        if self.database.is_in_memory:
+            return []
+        paths = [] if self.database.path is None else [self.database.path]
+        if scheme_of(self.warehouse) is None:
+            own_name = os.path.basename(self.database.url.database or "catalog")
+            paths.append(f"{self.warehouse}/{own_name}")
+        suffix = f".{quote(self.catalog_key, safe='')}.lineage-outbox"
+        return [open_directory(f"{path}{suffix}") for path in dict.fromkeys(paths)]
 
     # ---- databases ------------------------------------------------------------------------------
 
@@ -530,7 +539,6 @@ class SqlCatalog:
             connection.execute(delete(TABLES).where(*self._rows.of_database(TABLES, name)))
             return [TableName(database=name, table=table) for table in tables]
 
-        self.outbox.drain(patiently=True)
         return self.database.write(work)
 
     # ---- tables ---------------------------------------------------------------------------------
@@ -630,7 +638,6 @@ class SqlCatalog:
             move()
             return self._table_info(connection, target)
 
-        self.outbox.drain(patiently=True)
         return self.database.write(work)
 
     def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
@@ -651,7 +658,6 @@ class SqlCatalog:
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
             return True
 
-        self.outbox.drain(patiently=True)
         return self.database.write(work)
 
     # ---- inside a transaction -------------------------------------------------------------------
@@ -697,14 +703,3 @@ def _recorded(database: Database, catalog_key: str) -> str | None:
 
     warehouses = database.read(work)
     return _FILE_SCHEME.sub("", warehouses.pop()) if len(warehouses) == 1 else None
-
-
-def _outbox_places(database: Database, warehouse: str, catalog_key: str) -> list[FileIO]:
-    """Return the directories of the outbox: next to the catalog's file, and in a warehouse on disk."""
-    if database.is_in_memory:
-        return []
-    beside_file = [] if database.path is None else [database.path]
-    if scheme_of(warehouse) is None:
-        beside_file.append(f"{warehouse}/{os.path.basename(database.url.database or 'catalog')}")
-    suffix = f".{quote(catalog_key, safe='')}.lineage-outbox"
-    return [open_directory(f"{path}{suffix}") for path in dict.fromkeys(beside_file)]

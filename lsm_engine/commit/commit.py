@@ -62,7 +62,6 @@ from lsm_engine.planning.snapshot_chain import is_beside_others, is_built_on, is
 from lsm_engine.read.split import BucketReader
 from lsm_engine.table.bucket_context import Staging
 from lsm_engine.table.bucket_levels import NewestNumbers
-from lsm_engine.table.components import CommittedFiles
 from lsm_engine.table.incoming import IncomingRows
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import bucket_levels, indexes_by_partition, staging_on
@@ -651,16 +650,9 @@ class _Attempts:
             # Another client may have read it: its files stay, and are orphans once it is committed again.
             self.vanished, self.written = (*self.vanished, *plan.delta), None
             return None
-        files = CommittedFiles(
-            snapshot=snapshot,
-            schema=session.schema,
-            base_manifests=written.base,
-            delta_manifests=written.delta,
-            changelog_manifests=written.changelog,
-            delta=plan.delta,
-            changelog=plan.step.changelog,
-        )
-        report(session, files)
+        report(session, snapshot)
+        if is_beside_others(snapshot):
+            session.notify(lambda listener: listener.committed_beside_others(session.name))
         self.replays.record_landed(plan.step, snapshot, plan.base)
         return snapshot
 

@@ -29,7 +29,6 @@ from lsm_engine.planning.snapshot_chain import (
     rollback_target,
 )
 from lsm_engine.table.bucket_context import discard
-from lsm_engine.table.components import CommittedFiles
 from lsm_engine.table.session import PlannedSchema, TableSession
 from lsm_engine.types.table_schema import TableSchema
 
@@ -340,9 +339,8 @@ def _require_there(session: TableSession) -> None:
         raise session.identity.dropped()
 
 
-def report(session: TableSession, files: CommittedFiles) -> None:
-    """Report what a snapshot that has landed published, to the log and to every listener."""
-    snapshot = files.snapshot
+def report(session: TableSession, snapshot: Snapshot) -> None:
+    """Report a snapshot that has landed to the log."""
     log.info(
         "published snapshot=%d kind=%s rows=%+d table=%s",
         snapshot.id,
@@ -350,8 +348,6 @@ def report(session: TableSession, files: CommittedFiles) -> None:
         snapshot.delta_record_count or 0,
         session.name,
     )
-    # What a write does comes in two commits, after which the Iceberg metadata follows once (commit/commit).
-    session.notify_listeners(lambda listener: listener.committed(session.name, files))
 
 
 def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:

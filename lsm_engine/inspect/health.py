@@ -498,7 +498,6 @@ def _branches(session: TableSession) -> dict[str, Any]:
                     first=ids[0],
                     newest=latest.id,
                     lists={latest.id: latest.delta_manifest_list},
-                    is_of_branch=True,
                 )
             if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
                 continue

@@ -37,12 +37,10 @@ from lsm_engine.table.branches import (
     branches,
     claim_on,
     missing,
-    notify_gone,
-    notify_made,
     on_branch,
     require_not_fallen_back_on,
 )
-from lsm_engine.table.references import committed_files, identifiers_up_to, take_identifiers_over
+from lsm_engine.table.references import identifiers_up_to, take_identifiers_over
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.tags import AN_HOUR, is_expiring, is_rolled_back, locked
 from lsm_engine.types.table_schema import TableSchema
@@ -192,8 +190,7 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
             # wins.
             if publish(session, snapshot, base) is CommitOutcome.LOST:
                 raise _overtaken(plan, f"snapshot {snapshot.id}")
-            if session.components.listeners:
-                report(session, committed_files(session, snapshot))
+            report(session, snapshot)
             base = snapshot
         take_identifiers_over(session, identifiers, is_done=True)
     for tag in plan.tags:
@@ -221,8 +218,7 @@ def _take_tag_over(
         if is_taken_over and is_rolled_back(session, tag.snapshot):
             session.tags.delete(copied)
             log.info("tag %s was rolled back on main", tag.name)
-            return
-    _notify_tagged(session, copied)
+    session.follow_iceberg()
 
 
 @contextmanager
@@ -271,10 +267,6 @@ def _is_tagged(branch: TableSession, snapshot: Snapshot) -> bool:
     return any(same_state(tag.snapshot, snapshot) for tag in branch.tags.list())
 
 
-def _notify_tagged(session: TableSession, tag: Tag) -> None:
-    session.notify(lambda listener: listener.tagged(session.name, tag))
-
-
 def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
     return CommitConflictError(
         f"somebody else made {change} while the table was fast-forwarded; what both have in common "
@@ -321,8 +313,6 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
     if stop is None:
         raise _exists(new_name)
     _delete_old(session, old, new_name, stop, copied)
-    notify_gone(session, name)
-    notify_made(session, new_name)
     return Branch(name=new_name)
 
 

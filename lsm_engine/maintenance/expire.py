@@ -356,6 +356,8 @@ class _Expiry:
         tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
         choice = self._choose([consumer.next_snapshot_id for consumer in live_consumers])
         if choice.expired and not dry_run:
+            # Once EARLIEST has moved, what expires does not count any more, and the lineage would not see it.
+            session.notify_removing()
             consumers_need_snapshots = not (
                 self._reads_changelogs_only or changelogs_outlive(session.options)
             )
@@ -373,9 +375,7 @@ class _Expiry:
         log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
         if not dry_run and not plan.is_empty:
             carry_out(self._seen, plan)
-            names = tuple(file.file_name for file in plan.data_files)
-            expired = tuple(snapshot.id for snapshot in plan.expired)
-            session.notify(lambda listener: listener.expired(session.name, expired, names))
+            session.follow_iceberg()
         changelogs = expire_changelogs(
             self._seen,
             retention,

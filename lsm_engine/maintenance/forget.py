@@ -176,7 +176,7 @@ def rewrite_tag(
         return False
     plan = plan_removal(quiet, [tag], besides=(), reason=f"keys were forgotten in tag {tag.name!r}")
     carry_out(quiet, replace(plan, tags=()), kind="forget")
-    session.notify(lambda listener: listener.tagged(session.name, moved))
+    session.follow_iceberg()
     return True
 
 

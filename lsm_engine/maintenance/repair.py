@@ -305,6 +305,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     hint = session.snapshots.earliest_hint()
     is_wrong = oldest_whole is not None and hint is not None and hint != oldest_whole
     if oldest_whole is not None and not dry_run:
+        session.notify_removing()
         # EARLIEST moves first, as in an expiry: a stop leaves smaller ids passed.
         session.snapshots.hint_earliest(oldest_whole)
         for number in broken:
@@ -347,6 +348,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
         back_to = f"snapshot {tagged.snapshot.id} of tag {tagged.name!r}"
         back_to += ", with which the table begins," if begins_anew else ""
     if not dry_run:
+        session.notify_removing()
         # What LATEST names and is not there yet keeps everybody out.
         snapshots.hint_latest(tagged.snapshot.id if tagged else newest or 0, may_skip=False)
         for number in broken:  # from the top, so that no gap is ever below what can be read

@@ -453,7 +453,6 @@ def _require_not_passed(session: TableSession, marker: Snapshot, target: Snapsho
 def _take_down(session: TableSession, signs: Sequence[Tag]) -> None:
     for sign in signs:
         session.tags.delete(sign)
-        _notify_untagged(session, sign.name)
 
 
 def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None) -> None:
@@ -503,11 +502,7 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     for consumer in plan.consumers:
         _move_back(session, consumer, plan.target.id + 1)
     delete_sealed(session, plan, sign)
-    # What is committed after the marker stays, whenever this is recorded.
-    sealed_millis = max((marker.time_millis for marker in plan.seals), default=None)
-    session.notify(
-        lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
-    )
+    session.follow_iceberg()
     notify_removed(session, expire_plan, "rollback")
 
 
@@ -579,13 +574,8 @@ def _take_above(session: TableSession, tag: Tag, target: Snapshot) -> None:
     above: Tag | None = tag
     # Others may move the tag meanwhile; its newest snapshot decides whether it goes.
     while above is not None and above.snapshot.id > target.id:
-        if session.tags.delete(above):
-            _notify_untagged(session, tag.name)
+        session.tags.delete(above)
         above = session.tags.find(tag.name)
-
-
-def _notify_untagged(session: TableSession, name: str) -> None:
-    session.notify(lambda listener: listener.untagged(session.name, name))
 
 
 def _expire_plan(plan: RollbackPlan) -> ExpirePlan:

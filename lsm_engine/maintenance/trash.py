@@ -91,8 +91,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
         # Half of a record would be back otherwise.
         giving.take_back()
         raise
-    for tag in trash_record.tags:
-        _notify_tagged(session, trash_record, tag.name)
+    session.follow_iceberg()
     return trash_record
 
 
@@ -220,11 +219,6 @@ class _GivingBack:
 
 def _marked(snapshot: Snapshot, undo_id: str) -> Snapshot:
     return replace(snapshot, properties={**(snapshot.properties or {}), GIVEN_BACK: undo_id})
-
-
-def _notify_tagged(session: TableSession, trash_record: TrashRecord, name: str) -> None:
-    tag = next(tag for tag in trash_record.tags if tag.name == name)
-    session.notify(lambda listener: listener.tagged(session.name, tag))
 
 
 def _record(session: TableSession, name: str | None) -> TrashRecord:

@@ -249,7 +249,6 @@ class LiveSnapshots:
     first: int
     newest: int
     lists: Mapping[int, str]
-    is_of_branch: bool = False
 
 
 @record
@@ -306,49 +305,21 @@ class TableFacts:
 _SHOWN = 5  # ids that a finding names
 
 
-@record
-class LineageDrift:
-    """Ids that the lineage lacks, and ids that it holds as live and the table has not, or with other files.
+def lineage_drift(recorded: Mapping[int, str], live_snapshots: LiveSnapshots) -> tuple[int, ...]:
+    """Return the ids recorded as live that a table has not, or with another delta manifest list.
 
-    `newest`: the newest id that both may have, 0 if there is none.
+    What the lineage lacks is no drift: the next question to it records that.
     """
-
-    lacking: tuple[int, ...]
-    not_so: tuple[int, ...]
-    newest: int
-
-    @property
-    def is_tail(self) -> bool:
-        """Whether the lineage lacks the newest alone, as after commits of others."""
-        return not self.not_so and min(self.lacking, default=0) > self.newest
-
-
-def lineage_drift(
-    recorded: Mapping[int, str], live_snapshots: LiveSnapshots
-) -> LineageDrift | None:
-    """Compare what is recorded as live, by id the delta manifest list, with a table; None: no difference.
-
-    A branch's oldest snapshot may be lacking: it is that of the tag that the branch began at.
-    """
-    own = range(live_snapshots.first + live_snapshots.is_of_branch, live_snapshots.newest + 1)
-    lacking = [number for number in own if number not in recorded]
-    not_so = [
+    return tuple(
         number
-        for number, name in recorded.items()
+        for number, name in sorted(recorded.items())
         if not live_snapshots.first <= number <= live_snapshots.newest
         or live_snapshots.lists.get(number, name) != name
-    ]
-    if not lacking and not not_so:
-        return None
-    return LineageDrift(
-        lacking=tuple(lacking),
-        not_so=tuple(sorted(not_so)),
-        newest=max((number for number in recorded if number <= live_snapshots.newest), default=0),
     )
 
 
 def catalog_findings(
-    cataloged: Iterable[str], stored: Iterable[str], drifts: Mapping[tuple[str, str], LineageDrift]
+    cataloged: Iterable[str], stored: Iterable[str], drifts: Mapping[tuple[str, str], Sequence[int]]
 ) -> Iterator[Finding]:
     """Yield where names differ, and where lineages do.
 
@@ -370,7 +341,7 @@ def catalog_findings(
         )  # fmt: skip
     for name, branch in sorted(drifts):
         if name in names & stored_names:
-            yield from _of_lineage(name, branch, drifts[name, branch])
+            yield _of_lineage(name, branch, drifts[name, branch])
 
 
 def unnameable_findings(unnameable: Mapping[str, str], *, can_move: bool) -> Iterator[Finding]:
@@ -386,24 +357,15 @@ def unnameable_findings(unnameable: Mapping[str, str], *, can_move: bool) -> Ite
         )  # fmt: skip
 
 
-def _of_lineage(name: str, branch: str, drift: LineageDrift) -> Iterator[Finding]:
-    command = ("catalog", "rebuild", name)
+def _of_lineage(name: str, branch: str, ids: Sequence[int]) -> Finding:
     lineage = f"lineage of branch {branch!r}" if branch else "lineage"
     subject = "branch" if branch else "table"
-    if drift.lacking:
-        has_later = drift.newest > drift.lacking[0]
-        why = ": others have committed" if drift.is_tail else ", and has later ones" * has_later
-        yield Finding(
-            table=name, kind="catalog", severity=Severity.NOTE if drift.is_tail else Severity.WARNING,
-            what=f"{lineage} lacks {_listed(drift.lacking)}{why}",
-            cost="questions about lineage are answered without them", command=command,
-        )  # fmt: skip
-    if drift.not_so:
-        yield Finding(
-            table=name, kind="catalog", severity=Severity.WARNING,
-            what=f"{lineage} holds {_listed(drift.not_so)} as live, which the {subject} has not, or with other files",
-            cost="questions about lineage are answered from commits that do not count", command=command,
-        )  # fmt: skip
+    return Finding(
+        table=name, kind="catalog", severity=Severity.WARNING,
+        what=f"{lineage} holds {_listed(ids)} as live, which the {subject} has not, or with other files",
+        cost="questions about lineage are answered from commits that do not count",
+        command=("catalog", "rebuild", name),
+    )  # fmt: skip
 
 
 def _listed(ids: Sequence[int]) -> str:

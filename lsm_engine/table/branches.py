@@ -4,7 +4,6 @@ Taking a branch away deletes its metadata alone: files that only it named are th
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow.compute as pc
@@ -28,9 +27,8 @@ from lsm_engine.options import core_options
 from lsm_engine.planning.expire import ExpirePlan
 from lsm_engine.planning.names import MAIN_BRANCH, checked_branch_name
 from lsm_engine.storage.paths import TablePaths
-from lsm_engine.table.components import CommittedFiles
 from lsm_engine.table.live_files import SCHEMA_ID
-from lsm_engine.table.references import committed_files, notify_removed, recorded_at
+from lsm_engine.table.references import notify_removed, recorded_at
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.tags import without_changelog
 
@@ -68,10 +66,7 @@ def on_branch(session: TableSession, name: str) -> TableSession:
         raise missing(name)
     # A branch has options of its own, which this version may not know.
     schema.options.require_readable()
-    shown = name or MAIN_BRANCH
-    listeners = tuple(listener.on_branch(shown) for listener in session.components.listeners)
-    components = replace(session.components, listeners=listeners)
-    return TableSession(session.name, components, schema, branch=name)
+    return TableSession(session.name, session.components, schema, branch=name)
 
 
 def create(session: TableSession, name: str, *, tag: str | None = None) -> Branch:
@@ -110,7 +105,6 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
         # The name is free again; what was made so far goes with the claim.
         claim.give_up()
         raise
-    notify_made(session, name)
     return Branch(name=name, created_from=tag)
 
 
@@ -197,7 +191,6 @@ def delete(session: TableSession, name: str) -> None:
     # Another process may have taken the name over; then it deletes the rest.
     if claim.empty():
         claim.release()
-    notify_gone(session, name)
     notify_removed(
         session,
         ExpirePlan(reason=f"branch {name!r} was deleted; orphans are freed later"),
@@ -210,38 +203,6 @@ def require_not_fallen_back_on(session: TableSession, name: str) -> None:
         raise InvalidInputError(
             "the table falls back on this branch; remove 'scan.fallback-branch' first", branch=name
         )
-
-
-def notify_gone(session: TableSession, name: str) -> None:
-    """Report that all snapshots of a branch were deleted, as after a rollback to before the first of them."""
-    deleted_millis = session.clock.now_millis()
-    session.notify(
-        lambda listener: listener.on_branch(name).rolled_back(session.name, 0, deleted_millis)
-    )
-
-
-def notify_made(session: TableSession, name: str) -> None:
-    """Report the snapshots and tags that a branch has already, as it was made or was given its name.
-
-    What cannot be read is left out: the branch is there all the same.
-    """
-    if not session.components.listeners:
-        return
-    with suppress(LsmError):
-        branch = on_branch(session, name)
-        for snapshot in branch.snapshots.all():
-            with suppress(NotFoundError):  # of a tag whose snapshot has expired, its list too
-                _notify_committed(branch, committed_files(branch, snapshot))
-        for tag in branch.tags.list():
-            _notify_tagged(branch, tag)
-
-
-def _notify_committed(branch: TableSession, files: CommittedFiles) -> None:
-    branch.notify(lambda listener: listener.committed(branch.name, files))
-
-
-def _notify_tagged(branch: TableSession, tag: Tag) -> None:
-    branch.notify(lambda listener: listener.tagged(branch.name, tag))
 
 
 def missing(name: str) -> NotFoundError:

@@ -14,7 +14,6 @@ from lsm_engine.base.record import record
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.format.tag import Tag
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.locks import directory_lock
@@ -196,7 +195,7 @@ _PATIENCE_MILLIS = 2_000
 
 @record
 class CommittedFiles:
-    """The files that one commit published, for listeners such as the lineage catalog."""
+    """The files that one commit published, for the lineage."""
 
     snapshot: Snapshot
     schema: TableSchema
@@ -227,40 +226,22 @@ class Removal:
 
 
 class TableListener(Protocol):
-    """Is notified of what has become visible. A listener that fails is logged, no more."""
-
-    def committed(self, table: str, files: CommittedFiles) -> None:
-        """A snapshot was published."""
-        ...
+    """Is notified of new schemas, and of what maintenance removes. One that fails afterwards is logged, no more."""
 
     def altered(self, table: str, schema: TableSchema) -> None:
         """A new schema is in force."""
         ...
 
-    def tagged(self, table: str, tag: Tag) -> None:
-        """A tag was created."""
+    def committed_beside_others(self, table: str) -> None:
+        """A snapshot was published where another client, which may replace it by a rename, commits as well."""
         ...
 
-    def untagged(self, table: str, name: str) -> None:
-        """A tag was deleted."""
-        ...
-
-    def expired(
-        self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
-    ) -> None:
-        """Snapshots were taken by retention, and data files, by name, went with them."""
-        ...
-
-    def rolled_back(self, table: str, to_snapshot_id: int, sealed_millis: int | None) -> None:
-        """Every snapshot after this one was removed; their ids will be used again."""
+    def removing(self, table: str) -> None:
+        """Maintenance is about to remove something. An error stops it before anything is removed."""
         ...
 
     def removed(self, table: str, removal: Removal) -> None:
         """Maintenance took something away."""
-        ...
-
-    def on_branch(self, branch: str) -> "TableListener":
-        """Return the listener for a branch of the table that is heard of under the same name."""
         ...
 
 

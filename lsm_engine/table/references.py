@@ -507,9 +507,11 @@ def _delete_recorded(session: TableSession, plan: ExpirePlan) -> None:
 
 
 def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
-    """Notify listeners which snapshots and tags a plan removed, and why."""
+    """Notify listeners which snapshots and tags a plan removed, and why; not of the lock tag of a read."""
     snapshots = (*plan.expired, *plan.expired_changelogs)
-    if not session.components.listeners:
+    files = (*plan.data_files, *plan.changelog_files)
+    is_lock_alone = bool(plan.tags) and all(is_lock(tag.name) for tag in plan.tags)
+    if not session.components.listeners or (is_lock_alone and not snapshots and not files):
         return
     removal = Removal(
         removal_id=session.ids.new_id(),
@@ -519,7 +521,7 @@ def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
         branch=session.paths.branch_name,
         snapshot_ids=tuple(snapshot.id for snapshot in snapshots),
         tags=tuple(tag.name for tag in plan.tags),
-        files=tuple(file.file_name for file in (*plan.data_files, *plan.changelog_files)),
+        files=tuple(file.file_name for file in files),
         freed_bytes=plan.freed_bytes,
     )
     session.notify(lambda listener: listener.removed(session.name, removal))

@@ -425,8 +425,14 @@ class TableSession:
         delete_quietly(self.file_io, paths)
 
     def notify_altered(self, schema: TableSchema) -> None:
-        """Notify every listener of a schema that was published."""
-        self.notify_listeners(lambda listener: listener.altered(self.name, schema))
+        """Notify every listener of a schema that was published, unless it is that of a branch."""
+        if not self.paths.branch_name:
+            self.notify_listeners(lambda listener: listener.altered(self.name, schema))
+
+    def notify_removing(self) -> None:
+        """Notify every listener that maintenance is about to remove something; the error of one stops it."""
+        for listener in self.components.listeners:
+            listener.removing(self.name)
 
     def notify(self, event: Callable[[TableListener], None]) -> None:
         """Notify every listener, then the Iceberg metadata; a failure is logged and undoes nothing."""

@@ -105,7 +105,7 @@ def tag_snapshot(
         if not is_kept and _is_rolled_back_after(session, tag):
             session.tags.delete(tag)
             raise rolled_back(snapshot)
-    session.notify(lambda listener: listener.tagged(session.name, tag))
+    session.follow_iceberg()
     return tag
 
 
@@ -136,7 +136,7 @@ def _of_newest(
     if newer is not None or not same_state(session.snapshots.find_now(newest.id), newest):
         session.tags.delete(tag)
         return None
-    session.notify(lambda listener: listener.tagged(session.name, tag))
+    session.follow_iceberg()
     return tag
 
 
@@ -164,7 +164,7 @@ def tag_for_operation(
         # Nothing may rest on a tag of a snapshot whose files are being deleted.
         session.tags.delete(tag)
         raise
-    session.notify(lambda listener: listener.tagged(session.name, tag))
+    session.follow_iceberg()
     return tag
 
 
@@ -220,7 +220,7 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
             carry_out(session, changed(plan, tags=()), kind="replace-tag")
         except (CorruptFileError, NotFoundError) as error:  # the tag has moved already
             log.warning("what tag %s named before becomes orphans: %s", old.name, error)
-    session.notify(lambda listener: listener.tagged(session.name, tag))
+    session.follow_iceberg()
     return tag
 
 
@@ -350,12 +350,11 @@ def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: st
         stored = _given_new_name(session, old, own, existing, new_name)
         if stored is None:
             return None
-        session.notify(lambda listener: listener.untagged(session.name, old.name))
         if not is_kept and is_rolled_back(session, old.snapshot):
             # The rollback has seen the old name at most, which is deleted: it would have deleted the new one, too.
             session.tags.delete(stored)
             raise rolled_back(old.snapshot)
-    session.notify(lambda listener: listener.tagged(session.name, stored))
+    session.follow_iceberg()
     return stored
 
 
@@ -385,6 +384,7 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
     CommitConflictError if others keep changing it. CorruptFileError: another tag's file is a copy of this
     one's.
     """
+    session.notify_removing()
     for _ in range(_RACES):
         session.tags.require_no_copy(name)
         try:
@@ -394,7 +394,7 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
             # deleted.
             if session.tags.delete_unread(name):
                 _warn_of_orphans(name, error)
-                session.notify(lambda listener: listener.untagged(session.name, name))
+                session.follow_iceberg()
                 return
             continue
         if _deleted(session, tag, kind):
@@ -417,7 +417,7 @@ def _deleted(session: TableSession, tag: Tag, kind: str) -> bool:
         if is_done:
             _warn_of_orphans(tag.name, error)
     if is_done:
-        session.notify(lambda listener: listener.untagged(session.name, tag.name))
+        session.follow_iceberg()
     return is_done
 
 
@@ -696,7 +696,8 @@ def expire_tags(
             and (now - birthday).total_seconds() * 1000 > age
         ]
     expired.sort(key=lambda tag: tag.name)
-    if not dry_run:
+    if expired and not dry_run:
+        session.notify_removing()
         # One that others have given a longer life meanwhile, made anew or deleted is none of these any more.
         expired = [tag for tag in expired if delete_as_read(session, tag, kind="expire-tags")]
     return TagExpiryReport(names=tuple(tag.name for tag in expired), dry_run=dry_run)

@@ -474,7 +474,7 @@ class Site:
         return replace(facts, dagster_run=run) if self._dagster else facts
 
     def _lineage(self, query: Query) -> Reply:
-        lineage = self._catalog.lineage
+        lineage = self._catalog.lineage.synced()
         chosen = recorded = lineage.tables()
         if query.get("table"):
             # Of a table that does not exist the page would be empty, as of one without commits.

@@ -122,9 +122,7 @@ def drift(case):
     drifts = {}
     for name, there in lists("there").items():
         table, _, branch = name.partition("@")
-        live = LiveSnapshots(
-            first=min(there), newest=max(there), lists=there, is_of_branch=bool(branch)
-        )
+        live = LiveSnapshots(first=min(there), newest=max(there), lists=there)
         if found := lineage_drift(recorded.get(name, {}), live):
             drifts[table, branch] = found
     return shown(

@@ -1,6 +1,6 @@
-"""Facts of the lineage: commits, tags, and the files of expired commits.
+"""Facts of the lineage: commits, tags, and removals of maintenance.
 
-A fact can be read again from the table's files, wall clocks included, so recording it again gives
+All but removals are read from the table's files, wall clocks included, so recording them again gives
 the same rows. Facts need no SQL."""
 
 from bisect import bisect_right
@@ -146,7 +146,7 @@ CHANGELOG_LIST = "changelog"
 
 
 class LineageError(StorageError):
-    """Lineage was not recorded. The commit it is about stands; a rebuild will add the rows."""
+    """Lineage was not recorded. The table's files have it: the next question records it."""
 
 
 @record
@@ -165,32 +165,6 @@ class TagFacts:
 
     table: TableName
     tag: Tag
-
-
-@record
-class TagDeletion:
-    """A tag was deleted."""
-
-    table: TableName
-    tag_name: str
-
-
-@record
-class ExpiryFacts:
-    """Snapshots that expired and, by name, the data files that were deleted with them."""
-
-    table: TableName
-    snapshot_ids: tuple[int, ...]
-    removed_files: tuple[str, ...] = ()
-
-
-@record
-class RollbackFacts:
-    """Every snapshot after `to_snapshot_id` was rolled back. `at_millis`: when; None: now."""
-
-    table: TableName
-    to_snapshot_id: int
-    at_millis: int | None = None
 
 
 @record
@@ -243,7 +217,7 @@ def commit_facts(
 ) -> CommitFacts:
     """Return the facts of one snapshot, run and inputs taken from its properties.
 
-    Use it both after a commit and in a rebuild: that is what makes the two agree. `key_order` makes
+    Use it both in a sync and in a rebuild: that is what makes the two agree. `key_order` makes
     the edges of a compaction exact (see `edges.file_edges`); give it always or never.
     """
     delta, changelog = tuple(entries), tuple(changelog_entries)
@@ -285,7 +259,10 @@ def partition_texts(
 
 @record
 class RemovalFacts:
-    """A removal of maintenance and its reason. `removal_id`: the same for a replay."""
+    """A removal of maintenance and its reason. `removal_id`: the same for a replay.
+
+    `removed_files`: bare names of the files that were deleted with it.
+    """
 
     table: TableName
     removal_id: str
@@ -296,6 +273,7 @@ class RemovalFacts:
     tags: tuple[str, ...] = ()
     file_count: int = 0
     freed_bytes: int = 0
+    removed_files: tuple[str, ...] = ()
 
 
-Fact = CommitFacts | TagFacts | TagDeletion | ExpiryFacts | RollbackFacts | RemovalFacts
+Fact = CommitFacts | TagFacts | InheritedFiles | RemovalFacts

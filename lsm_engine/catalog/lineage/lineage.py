@@ -1,10 +1,10 @@
-"""Recording of lineage, after a commit or maintenance, and its rebuild from a table's files.
+"""Recording of the lineage that a table's files hold.
 
 Every method is idempotent: late, out of order and concurrent calls with the same facts give the same
-rows. The files are the truth: a caller that cannot record goes on, and a rebuild adds the missing rows. Failures are a LineageError, never anything else."""
+rows. The files are the truth: what is not recorded is recorded by the next sync. Failures are a LineageError, never anything else."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -13,21 +13,20 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import LsmError
+from lsm_engine.base.record import record
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.lineage.facts import (
     BucketCompaction,
     CommitFacts,
-    ExpiryFacts,
     Fact,
     FileEdge,
     InheritedFiles,
     LineageError,
     ManifestListFacts,
     RemovalFacts,
-    RollbackFacts,
-    TagDeletion,
     TagFacts,
 )
+from lsm_engine.catalog.lineage.queries import no_sync
 from lsm_engine.catalog.lineage.statements import (
     FROM_ADDITIONS,
     RECORDED_DELTAS,
@@ -299,7 +298,7 @@ def _json(members: Mapping[str, Any] | None) -> str | None:
 # -- Writing lineage inside a transaction: facts become rows of the catalog's tables ---------------
 
 T = TypeVar("T")
-_Other = InheritedFiles | TagFacts | TagDeletion | ExpiryFacts | RollbackFacts | RemovalFacts
+_Other = InheritedFiles | TagFacts | RemovalFacts
 
 ROWS_PER_STATEMENT = 2_000
 IDS_PER_STATEMENT = 500
@@ -326,9 +325,9 @@ class Recorder:
             number = connection.scalars(TABLE_ID, identity).one()
         return int(number)
 
-    def facts(self, connection: Connection, facts: Iterable[Fact | InheritedFiles]) -> None:
+    def facts(self, connection: Connection, facts: Iterable[Fact]) -> None:
         """Write facts of any tables, in their order; successive commits are written together."""
-        of_tables: dict[TableName, list[Fact | InheritedFiles]] = {}
+        of_tables: dict[TableName, list[Fact]] = {}
         for fact in facts:
             of_tables.setdefault(fact.table, []).append(fact)
         for table, of_table in of_tables.items():
@@ -345,12 +344,6 @@ class Recorder:
                 self._inherited(connection, table_id, fact)
             case TagFacts():
                 self.tag(connection, table_id, fact.tag)
-            case TagDeletion():
-                self._tag_deletion(connection, table_id, fact)
-            case ExpiryFacts():
-                self._expiry(connection, table_id, fact)
-            case RollbackFacts():
-                self._rollback(connection, table_id, fact)
             case RemovalFacts():
                 self._removal(connection, table_id, fact)
 
@@ -403,25 +396,8 @@ class Recorder:
         replaced = ("snapshot_id", "created", "retained_millis", "deleted")
         self._upsert(connection, TAGS, [tag_row(table_id, tag)], replaced)
 
-    def _tag_deletion(self, connection: Connection, table_id: int, fact: TagDeletion) -> None:
-        rows = and_(TAGS.c.table_id == table_id, TAGS.c.tag_name == fact.tag_name)
-        connection.execute(update(TAGS).where(rows).values(deleted=True))
-
-    def _expiry(self, connection: Connection, table_id: int, fact: ExpiryFacts) -> None:
-        """Mark snapshots as expired and files as removed."""
-        self._set_state(connection, table_id, sorted(fact.snapshot_ids), EXPIRED)
-        for batch in pieces(sorted(fact.removed_files), IDS_PER_STATEMENT):
-            rows = and_(FILES.c.table_id == table_id, FILES.c.file_name.in_(batch))
-            connection.execute(update(FILES).where(rows).values(removed=True))
-
-    def _rollback(self, connection: Connection, table_id: int, fact: RollbackFacts) -> None:
-        """Forget the snapshots after that one, but for later ones than the rollback."""
-        condition = SNAPSHOTS.c.snapshot_id > fact.to_snapshot_id
-        if fact.at_millis is not None:
-            condition = and_(condition, SNAPSHOTS.c.time_millis <= fact.at_millis)
-        self._forget(connection, table_id, condition)
-
     def _removal(self, connection: Connection, table_id: int, fact: RemovalFacts) -> None:
+        """Write a removal, and mark its files as removed."""
         row = {
             "table_id": table_id,
             "removal_id": fact.removal_id,
@@ -434,31 +410,39 @@ class Recorder:
             "freed_bytes": fact.freed_bytes,
         }
         self._add(connection, REMOVALS, [row])
+        for batch in pieces(sorted(fact.removed_files), IDS_PER_STATEMENT):
+            rows = and_(FILES.c.table_id == table_id, FILES.c.file_name.in_(batch))
+            connection.execute(update(FILES).where(rows).values(removed=True))
 
     def reconcile(
         self,
         connection: Connection,
         table_id: int,
-        states: dict[int, str],
+        live_ids: Collection[int],
         tags: Sequence[Tag],
         before: Mapping[int, str],
     ) -> None:
-        """Set the states of snapshots and tags from the table's files, after a rebuild.
+        """Set the states of snapshots and tags by the table's files, after what they hold is recorded.
 
-        Snapshots newer than all in `states` may have been committed meanwhile and are retained, unless they
+        Snapshots newer than all of `live_ids` may have been committed meanwhile and are retained, unless they
         were recorded `before` the files were read. Then they were rolled back, and are forgotten.
         """
-        newest = max(states, default=0)
+        newest = max(live_ids, default=0)
         taken_back = [name for number, name in before.items() if number > newest]
         for batch in pieces(taken_back, IDS_PER_STATEMENT):
             self._forget(connection, table_id, SNAPSHOTS.c.delta_manifest_list.in_(batch))
+        oldest = min(live_ids, default=0)
         recorded = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.state).where(
-            SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id <= newest
+            SNAPSHOTS.c.table_id == table_id,
+            SNAPSHOTS.c.snapshot_id <= newest,
+            # Expired ones below the oldest stay so: a long history is not read.
+            or_(SNAPSHOTS.c.state == LIVE, SNAPSHOTS.c.snapshot_id >= oldest),
         )
         changes: dict[str, list[int]] = {LIVE: [], EXPIRED: []}
         for snapshot_id, state in connection.execute(recorded):
-            if states.get(snapshot_id, EXPIRED) != state:
-                changes[states.get(snapshot_id, EXPIRED)].append(snapshot_id)
+            state_now = LIVE if snapshot_id in live_ids else EXPIRED
+            if state_now != state:
+                changes[state_now].append(snapshot_id)
         for state, ids in changes.items():
             self._set_state(connection, table_id, ids, state)
         connection.execute(update(TAGS).where(TAGS.c.table_id == table_id).values(deleted=True))
@@ -537,7 +521,7 @@ class Recorder:
 
 
 def _runs(
-    facts: Iterable[Fact | InheritedFiles],
+    facts: Iterable[Fact],
 ) -> Iterator[tuple[list[CommitFacts], _Other | None]]:
     """Split facts of a table after each that is no commit, and between commits of falling ids."""
     commits: list[CommitFacts] = []
@@ -568,11 +552,28 @@ def pieces(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield piece
 
 
-# -- Recording of lineage, after a commit or maintenance, and its rebuild from a table's files -----
+# -- Recording of the lineage that a table's files hold --------------------------------------------
 
 FACTS_PER_TRANSACTION = 64
 # Errors of the database, and of facts that do not fit into it.
 _FAILURES = (LsmError, SQLAlchemyError, OSError, ValueError, TypeError, KeyError, OverflowError)
+
+
+@record
+class RecordedState:
+    """The recorded state of a table or branch, to compare with its files.
+
+    `live`: the snapshots recorded as live, by id, each with its delta manifest list. `tags`: the rows of the tags
+    that are recorded and not deleted, by name.
+    """
+
+    live: Mapping[int, str]
+    tags: Mapping[str, Row]
+
+
+def _tag_rows(connection: Connection, table_id: int) -> dict[str, Row]:
+    rows = select(TAGS).where(TAGS.c.table_id == table_id, TAGS.c.deleted.is_(False))
+    return {row["tag_name"]: dict(row) for row in connection.execute(rows).mappings()}
 
 
 @checks_all_arguments
@@ -585,7 +586,7 @@ class Lineage(LineageTables):
         database: Database,
         *,
         catalog_key: str,
-        before_reading: Callable[[], None] = lambda: None,
+        before_reading: Callable[[TableName | None], None] = no_sync,
     ) -> None:
         super().__init__(database, catalog_key=catalog_key, before_reading=before_reading)
         self._recorder = Recorder(database, catalog_key)
@@ -601,9 +602,36 @@ class Lineage(LineageTables):
             table=", ".join(sorted({fact.table.text for fact in facts})),
         )
 
-    def record_loaded(self, load: Callable[[], Iterable[Fact]]) -> None:
-        """Record the facts that `load` returns, all or none. It runs, maybe again, under the write lock."""
-        self._write(lambda connection: self._recorder.facts(connection, load()))
+    def recorded_states(self, table: TableName) -> dict[str, RecordedState]:
+        """Return the recorded state of a table and its branches, by branch, from one state of the catalog."""
+        branches = select(TABLES.c.branch, TABLES.c.table_id).where(
+            TABLES.c.catalog_key == self._catalog_key,
+            TABLES.c.database_name == table.database,
+            TABLES.c.table_name == table.table,
+        )
+        return self._read(
+            lambda connection: {
+                branch: RecordedState(
+                    live=live_deltas(connection, number), tags=_tag_rows(connection, number)
+                )
+                for branch, number in connection.execute(branches).all()
+            }
+        )
+
+    def has_snapshot(self, table: TableName, snapshot_id: int) -> bool:
+        """Whether a snapshot of a table is recorded, be it live or expired."""
+        rows = (
+            select(SNAPSHOTS.c.snapshot_id)
+            .join(TABLES, TABLES.c.table_id == SNAPSHOTS.c.table_id)
+            .where(
+                TABLES.c.catalog_key == self._catalog_key,
+                TABLES.c.database_name == table.database,
+                TABLES.c.table_name == table.table,
+                TABLES.c.branch == table.branch,
+                SNAPSHOTS.c.snapshot_id == snapshot_id,
+            )
+        )
+        return self._read(lambda connection: connection.execute(rows).first() is not None)
 
     def rebuild(
         self,
@@ -621,26 +649,43 @@ class Lineage(LineageTables):
         Unless `keep_history` the table starts empty.
         """
         if not keep_history:
-            self._of_table(table, self._recorder.clear)
-        before: dict[int, str] = {}
-        self._of_table(
-            table,
-            lambda connection, table_id: before.update(live_deltas(connection, table_id)),
-        )
-        states: dict[int, str] = {}
+            self.forget(table)
+        recorded = self.recorded_states(table).get(table.branch)
+        before = {} if recorded is None else recorded.live
+        return self.catch_up(table, facts, tags, live_ids=(), before=before)
+
+    def catch_up(
+        self,
+        table: TableName,
+        facts: Iterable[CommitFacts | InheritedFiles],
+        tags: Iterable[TagFacts],
+        *,
+        live_ids: Iterable[int],
+        before: Mapping[int, str],
+    ) -> int:
+        """Record facts that are new, and let the states of snapshots and tags follow; return the number of commits.
+
+        `live_ids`: the snapshots in the table's files that are recorded already. `before`: the snapshots that were
+        recorded as live before the files were read, with their delta manifest lists.
+        """
+        live, count = set(live_ids), 0
         for piece in pieces(facts, FACTS_PER_TRANSACTION):
             self._record_piece(piece)
-            for fact in piece:
-                if isinstance(fact, CommitFacts):
-                    states[fact.snapshot.id] = EXPIRED if fact.expired else LIVE
+            commits = [fact for fact in piece if isinstance(fact, CommitFacts)]
+            live.update(fact.snapshot.id for fact in commits if not fact.expired)
+            count += len(commits)
         known_tags = [fact.tag for fact in tags]
         self._of_table(
             table,
             lambda connection, table_id: self._recorder.reconcile(
-                connection, table_id, states, known_tags, before
+                connection, table_id, live, known_tags, before
             ),
         )
-        return len(states)
+        return count
+
+    def forget(self, table: TableName) -> None:
+        """Forget all lineage of a table or branch."""
+        self._of_table(table, self._recorder.clear)
 
     def _record_piece(self, piece: list[CommitFacts | InheritedFiles]) -> None:
         self._write(lambda connection: self._recorder.facts(connection, piece))
@@ -653,7 +698,7 @@ class Lineage(LineageTables):
             self._database.write(work)
         except _FAILURES as error:
             raise LineageError(
-                "lineage was not recorded; the table itself is in order; rebuild the lineage later",
+                "lineage was not recorded; the table itself is in order, and the next question records it",
                 catalog=self._database.shown_url,
                 **about,
             ) from error

@@ -38,10 +38,11 @@ def run_events(
     Datasets are the tables, versions their snapshot ids; a commit's run has what the lineage calls
     a run as its parent. `namespace` stands before the names of jobs and datasets.
     """
-    for name in [table] if table is not None else lineage.tables():
-        inputs = _by_snapshot(lineage.inputs_of_table(name))
-        columns = _by_snapshot(lineage.column_inputs_of_table(name))
-        for commit in reversed(lineage.snapshots(name).to_pylist()):
+    recorded = lineage.synced(table)
+    for name in [table] if table is not None else recorded.tables():
+        inputs = _by_snapshot(recorded.inputs_of_table(name))
+        columns = _by_snapshot(recorded.column_inputs_of_table(name))
+        for commit in reversed(recorded.snapshots(name).to_pylist()):
             snapshot_id = commit["snapshot_id"]
             yield _event(name, commit, inputs[snapshot_id], columns[snapshot_id], namespace)
 

@@ -33,8 +33,11 @@ def lineage_page(
     those that lead on to Dagster if `has_dagster`; each table then has the line of its whole history.
     `at`: the snapshots about that one, in place of the newest.
     """
-    names = lineage.tables() if tables is None else list(tables)
-    tables_ = [_table(lineage, name, snapshots_max, at, with_line=served) for name in names]
+    # One sync serves all questions: of the only table, else of every table.
+    chosen = [] if tables is None else list(tables)
+    recorded = lineage.synced(chosen[0] if len(chosen) == 1 else None)
+    names = recorded.tables() if tables is None else chosen
+    tables_ = [_table(recorded, name, snapshots_max, at, with_line=served) for name in names]
     facts = {"tables": tables_, "served": served, "dagster": has_dagster}
     template = resources.files("lsm_engine.catalog").joinpath(_TEMPLATE).read_text("utf-8")
     # Inside of a script element only "<" could end it, or begin a comment.

@@ -1,11 +1,13 @@
 """Questions to the lineage. Every answer is an Arrow table, or a record of them.
 
+A question first has the lineage brought up to the files of the tables that it is about.
+
 Times are milliseconds since 1970 UTC. A table of which nothing was recorded gives no rows; a
 snapshot or file that was never recorded is a NotFoundError."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 from sqlalchemy import (
@@ -248,6 +250,10 @@ T = TypeVar("T")
 _NO_TABLE = -1
 
 
+def no_sync(table: TableName | None) -> None:
+    """Answer from what is recorded."""
+
+
 def no_such_file(table: TableName, file_name: str) -> NotFoundError:
     """Return the error for a data file that was never recorded."""
     return NotFoundError(
@@ -262,11 +268,23 @@ class LineageQueries:
     """Answers from one catalog key of a database."""
 
     def __init__(
-        self, database: Database, *, catalog_key: str, before_reading: Callable[[], None]
+        self,
+        database: Database,
+        *,
+        catalog_key: str,
+        before_reading: Callable[[TableName | None], None],
     ) -> None:
         self._database = database
         self._catalog_key = catalog_key
         self._before_reading = before_reading
+
+    def synced(self, table: TableName | None = None) -> Self:
+        """Record what the files of a table (None: of all) hold that is new; return the lineage as it is then.
+
+        Questions to what is returned look at no file: for pages and reports that ask many.
+        """
+        self._before_reading(table)
+        return type(self)(self._database, catalog_key=self._catalog_key, before_reading=no_sync)
 
     # ---- snapshots and runs ---------------------------------------------------------------------
 
@@ -284,11 +302,14 @@ class LineageQueries:
         statement = self._history().where(TABLES.c.catalog_key == self._catalog_key)
         if table is not None:
             statement = statement.where(SNAPSHOTS.c.table_id == self._number(table))
+        else:
+            self._before_reading(None)
         newest = (SNAPSHOTS.c.time_millis.desc(), SNAPSHOTS.c.snapshot_id.desc())
         return self._ask(statement.order_by(*newest, SNAPSHOTS.c.table_id).limit(limit))
 
     def snapshots_of_run(self, run_id: str) -> pa.Table:
         """Return the snapshots of a run, by its own id or by its Dagster run id, oldest first."""
+        self._before_reading(None)
         mine = or_(RUNS.c.run_id == run_id, RUNS.c.dagster_run_id == run_id)
         statement = self._history().where(TABLES.c.catalog_key == self._catalog_key, mine)
         return self._ask(statement.order_by(SNAPSHOTS.c.time_millis, SNAPSHOTS.c.snapshot_id))
@@ -523,7 +544,6 @@ class LineageQueries:
         )
 
     def _read(self, work: Callable[[Connection], T]) -> T:
-        self._before_reading()
         return self._database.read(work)
 
     def _ask(self, statement: Select[Any]) -> pa.Table:
@@ -554,7 +574,8 @@ class LineageQueries:
             )
 
     def _number(self, table: TableName) -> int:
-        """Return the number of a table; that of no table if nothing was recorded for it."""
+        """Bring the lineage of a table up to its files and return its number; that of no table if nothing is recorded."""
+        self._before_reading(table)
         statement = select(TABLES.c.table_id).where(
             TABLES.c.catalog_key == self._catalog_key,
             TABLES.c.database_name == table.database,
@@ -569,6 +590,7 @@ class LineageQueries:
         return self._read(work)
 
     def _walk(self, go: Callable[[Walk], pa.Table], *, history: bool) -> pa.Table:
+        self._before_reading(None)
         return self._read(
             lambda connection: go(Walk(connection, self._catalog_key, history=history))
         )
@@ -712,9 +734,9 @@ class LineageOrigins(LineageQueries):
 
         `partition_path`: as the partition's directory is called, "" without partitions. Unlike the table's own snapshots, the lineage still knows commits that have expired.
         """
+        table_id = self._number(table)
         return [
-            self._writer_of(self._number(table), partition_path, bucket, number)
-            for number in sequence_numbers
+            self._writer_of(table_id, partition_path, bucket, number) for number in sequence_numbers
         ]
 
     def _writer_of(
@@ -809,6 +831,7 @@ class LineageOrigins(LineageQueries):
         Through all tables of the catalog, as commits declared it, nearest first: `depth`,
         `table_name`, `column_name`, `dataset`, `input_column`, and the first and last such commit.
         """
+        self._before_reading(None)
         edges: dict[tuple[str, str, str, str], dict[str, Any]] = {}
         frontier = {(table.text, column)}
         for depth in range(1, _COLUMNS_DEEP + 1):

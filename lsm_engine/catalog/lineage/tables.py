@@ -57,13 +57,14 @@ class LineageTables(LineageOrigins):
                 TABLES.c.database_name == branches_of.database,
                 TABLES.c.table_name == branches_of.table,
             )
+        self._before_reading(branches_of)
         return [
             TableName(database=row["database_name"], table=row["table_name"], branch=row["branch"])
             for row in self._ask(statement).to_pylist()
         ]
 
     def live_recorded(self, since: Mapping[TableName, int]) -> dict[TableName, dict[int, str]]:
-        """Return the snapshots recorded as live, by id, each with its delta manifest list.
+        """Return the snapshots recorded as live, by id, each with its delta manifest list, as of the last sync.
 
         `since`: tables and branches, and the id to begin at; other branches of these tables are looked for
         from 0 on. One query a table or branch, bounded by the ids from there on.

@@ -39,6 +39,7 @@ def grown(root: Path) -> Path:
         orders.overwrite([{"id": 1, "day": "d1", "v": 1.0}])
         other = catalog.create_table("shop.items", COLUMNS, primary_key=["id"])
         other.upsert([{"id": 1, "day": "x"}])
+        catalog.sync_lineage()
     return file
 
 

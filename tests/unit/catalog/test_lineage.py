@@ -6,13 +6,7 @@ import random
 import pytest
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.catalog.lineage.facts import (
-    ExpiryFacts,
-    LineageError,
-    RollbackFacts,
-    TagDeletion,
-    inherited_files,
-)
+from lsm_engine.catalog.lineage.facts import LineageError, RemovalFacts, inherited_files
 from lsm_engine.catalog.provenance import Input, Run
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.options.modes import CommitKind
@@ -88,10 +82,24 @@ def test_a_rebuild_mends_a_damaged_table(catalog, another):
         assert dump(catalog.database) == dump(another.database)
 
 
+def removal(**facts):
+    return RemovalFacts(
+        table=ORDERS,
+        removal_id="r1",
+        kind="expire-snapshots",
+        reason="old",
+        at_millis=MILLIS,
+        **facts,
+    )
+
+
 def test_expired_snapshots_stay_as_history(catalog):
     story = upsert_and_compact()
     catalog.lineage.rebuild(ORDERS, story.facts, [story.tag("v1", 2)])
-    catalog.lineage.record(ExpiryFacts(table=ORDERS, snapshot_ids=(1, 2), removed_files=("f1",)))
+    before = catalog.lineage.recorded_states(ORDERS)["main"].live
+    catalog.lineage.catch_up(ORDERS, (), [story.tag("v1", 2)], live_ids=(3, 4), before=before)
+    catalog.lineage.record(removal(snapshot_ids=(1, 2), removed_files=("f1",)))
+    assert catalog.lineage.life_of_file(ORDERS, "f1").stages.column("removed").to_pylist() == [True]
     expected = dump(catalog.database)
     # Files of snapshots 1 and 2 are gone; what was live in them is told as inherited.
     inherited = inherited_files(
@@ -124,7 +132,7 @@ def test_a_rebuild_from_what_is_left(another):
 def test_deleted_tags_are_known_and_return(catalog):
     story = upsert_and_compact()
     catalog.lineage.rebuild(ORDERS, story.facts, [story.tag("a", 1), story.tag("b", 2)])
-    catalog.lineage.record(TagDeletion(table=ORDERS, tag_name="a"))
+    catalog.lineage.catch_up(ORDERS, (), [story.tag("b", 2)], live_ids=(1, 2, 3, 4), before={})
     assert catalog.lineage.tags(ORDERS).column("tag_name").to_pylist() == ["b"]
     catalog.lineage.rebuild(ORDERS, story.facts, [story.tag("a", 3)])
     tags = catalog.lineage.tags(ORDERS, with_deleted=True)
@@ -137,7 +145,8 @@ def test_deleted_tags_are_known_and_return(catalog):
 def test_rollback_and_reused_ids(catalog, another):
     story = upsert_and_compact()
     catalog.lineage.rebuild(ORDERS, story.facts)
-    catalog.lineage.record(RollbackFacts(table=ORDERS, to_snapshot_id=2))
+    before = catalog.lineage.recorded_states(ORDERS)["main"].live
+    catalog.lineage.catch_up(ORDERS, (), (), live_ids=(1, 2), before=before)
     another.lineage.rebuild(ORDERS, story.facts[:2])
     assert dump(catalog.database) == dump(another.database)
 

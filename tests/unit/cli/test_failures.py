@@ -137,8 +137,9 @@ def test_a_listener_that_fails_is_a_warning(shop, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the catalog is elsewhere")
 
-    monkeypatch.setattr("lsm_engine.catalog.lineage.outbox.Outbox.deliver", fail)
-    told = shop("tag", "create", "shop.orders", "x").stderr
+    shop("tag", "create", "shop.orders", "x")
+    monkeypatch.setattr("lsm_engine.api.lineage_sync.LineageSync.record_removal", fail)
+    told = shop("tag", "delete", "shop.orders", "x").stderr
     assert told.startswith("lsm: warning: ")
     assert len(told.splitlines()) == 1
 

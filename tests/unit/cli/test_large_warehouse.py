@@ -45,6 +45,7 @@ def long_history(tmp_path_factory) -> Path:
         table = lsm.open_table(made.location)  # no catalog is told: only files are made
         while (newest := table.latest_snapshot()) is None or newest.id < SNAPSHOTS:
             table.upsert([{"id": newest.id % 40 if newest else 0, "name": "x"}])
+        catalog.sync_lineage()
     return root
 
 

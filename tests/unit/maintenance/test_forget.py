@@ -528,9 +528,7 @@ def test_who_still_reads_older_rows_of_postgresql_is_named(
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files; lineage that waits to be recorded comes and goes by itself."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if ".lineage-outbox" not in str(path))
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def test_tags_branches_and_consumers_refuse_by_name(catalog: lsm.Catalog, tmp_path: Path) -> None:
@@ -685,24 +683,18 @@ def test_what_is_left_of_a_branch_without_the_key_stays(
     assert (left.parents[1] / "snapshot/snapshot-1").exists()
 
 
-def test_lineage_that_waits_in_the_outbox(
-    catalog: lsm.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_lineage_that_an_earlier_version_left_in_files(
+    catalog: lsm.Catalog, tmp_path: Path
 ) -> None:
+    """Lineage that waited to be recorded lay beside the catalog, with the keys of files."""
     table = created(catalog)
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "lsm_engine.catalog.lineage.lineage.Lineage.record_loaded", _busy, raising=True
-        )
-        table.upsert(with_person(1))
-    assert any("outbox" in path for path in map(str, tmp_path.rglob("*.open")))
+    table.upsert(with_person(1))
+    outbox = tmp_path / f"{Path(catalog._names.database.path).name}.jdbc.lineage-outbox"
+    outbox.mkdir()
+    (outbox / "000000000000001-000000000-x.jsonl").write_bytes(b"0 0 commit " + TEXT)
+    assert files_with(tmp_path, TEXT)
     forgotten(table, {"k": PERSON})
     assert not files_with(tmp_path, TEXT)
-
-
-def _busy(*_: object) -> None:
-    from lsm_engine.catalog.lineage.facts import LineageError
-
-    raise LineageError("busy", table="db.t") from lsm.StorageError("locked")
 
 
 # --- crashes and races ---------------------------------------------------------------------------
