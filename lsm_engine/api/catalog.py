@@ -374,7 +374,10 @@ class Catalog(CatalogRegistry):
         self._clock = clock
         self._ids = ids
         self._sync = LineageSync(
-            names, open_table=lambda name: self.table(name).session, table_names=self.list_tables
+            names,
+            open_table=lambda name: self.table_in_warehouse(name).session,
+            is_named=self.__contains__,
+            table_names=self.list_tables,
         )
         self._lineage = Lineage(
             names.database,

@@ -1,7 +1,7 @@
 """The lineage follows the files: `LineageSync` records what the tables' files hold and the catalog lacks.
 
 Commits, tags and branches record nothing. The snapshots, tags and branches of a table are read when its lineage is
-asked for, and before maintenance takes some of them away (decision 66)."""
+asked for, and before maintenance takes some of them away (decision 68)."""
 
 import logging
 from collections import deque
@@ -195,14 +195,14 @@ def sync_branch(
         if snapshot is not None
     }
     # Files of a snapshot that expired before any sync are known by a tag alone.
-    kept = {
+    tagged = {
         tag.snapshot.id: tag.snapshot
         for tag in tags
         if tag.snapshot.id not in ids
         and tag_rows[tag.name] != recorded_rows.get(tag.name)
         and not lineage.has_snapshot(table, tag.snapshot.id)
     }
-    facts = _new_facts(session, table, {**kept, **snapshots}, kept, lineage)
+    facts = _new_facts(session, table, {**tagged, **snapshots}, tagged, lineage)
     return lineage.catch_up(
         table,
         facts,
@@ -216,7 +216,7 @@ def _new_facts(
     session: TableSession,
     table: TableName,
     snapshots: Mapping[int, Snapshot],
-    kept: Iterable[int],
+    expired: Iterable[int],
     lineage: Lineage,
 ) -> Iterator[CommitFacts | InheritedFiles]:
     if not snapshots:
@@ -225,7 +225,7 @@ def _new_facts(
     # After a gap in the recorded history nobody knows which snapshots added the files.
     if first.id > 1 and not lineage.has_snapshot(table, first.id - 1):
         yield from files_before(session, table, first)
-    yield from commits_in_files(session, table, snapshots, kept, skips_damaged=True)
+    yield from commits_in_files(session, table, snapshots, expired, skips_damaged=True)
 
 
 def _unrecorded_ids(
@@ -285,7 +285,8 @@ def sync_table(session: TableSession, lineage: Lineage, *, rolled_back: str | No
 class LineageSync:
     """Brings the lineage of a catalog up to the files of its tables. Threads and processes may share one.
 
-    `open_table` returns the session of a table that the catalog names, `table_names` all of these.
+    `is_named` tells whether the catalog names a table, `table_names` returns all of these, and `open_table` the session
+    of one.
     """
 
     def __init__(
@@ -293,10 +294,12 @@ class LineageSync:
         names: SqlCatalog,
         *,
         open_table: Callable[[str], TableSession],
+        is_named: Callable[[str], bool],
         table_names: Callable[[], list[str]],
     ) -> None:
         self._names = names
         self._open_table = open_table
+        self._is_named = is_named
         self._table_names = table_names
         self._rests_until_millis = 0
         self._removals: deque[RemovalFacts] = deque(maxlen=_REMOVALS_MAX)
@@ -334,13 +337,21 @@ class LineageSync:
             return
         try:
             self._record_removals(self._names.hurried_lineage)
-            for name in self._table_names() if table is None else [_main(table)]:
-                self._sync(name, self._names.hurried_lineage)
+            if table is not None:
+                self._sync(_main(table), self._names.hurried_lineage)
+                return
+            for name in self._table_names():
+                self._sync_named(name, self._names.hurried_lineage)
         except LineageError as error:
             self._rests_until_millis = SystemClock().monotonic_millis() + _REST_MILLIS
             log.warning("the lineage is not up to date: %s", error.__cause__ or error)
 
     def _sync(self, name: str, lineage: Lineage, *, rolled_back: str | None = None) -> None:
+        # The lineage of a table that the catalog names no more is forgotten, and stays so.
+        if self._is_named(name):
+            self._sync_named(name, lineage, rolled_back=rolled_back)
+
+    def _sync_named(self, name: str, lineage: Lineage, *, rolled_back: str | None = None) -> None:
         try:
             sync_table(self._open_table(name), lineage, rolled_back=rolled_back)
         except LineageError:
@@ -395,7 +406,7 @@ class CatalogListener:
         """Record what is going to be removed, or raise LineageError, so that it stays."""
         try:
             self.sync.before_removal(table)
-        except LineageError as error:
+        except LsmError as error:
             raise LineageError(
                 "nothing was removed, as the catalog cannot record the lineage of what would go; try again, or open "
                 "the table by its path to do without",

@@ -28,7 +28,9 @@ from lsm_engine.catalog.lineage.facts import (
 )
 from lsm_engine.catalog.lineage.queries import no_sync
 from lsm_engine.catalog.lineage.statements import (
+    BRANCH_IDS,
     FROM_ADDITIONS,
+    LIVE_TAGS,
     RECORDED_DELTAS,
     TABLE_ID,
     added,
@@ -572,8 +574,8 @@ class RecordedState:
 
 
 def _tag_rows(connection: Connection, table_id: int) -> dict[str, Row]:
-    rows = select(TAGS).where(TAGS.c.table_id == table_id, TAGS.c.deleted.is_(False))
-    return {row["tag_name"]: dict(row) for row in connection.execute(rows).mappings()}
+    rows = connection.execute(LIVE_TAGS, {"table_id": table_id})
+    return {row["tag_name"]: dict(row) for row in rows.mappings()}
 
 
 @checks_all_arguments
@@ -604,17 +606,17 @@ class Lineage(LineageTables):
 
     def recorded_states(self, table: TableName) -> dict[str, RecordedState]:
         """Return the recorded state of a table and its branches, by branch, from one state of the catalog."""
-        branches = select(TABLES.c.branch, TABLES.c.table_id).where(
-            TABLES.c.catalog_key == self._catalog_key,
-            TABLES.c.database_name == table.database,
-            TABLES.c.table_name == table.table,
-        )
-        return self._read(
+        parameters = {
+            "catalog_key": self._catalog_key,
+            "database_name": table.database,
+            "table_name": table.table,
+        }
+        return self._read_recorded(
             lambda connection: {
                 branch: RecordedState(
                     live=live_deltas(connection, number), tags=_tag_rows(connection, number)
                 )
-                for branch, number in connection.execute(branches).all()
+                for branch, number in connection.execute(BRANCH_IDS, parameters).all()
             }
         )
 
@@ -631,7 +633,17 @@ class Lineage(LineageTables):
                 SNAPSHOTS.c.snapshot_id == snapshot_id,
             )
         )
-        return self._read(lambda connection: connection.execute(rows).first() is not None)
+        return self._read_recorded(lambda connection: connection.execute(rows).first() is not None)
+
+    def _read_recorded(self, work: Callable[[Connection], T]) -> T:
+        """Return what `work` reads for a sync, which cannot record where it cannot read."""
+        try:
+            return self._read(work)
+        except _FAILURES as error:
+            raise LineageError(
+                "the lineage cannot be read, so that nothing is recorded; the table itself is in order",
+                catalog=self._database.shown_url,
+            ) from error
 
     def rebuild(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlalchemy import Connection, Table, bindparam, case, select
 from sqlalchemy.dialects import sqlite
 
-from lsm_engine.catalog.models import FILES, LIVE, RUNS, SNAPSHOTS, TABLES
+from lsm_engine.catalog.models import FILES, LIVE, RUNS, SNAPSHOTS, TABLES, TAGS
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
@@ -28,6 +28,14 @@ TABLE_ID = select(TABLES.c.table_id).where(
     )
 )
 """The number of a table, by its name."""
+
+BRANCH_IDS = select(TABLES.c.branch, TABLES.c.table_id).where(
+    *(TABLES.c[name] == bindparam(name) for name in ("catalog_key", "database_name", "table_name"))
+)
+"""The numbers of a table and its branches, by branch."""
+
+LIVE_TAGS = select(TAGS).where(TAGS.c.table_id == bindparam("table_id"), TAGS.c.deleted.is_(False))
+"""The rows of the tags of a table that are not deleted."""
 
 RECORDED_DELTAS = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list).where(
     SNAPSHOTS.c.table_id == bindparam("table_id"),

@@ -200,6 +200,21 @@ def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     )
 
 
+@verb("lsm catalog sync", "lsm catalog sync shop.orders", name="sync", group=names)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+def sync(call: Call, *, tables: Sequence[str]) -> None:
+    """Record commits and tags that the lineage lacks, before the views of the catalog are read by SQL.
+
+    Questions by lsm show, Dagster and maintenance do it by themselves. Without TABLE: of every table of the catalog.
+    """
+    table_names = [call.catalog_name(table) for table in tables]
+    recorded = call.catalog().sync_lineage(table_names or None)
+    rows = [{"table": name, "commits": count} for name, count in recorded.items()]
+    call.out.rows(
+        [words("table"), number("commits", "commits recorded")], rows, empty="no tables yet"
+    )
+
+
 @table_verb("lsm catalog register shop.orders", name="register", group=names)
 def register(call: Call, *, table: str) -> None:
     """Name a table whose directory is in the warehouse already, at DATABASE.db/TABLE."""

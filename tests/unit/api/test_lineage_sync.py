@@ -326,6 +326,38 @@ def test_an_expiry_takes_nothing_that_the_catalog_cannot_record(folder: Path) ->
         assert sorted(states(catalog)) == ids
 
 
+def test_an_expiry_takes_nothing_while_the_catalog_is_gone(folder: Path) -> None:
+    with opened(folder) as catalog:
+        table = created(catalog)
+        put(table, *range(4))
+        ids = [snapshot.id for snapshot in table.snapshots()]
+        delete_the_catalog(folder)
+        with pytest.raises(LineageError, match="nothing was removed"):
+            expire_all_but_one(table)
+        assert [snapshot.id for snapshot in table.snapshots()] == ids
+        put(table, 9)
+    other = lsm.open_table(str(folder / "lake" / "db.db" / "t"))
+    expire_all_but_one(other)
+    assert len(other.snapshots()) == 1
+
+
+def test_an_expiry_takes_nothing_where_the_catalog_cannot_be_read(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    put(table, *range(4))
+    ids = [snapshot.id for snapshot in table.snapshots()]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise lsm.StorageError("the server is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lineage, "_read", refuse)
+        with pytest.raises(LineageError, match="nothing was removed"):
+            expire_all_but_one(table)
+    assert [snapshot.id for snapshot in table.snapshots()] == ids
+
+
 def test_a_deleted_tag_stays_as_deleted_with_the_commits_that_it_alone_kept(
     catalog: lsm.Catalog, folder: Path
 ) -> None:
