@@ -481,10 +481,7 @@ class Site:
             table_of_name(self._catalog, query["table"])  # raises, with what it may have meant
             chosen = [name for name in recorded if name.text == query["table"]]
         if not chosen:
-            message = (
-                "The catalog has recorded no commit yet. Of tables that others made, or without a "
-                f"catalog: {self._line('catalog rebuild')} records what their files know."
-            )
+            message = "The catalog has recorded no commit yet: no table has one that can be read."
             facts = {"table": query.get("table")}
             return _html(error_page("No lineage yet", message, facts, {"Tables": "/"}))
         if not query.get("table") and len(recorded) > LINEAGE_TABLES_MAX:

@@ -500,7 +500,7 @@ def test_a_warehouse_without_a_catalog_is_shown(tmp_path: Path) -> None:
     browse = Browser(port)
     assert "a.b" in browse("/").text
     assert "1 sorted run" in browse("/t/a.b/tree").text
-    assert "lsm --warehouse" in browse("/lineage").text
+    assert '"name":"a.b"' in browse("/lineage").text
     with lsm.open_catalog("sqlite://", warehouse=tmp_path) as other:
         other.create_table("a.later", COLUMNS, primary_key=["id"])
     assert "a.later" in browse("/").text
