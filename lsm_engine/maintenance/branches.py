@@ -344,10 +344,7 @@ def _copied(
         schema = old.schemas.copied(0)
         # No commit is made on the stop, but tags, consumers and schemas can change beside the copy.
         if _contents(store, old, stop) != files:
-            raise CommitConflictError(
-                f"branch {name!r} changed while it was renamed; nothing was changed, try again",
-                branch=name,
-            )
+            raise _changed_error(name)
         if not claim.give(schema):
             raise _exists(new_name)
     except CommitUnknownError:
@@ -359,6 +356,12 @@ def _copied(
             _reopen(old, stop)
         raise
     return stop, files
+
+
+def _changed_error(name: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"branch {name!r} changed while it was renamed; nothing was changed, try again", branch=name
+    )
 
 
 def _rename_id(stop: Snapshot | None) -> str | None:
@@ -413,7 +416,7 @@ def _rewritten(old: TableSession, stop: Snapshot, properties: Mapping[str, str])
 def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str, bytes]:
     """Return the files of a branch without schema-0 and the stop, by path below its directory, the hints last.
 
-    Raises StorageError for a short answer.
+    Raises StorageError for a short answer, CommitConflictError where the snapshot below the stop is gone.
     """
     paths, directory = old.paths, old.paths.of_branch()
     hints = {paths.snapshot_hint(LATEST), paths.snapshot_hint(EARLIEST)}
@@ -431,6 +434,9 @@ def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str
         if document is not None:
             files[status.path.removeprefix(directory + "/")] = document
     if stop.id > 1:
+        # The branch is being deleted, or expires: a hint alone would be a branch that has lost its newest snapshot.
+        if f"snapshot/snapshot-{stop.id - 1}" not in files:
+            raise _changed_error(paths.branch_name)
         earliest = old.snapshots.earliest_hint()
         if earliest is not None:
             files[f"snapshot/{EARLIEST}"] = encode_hint(earliest)

@@ -26,7 +26,7 @@ from tests.fault.all_pairs import (
 )
 from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES, expire, prepared
 from tests.fault.paused_lakes import lake_doubles
-from tests.fault.paused_stores import object_doubles
+from tests.fault.paused_stores import StorageCall, object_doubles
 
 PAIRS_IN_CI = 12
 OF_THE_WHOLE = ("forget", "branch", "fast-forward", "rescale", "roll back", "restore")
@@ -265,3 +265,13 @@ def test_a_commit_between_the_listing_of_an_expiry_and_latest_is_no_lost_snapsho
     done, _ = schedule(combination, whole_listing)
     assert not isinstance(done.ours, Exception)
     assert not list(problems_of(done))
+
+
+def test_a_rename_of_a_branch_that_is_deleted_leaves_nothing_that_stops_maintenance() -> None:
+    """It left LATEST without a snapshot under the new name; killed there, it made expiry and orphan removal fail."""
+    combination = Combination("memory", "plain", "rename a branch", ("delete a branch",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    latest = ("branch/branch-side/snapshot/LATEST",)
+    stopped = next(at for at, call in enumerate(calls, 1) if call == StorageCall("replace", latest))
+    for last in range(stopped + 20, stopped + 45):
+        assert not list(problems_of(killed_at(combination, stopped, last)))
