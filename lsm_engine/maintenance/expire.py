@@ -95,7 +95,7 @@ def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Con
     except StorageError as cause:
         # The consumer stands there: an error that says "retry" alone would hide that.
         raise CommitUnknownError(
-            f"the consumer was set to snapshot {next_snapshot_id}, and the storage does not tell whether that can "
+            f"the consumer was set to snapshot {next_snapshot_id}, and the storage does not report whether that can "
             "still be read; look before trying again",
             consumer=name,
             path=cause.facts.get("path"),

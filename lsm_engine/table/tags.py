@@ -116,7 +116,7 @@ def _is_rolled_back_after(session: TableSession, tag: Tag) -> bool:
     except StorageError as cause:
         # The tag stands there: an error that says "retry" alone would hide that.
         raise CommitUnknownError(
-            "the tag was made, and the storage does not tell whether its snapshot was rolled back meanwhile; look "
+            "the tag was made, and the storage does not report whether its snapshot was rolled back meanwhile; look "
             "before trying again",
             tag=tag.name,
             path=cause.facts.get("path"),
