@@ -93,7 +93,7 @@ def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Con
             )
         return session.consumers.find(name)
     except StorageError as cause:
-        # The consumer stands there: an error that says "retry" alone would hide that.
+        # The consumer stands there: "retry" alone would hide that.
         raise CommitUnknownError(
             f"the consumer was set to snapshot {next_snapshot_id}, and the storage does not report whether that can "
             "still be read; look before trying again",

@@ -114,7 +114,7 @@ def _is_rolled_back_after(session: TableSession, tag: Tag) -> bool:
     try:
         return is_rolled_back(session, tag.snapshot)
     except StorageError as cause:
-        # The tag stands there: an error that says "retry" alone would hide that.
+        # The tag stands there: "retry" alone would hide that.
         raise CommitUnknownError(
             "the tag was made, and the storage does not report whether its snapshot was rolled back meanwhile; look "
             "before trying again",
