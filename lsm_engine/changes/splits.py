@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base.arguments import checks_all_arguments
@@ -36,10 +35,10 @@ from lsm_engine.kernels.changes import (
     UNCHANGED,
     adds,
     equal_rows,
-    lay_out_changes,
 )
 from lsm_engine.kernels.gather import gather
 from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
+from lsm_engine.merge.selection import changelog_rows
 from lsm_engine.merge.sequence import Rows, UserSequence
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import RowKind
@@ -241,16 +240,7 @@ def _differences(
         old = gather([source.select(names) for source in sources], older_order.run, older_order.row)
         new = now.select(names).take(pa.array(both))
         codes[both[equal_rows(old.columns, new.columns, len(both))]] = UNCHANGED
-    count = int(np.count_nonzero(codes)) + int(np.count_nonzero(codes == REPLACED))
-    if not count:
-        return None
-    runs: npt.NDArray[np.uint16] = np.empty(count, np.uint16)
-    rows: npt.NDArray[np.int32] = np.empty(count, np.int32)
-    kinds = np.empty(count, np.int8)
-    lay_out_changes(codes, before, order.run, order.row, len(sources), runs, rows, kinds)
-    changes = gather([*sources, now], runs, rows)
-    index = changes.schema.get_field_index(VALUE_KIND)
-    return changes.set_column(index, changes.schema.field(index), pa.array(kinds))
+    return changelog_rows(codes, order, before, sources, now)
 
 
 # -- Reads of changes: snapshots, splits, rows with row kinds --------------------------------------

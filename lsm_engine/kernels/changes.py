@@ -1,7 +1,7 @@
 """Row kinds, equal rows, and the changelog rows between a state and the next."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lsm_engine.kernels.arrow_views import Bools, Column, Longs, bool_values, one_array
 from lsm_engine.kernels.compiled import compiled
+from lsm_engine.kernels.gather import RowPlaces, Rows, Runs
 from lsm_engine.options.modes import RowKind
 
 # -- Row kinds as additions and removals -----------------------------------------------------------
@@ -149,22 +150,24 @@ def find_before(
     return dropped
 
 
+class ChangedRows(NamedTuple):
+    """The rows of a changelog: where each lies, and its kind."""
+
+    run: Runs
+    row: Rows
+    kind: Kinds
+
+
 @compiled
 def lay_out_changes(
-    changes: NDArray[np.int8],
-    before: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    after_run: int,
-    runs: NDArray[np.uint16],
-    rows: NDArray[np.int32],
-    kinds: NDArray[np.int8],
+    changes: NDArray[np.int8], before: Longs, places: RowPlaces, after_run: int, target: ChangedRows
 ) -> int:
     """Write where the rows of the changes lie, and their kinds; return how many there are.
 
     The row of key g after the merge is row g of source `after_run`. A key has two rows at most: room
     for those is needed.
     """
+    (run, row), (runs, rows, kinds) = places, target
     count = 0
     for group in range(len(changes)):
         change = changes[group]

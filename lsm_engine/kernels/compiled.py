@@ -8,7 +8,8 @@ Once the compiler is there, for whatever reason, a kernel is worth compiling aft
 
 A compiled function is compiled again for every combination of argument types, so sources are handed
 over as arrays of addresses: one function then serves any number of runs. Whoever passes addresses
-keeps the buffers alive until the call returns.
+keeps the buffers alive until the call returns. Arguments that belong together are a NamedTuple: compiled code
+reads it as fast as single arguments, and the call costs about a microsecond more.
 
 The cache of compiled code lies beside the sources, or in the user's cache directory where those are
 read-only; an entry counts as long as its source file has the same content. It is written through
@@ -130,9 +131,13 @@ def _names_of(loop: FunctionType) -> set[str]:
 
 def _largest(*arguments: Any) -> int:
     """Return how many items the largest array has: the steps of a loop over it."""
-    return max(
-        (argument.size for argument in arguments if isinstance(argument, np.ndarray)), default=0
-    )
+    return max(map(_size, arguments), default=0)
+
+
+def _size(argument: Any) -> int:
+    if isinstance(argument, tuple):
+        return _largest(*argument)
+    return argument.size if isinstance(argument, np.ndarray) else 0
 
 
 def compiled(function: F) -> F:

@@ -1,6 +1,6 @@
 """Values of groups folded to one: sums, products and extremes, and collections that grow and shrink."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from lsm_engine.kernels.compiled import (
     load_i64,
     load_u64,
 )
-from lsm_engine.kernels.pick_rows import is_valid_at
+from lsm_engine.kernels.pick_rows import GroupedRows, SourceValues, is_valid_at
 
 # -- Fold numbers ----------------------------------------------------------------------------------
 #
@@ -24,8 +24,7 @@ from lsm_engine.kernels.pick_rows import is_valid_at
 # overflow is found.
 #
 # Groups are stretches of rows: group g is rows `offsets[g]` to `offsets[g + 1]`, possibly none.
-# A marked row is taken back: subtracted, or divided by. `out` and `valid` get one entry per
-# group. The functions return -1, or what went wrong in group g: g if a result does not fit, -2
+# A marked row is taken back: subtracted, or divided by. The functions return -1, or what went wrong in group g: g if a result does not fit, -2
 # - g for a division by zero.
 
 SUM = 0
@@ -35,6 +34,28 @@ LEAST = 3
 NO_OVERFLOW = -1
 _LEAST = np.int64(-(2**63))
 _GREATEST = np.int64(2**63 - 1)
+
+
+class FoldedIntegers(NamedTuple):
+    """A number for each group, and whether the group has a valid value."""
+
+    out: Longs
+    valid: Bools
+
+
+class FoldedFloats(NamedTuple):
+    """A floating number for each group, and whether the group has a valid value."""
+
+    out: NDArray[np.float64]
+    valid: Bools
+
+
+class WideSums(NamedTuple):
+    """The halves of a 128-bit sum for each group, and whether the group has a valid value."""
+
+    low: Words
+    high: Words
+    valid: Bools
 
 
 # --- compiled loops: about 0.5 s each -------------------------------------------------------------
@@ -122,23 +143,19 @@ def _next_total(
 @compiled
 def fold_integers(
     operation: int,
-    width: int,
-    data: Longs,
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
+    values: SourceValues,
+    groups: GroupedRows,
     marks: Bools,
-    lowest: int,
-    highest: int,
-    out: Longs,
-    valid: Bools,
+    bounds: tuple[int, int],
+    folded: FoldedIntegers,
 ) -> int:
-    """Fold signed integers of 1, 2, 4, 8 or (low half) 16 bytes into [lowest, highest].
+    """Fold signed integers of 1, 2, 4, 8 or (low half) 16 bytes into the bounds.
 
-    `out` has one entry per group, or two: the low and the high half of a 128-bit number.
+    `folded.out` has one entry per group, or two: the low and the high half of a 128-bit number.
     """
+    width, data, (bitmaps, bit_offsets) = values.width, values.data, values.validity
+    run, row, offsets = groups.run, groups.row, groups.offsets
+    (lowest, highest), out, valid = bounds, folded.out, folded.valid
     step = 2 if len(out) > len(valid) else 1
     for group in range(len(offsets) - 1):
         total: Any = np.int64(0)
@@ -184,19 +201,12 @@ def _is_less(value: Any, total: Any) -> Any:
 
 @compiled
 def fold_floats(
-    operation: int,
-    width: int,
-    data: Longs,
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
-    marks: Bools,
-    out: NDArray[np.float64],
-    valid: Bools,
+    operation: int, values: SourceValues, groups: GroupedRows, marks: Bools, folded: FoldedFloats
 ) -> int:
     """Fold floating numbers of 4 or 8 bytes, each step rounded to their width."""
+    width, data, (bitmaps, bit_offsets) = values.width, values.data, values.validity
+    run, row, offsets = groups.run, groups.row, groups.offsets
+    out, valid = folded.out, folded.valid
     for group in range(len(offsets) - 1):
         total: Any = 0.0
         has_value = False
@@ -236,18 +246,12 @@ def fold_floats(
 
 @compiled
 def reduce_integers(
-    operation: int,
-    width: int,
-    data: Longs,
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
-    out: Longs,
-    valid: Bools,
+    operation: int, values: SourceValues, groups: GroupedRows, folded: FoldedIntegers
 ) -> bool:
     """Do what fold_integers does, but products; False if some sum may have overflowed."""
+    width, data, (bitmaps, bit_offsets) = values.width, values.data, values.validity
+    run, row, offsets = groups.run, groups.row, groups.offsets
+    out, valid = folded.out, folded.valid
     step = 2 if len(out) > len(valid) else 1
     start: Any = np.uint64(0)
     if operation == GREATEST:
@@ -282,18 +286,12 @@ def reduce_integers(
 
 @compiled
 def reduce_floats(
-    operation: int,
-    width: int,
-    data: Longs,
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
-    out: NDArray[np.float64],
-    valid: Bools,
+    operation: int, values: SourceValues, groups: GroupedRows, folded: FoldedFloats
 ) -> None:
     """Do what fold_floats does, but products."""
+    width, data, (bitmaps, bit_offsets) = values.width, values.data, values.validity
+    run, row, offsets = groups.run, groups.row, groups.offsets
+    out, valid = folded.out, folded.valid
     start = -0.0  # added to any number, zeros included, it gives that number
     if operation == GREATEST:
         start = -np.inf
@@ -327,20 +325,16 @@ def reduce_floats(
 
 @compiled
 def sum_wide(
-    data: Longs,
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
+    values: SourceValues,
+    groups: GroupedRows,
     marks: Bools,
-    limit_low: np.uint64,
-    limit_high: np.uint64,
-    low: Words,
-    high: Words,
-    valid: Bools,
+    limit: tuple[np.uint64, np.uint64],
+    sums: WideSums,
 ) -> int:
     """Sum 128-bit integers, given and returned as a low and a high half, to below +-limit."""
+    data, (bitmaps, bit_offsets) = values.data, values.validity
+    run, row, offsets = groups.run, groups.row, groups.offsets
+    (limit_low, limit_high), low, high, valid = limit, sums.low, sums.high, sums.valid
     for group in range(len(offsets) - 1):
         sum_low, sum_high, has_value = np.uint64(0), np.uint64(0), False
         for index in range(offsets[group], offsets[group + 1]):
@@ -376,24 +370,35 @@ def sum_wide(
 NO_LIMIT = np.iinfo(np.int64).max
 
 
+class KeyChanges(NamedTuple):
+    """Additions and removals: the id and the group of each entry, and whether it removes."""
+
+    ids: Longs
+    groups: Longs
+    removes: Bools
+
+
+class AdditionQueues(NamedTuple):
+    """The additions of each id, oldest first: entries linked from heads to tails; -1 is none."""
+
+    heads: Longs
+    tails: Longs
+    following: Longs
+
+
 # --- compiled loops: about 0.2 s each -------------------------------------------------------------
 
 
 @compiled
 def latest_of_keys(
-    ids: Longs,
-    groups: Longs,
-    removes: Bools,
-    words: Words,
-    limit: int,
-    current: Longs,
-    sizes: Longs,
+    changes: KeyChanges, words: Words, limit: int, current: Longs, sizes: Longs
 ) -> None:
     """Write the entry that stands for each id into `current` (-1: none); the later one stands.
 
     An entry replaces one whose word is not above its own. A key that is new to its group is not
     taken while the group holds `limit` keys. `current` and `sizes` come filled with -1 and 0.
     """
+    ids, groups, removes = changes.ids, changes.groups, changes.removes
     for entry in range(len(ids)):
         number, group = ids[entry], groups[entry]
         standing = current[number]
@@ -411,20 +416,19 @@ def latest_of_keys(
 
 @compiled
 def remaining(
-    ids: Longs,
-    removes: Bools,
+    changes: KeyChanges,
     once: bool,  # noqa: FBT001 -- compiled functions take arguments by position
     is_exhaustive: bool,  # noqa: FBT001 -- as above
-    heads: Longs,
-    tails: Longs,
-    following: Longs,
+    queues: AdditionQueues,
     survives: Bools,
 ) -> None:
-    """Flag the additions that are left: a removal takes the oldest of its id, or `every` one.
+    """Flag the additions that are left: a removal takes the oldest of its id, or all (`is_exhaustive`).
 
-    With `once` an addition counts only while no other of its id is there. `heads` and `tails` (one
-    per id) and `following` (one per entry) come filled with -1, `kept` with False.
+    With `once` an addition counts only while no other of its id is there. The queues come empty,
+    `survives` filled with False.
     """
+    ids, removes = changes.ids, changes.removes
+    heads, tails, following = queues.heads, queues.tails, queues.following
     for entry in range(len(ids)):
         number = ids[entry]
         if removes[entry]:

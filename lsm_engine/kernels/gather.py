@@ -6,7 +6,7 @@ rows are copied whole. Other types (nested, dictionaries) are concatenated and t
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,14 @@ from lsm_engine.kernels.interpreted_memory import gather_values
 Source: TypeAlias = pa.RecordBatch | pa.Table
 Runs: TypeAlias = NDArray[np.uint16]
 Rows: TypeAlias = NDArray[np.int32]
+
+
+class RowPlaces(NamedTuple):
+    """Where rows lie: row `row[i]` of source `run[i]`."""
+
+    run: Runs
+    row: Rows
+
 
 # Rows in a stretch, on average, from which copying stretches beats copying values; measured.
 _LONG_STRETCH = 12
@@ -108,6 +116,11 @@ class RowSelection:
     def is_long(self) -> bool:
         """Whether copying stretches is worth it."""
         return len(self) >= _LONG_STRETCH * (len(self.stretches) - 1)
+
+    @property
+    def stretched_rows(self) -> "_StretchedRows":
+        """The rows as compiled loops take them."""
+        return _StretchedRows(self.run, self.row, self.stretches)
 
     def halves(self) -> Iterator["RowSelection"]:
         """Split the rows in two."""
@@ -195,17 +208,16 @@ def _gathered_text(
     width = 8 if wide else 4
     starts = _addresses(arrays, 1) + width * _offsets(arrays)
     # No buffer of offsets: an empty array made by hand, from which no row can be wanted.
-    data, ends = _addresses(arrays, 2), _data_ends(arrays)
+    texts = _TextSources(starts, width, _addresses(arrays, 2), _data_ends(arrays))
     target_offsets = np.empty(len(selection) + 1, np.int64)
-    places = (selection.run, selection.row, selection.stretches)
-    _gather_offsets(starts, width, *places, target_offsets)
+    _gather_offsets(texts, selection.stretched_rows, target_offsets)
     total = int(target_offsets[-1])
     # Offsets of 32 bits reach no further, so the column is split in two.
     if total > _MOST_TEXT_BYTES and not wide and len(selection) > 1:
         halves = [_gathered_text(arrays, kind, half) for half in selection.halves()]
         return pa.chunked_array([chunk for half in halves for chunk in _chunks(half)])
     target = pa.allocate_buffer(total + _SLACK)
-    _gather_text(starts, width, data, ends, *places, target_offsets, target.address)
+    _gather_text(texts, selection.stretched_rows, target_offsets, target.address)
     offsets = target_offsets if wide else target_offsets.astype(np.int32)
     return _array(kind, selection, arrays, [pa.py_buffer(offsets), target.slice(0, total)])
 
@@ -221,6 +233,23 @@ def _data_ends(arrays: Sequence[pa.Array]) -> Longs:
 
 
 # --- compiled loops: 0.2 to 0.5 s each, one version for all types and any number of sources ------
+
+
+class _StretchedRows(NamedTuple):
+    """Rows to collect, as `RowSelection` has them."""
+
+    run: Runs
+    row: Rows
+    stretches: Longs
+
+
+class _TextSources(NamedTuple):
+    """Where each source's offsets (`width` bytes each) lie, and where its text begins and ends."""
+
+    starts: Longs
+    width: int
+    data: Longs
+    ends: Longs
 
 
 @compiled
@@ -316,9 +345,9 @@ def _offset_at(starts: int, width: int, row: np.int64) -> int:
 
 
 @compiled
-def _gather_offsets(
-    starts: Longs, width: int, run: Runs, row: Rows, stretches: Longs, offsets: Longs
-) -> None:
+def _gather_offsets(texts: _TextSources, rows: _StretchedRows, offsets: Longs) -> None:
+    starts, width = texts.starts, texts.width
+    run, row, stretches = rows.run, rows.row, rows.stretches
     total = 0
     offsets[0] = 0
     for stretch in range(len(stretches) - 1):
@@ -331,17 +360,9 @@ def _gather_offsets(
 
 
 @compiled
-def _gather_text(
-    starts: Longs,
-    width: int,
-    data: Longs,
-    ends: Longs,
-    run: Runs,
-    row: Rows,
-    stretches: Longs,
-    offsets: Longs,
-    target: int,
-) -> None:
+def _gather_text(texts: _TextSources, rows: _StretchedRows, offsets: Longs, target: int) -> None:
+    starts, width, data, ends = texts.starts, texts.width, texts.data, texts.ends
+    run, row, stretches = rows.run, rows.row, rows.stretches
     for stretch in range(len(stretches) - 1):
         position, stop = stretches[stretch], stretches[stretch + 1]
         source = data[run[position]] + _offset_at(

@@ -87,6 +87,9 @@ def argument(value: Any) -> Any:
         return value if value.dtype.kind == "f" else _view(value)
     if isinstance(value, np.bool_ | np.integer):
         return value.item()
+    if isinstance(value, tuple):
+        items = map(argument, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value
 
 

@@ -7,7 +7,7 @@ that looks for the smallest head, whose every comparison the processor has to gu
 import heapq
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,21 @@ from lsm_engine.kernels.compiled import (
     store_u32,
     store_u64,
 )
+from lsm_engine.kernels.gather import RowPlaces
 from lsm_engine.kernels.interpreted_memory import compare_bytes
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, WORDS_AND_BYTES, SortKeys, words_from
 
 # -- The keys of several inputs as compiled loops see them, and how those compare two rows ---------
 
 _WORD_BYTES = 16
+
+
+class KeyParts(NamedTuple):
+    """A `KeyTable` in compiled loops: its form, its tail, and the address of its addresses."""
+
+    form: int
+    tail: int
+    addresses: int
 
 
 @record
@@ -51,9 +60,9 @@ class KeyTable:
     addresses: NDArray[np.int64]
 
     @property
-    def parts(self) -> tuple[int, int, int]:
+    def parts(self) -> KeyParts:
         """What compare_tied takes; the table has to outlive the call."""
-        return self.form, self.tail, address_of(self.addresses)
+        return KeyParts(self.form, self.tail, address_of(self.addresses))
 
     @staticmethod
     def from_keys(keys: Sequence[SortKeys], *, in_order: bool) -> "KeyTable":
@@ -141,11 +150,12 @@ def _compare_bytes(left_address: int, right_address: int, start: int, stop: int)
 
 
 @compiled
-def compare_tied(form: int, tail: int, addresses: int, a: int, i: int, b: int, j: int) -> int:
+def compare_tied(keys: KeyParts, a: int, i: int, b: int, j: int) -> int:
     """Compare row i of input a and row j of input b, whose first words are equal.
 
     Returns a number below, at or above zero.
     """
+    form, tail, addresses = keys
     if form == ONE_WORD:
         return 0
     at_a, at_b = addresses + 24 * a, addresses + 24 * b
@@ -163,15 +173,9 @@ def compare_tied(form: int, tail: int, addresses: int, a: int, i: int, b: int, j
 
 
 @compiled
-def compare_tags(form: int, tail: int, addresses: int, left_tag: int, right_tag: int) -> int:
+def compare_tags(keys: KeyParts, left_tag: int, right_tag: int) -> int:
     return compare_tied(
-        form,
-        tail,
-        addresses,
-        left_tag >> 32,
-        left_tag & 0xFFFFFFFF,
-        right_tag >> 32,
-        right_tag & 0xFFFFFFFF,
+        keys, left_tag >> 32, left_tag & 0xFFFFFFFF, right_tag >> 32, right_tag & 0xFFFFFFFF
     )
 
 
@@ -182,22 +186,34 @@ def compare_tags(form: int, tail: int, addresses: int, left_tag: int, right_tag:
 UNRANKED = 0
 """A form of keys beside ONE_WORD and its kin: there are none, the sequence number decides."""
 BLOCK = 16
-Ranks: TypeAlias = tuple[int, int, int, int, int]
-"""What decides which of two rows is newer: what `KeyTable.parts` holds, and where the addresses of the
-inputs' first words and of their sequence numbers lie."""
+
+
+class Ranks(NamedTuple):
+    """What decides which of two rows is newer.
+
+    The keys of user-defined columns, and where the addresses of the inputs' first words and of their sequence
+    numbers lie.
+    """
+
+    keys: KeyParts
+    first: int
+    sequences: int
+
+
+class TaggedWords(NamedTuple):
+    """Rows in key order: the first word of each key, and the tag that says where the row lies."""
+
+    words: Words
+    tags: Longs
 
 
 @compiled
 def separate(
-    form: int,
-    tail: int,
-    addresses: int,
+    keys: KeyParts,
     ages: NDArray[np.uint16],
     sequences: Longs,
-    words: Words,
-    tags: NDArray[np.int64],
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
+    rows: TaggedWords,
+    places: RowPlaces,
     starts: Longs,
 ) -> tuple[int, bool]:
     """Split tags into inputs and rows, and note where keys begin.
@@ -205,6 +221,7 @@ def separate(
     Returns how many keys there are, and whether the rows of each stand in order of their sequence
     numbers, inputs and rows (True where there are no `sequences`).
     """
+    (words, tags), (run, row), form = rows, places, keys.form
     groups = late = 0
     last_sequence = last_run = last_row = np.int64(-1)
     for index in range(len(tags)):
@@ -214,7 +231,7 @@ def separate(
         row[index] = row_here
         fresh = index == 0 or words[index] != words[index - 1]
         if not fresh and form != ONE_WORD:
-            fresh = compare_tags(form, tail, addresses, tags[index], tags[index - 1]) != 0
+            fresh = compare_tags(keys, tags[index], tags[index - 1]) != 0
         starts[groups] = index
         groups += fresh
         if len(sequences) > 0:
@@ -232,13 +249,13 @@ def separate(
 
 @compiled
 def _is_newer(ranks: Ranks, a: Any, i: Any, b: Any, j: Any) -> Any:
-    form, tail, addresses, first, sequences = ranks
-    if form != UNRANKED:
+    keys, first, sequences = ranks
+    if keys.form != UNRANKED:
         word = load_u64(load_i64(first + 8 * a) + 8 * i)
         right_word = load_u64(load_i64(first + 8 * b) + 8 * j)
         if word != right_word:
             return word > right_word
-        order = compare_tied(form, tail, addresses, a, i, b, j)
+        order = compare_tied(keys, a, i, b, j)
         if order != 0:
             return order > 0
     left_sequence = load_i64(load_i64(sequences + 8 * a) + 8 * i)
@@ -248,15 +265,23 @@ def _is_newer(ranks: Ranks, a: Any, i: Any, b: Any, j: Any) -> Any:
     return a > b or (a == b and i > j)
 
 
-@compiled
-def _store_place(runs: int, rows: int, position: int, run: Any, row: Any) -> None:
-    store_u16(runs + 2 * position, np.uint16(run))
-    store_u32(rows + 4 * position, np.uint32(row))
+class PlaceAddresses(NamedTuple):
+    """Where the inputs (16 bits each) and the rows (32 bits each) of an order lie."""
+
+    runs: int
+    rows: int
 
 
 @compiled
-def _sort_few(ranks: Ranks, runs: int, rows: int, low: int, high: int) -> None:
+def _store_place(places: PlaceAddresses, position: int, run: Any, row: Any) -> None:
+    store_u16(places.runs + 2 * position, np.uint16(run))
+    store_u32(places.rows + 4 * position, np.uint32(row))
+
+
+@compiled
+def _sort_few(ranks: Ranks, places: PlaceAddresses, low: int, high: int) -> None:
     """Sort positions low to high by insertion."""
+    runs, rows = places
     for moving in range(low + 1, high):
         hole = moving
         run, row = np.int64(load_u16(runs + 2 * hole)), np.int64(load_i32(rows + 4 * hole))
@@ -265,16 +290,17 @@ def _sort_few(ranks: Ranks, runs: int, rows: int, low: int, high: int) -> None:
             above = np.int64(load_i32(rows + 4 * hole - 4))
             if not _is_newer(ranks, before, above, run, row):
                 break
-            _store_place(runs, rows, hole, before, above)
+            _store_place(places, hole, before, above)
             hole -= 1
-        _store_place(runs, rows, hole, run, row)
+        _store_place(places, hole, run, row)
 
 
 @compiled
 def _merge(
-    ranks: Ranks, runs: int, rows: int, low: int, middle: int, high: int, to: int, to_rows: int
+    ranks: Ranks, places: PlaceAddresses, low: int, middle: int, high: int, target: PlaceAddresses
 ) -> None:
-    """Merge positions low to middle with those from there to high, into `to` from its beginning."""
+    """Merge positions low to middle with those from there to high, into `target` from its beginning."""
+    runs, rows = places
     left_index, right = low, middle
     for index in range(high - low):
         from_right = left_index >= middle
@@ -283,38 +309,39 @@ def _merge(
             i, j = np.int64(load_i32(rows + 4 * left_index)), np.int64(load_i32(rows + 4 * right))
             from_right = _is_newer(ranks, a, i, b, j)
         source = right if from_right else left_index
-        _store_place(to, to_rows, index, load_u16(runs + 2 * source), load_i32(rows + 4 * source))
+        _store_place(target, index, load_u16(runs + 2 * source), load_i32(rows + 4 * source))
         right += from_right
         left_index += not from_right
 
 
-def _rows_in_all(ranks: Ranks, runs: int, rows: int, count: int, *_: Any) -> int:
+def _rows_in_all(ranks: Ranks, places: PlaceAddresses, count: int, *_: Any) -> int:
     return count
 
 
 # Compiles in about 1 s, and only once some key's rows are out of order.
 @compiled_with(work=_rows_in_all)
 def arrange(
-    ranks: Ranks, runs: int, rows: int, count: int, starts: Longs, spare_run: int, spare_row: int
+    ranks: Ranks, places: PlaceAddresses, count: int, starts: Longs, spare: PlaceAddresses
 ) -> None:
     """Sort each group in place: blocks by insertion, then bottom-up merges for long groups.
 
-    The spare arrays have room for the longest group, if it is longer than a block.
+    `spare` has room for the longest group, if it is longer than a block.
     """
     for group in range(len(starts)):
         start = starts[group]
         stop = starts[group + 1] if group + 1 < len(starts) else count
         size = stop - start
         for low in range(start, stop, BLOCK):
-            _sort_few(ranks, runs, rows, low, min(low + BLOCK, stop))
+            _sort_few(ranks, places, low, min(low + BLOCK, stop))
         width = BLOCK
         while width < size:
             for low in range(start, stop, 2 * width):
                 middle, high = min(low + width, stop), min(low + 2 * width, stop)
-                to, to_rows = spare_run + 2 * (low - start), spare_row + 4 * (low - start)
-                _merge(ranks, runs, rows, low, middle, high, to, to_rows)
-            copy_bytes(runs + 2 * start, spare_run, 2 * size)
-            copy_bytes(rows + 4 * start, spare_row, 4 * size)
+                merged = low - start
+                target = PlaceAddresses(spare.runs + 2 * merged, spare.rows + 4 * merged)
+                _merge(ranks, places, low, middle, high, target)
+            copy_bytes(places.runs + 2 * start, spare.runs, 2 * size)
+            copy_bytes(places.rows + 4 * start, spare.rows, 4 * size)
             width *= 2
 
 
@@ -323,27 +350,32 @@ def arrange(
 _STRETCH = 32
 
 
-def _rows_of_both(*arguments: Any) -> int:
-    stop_a, stop_b = arguments[5], arguments[8]
-    return int(stop_a + stop_b)
+class WordAddresses(NamedTuple):
+    """Where the words and the tags of rows in key order lie, and how many rows there are."""
+
+    words: int
+    tags: int
+    row_count: int
+
+    @staticmethod
+    def from_rows(rows: TaggedWords) -> "WordAddresses":
+        """Return the addresses. The caller keeps the arrays alive."""
+        return WordAddresses(address_of(rows.words), address_of(rows.tags), len(rows.words))
+
+
+def _rows_of_both(keys: KeyParts, left: WordAddresses, right: WordAddresses, *_: Any) -> int:
+    return left.row_count + right.row_count
 
 
 # Compiles in about 1 s; one version serves every kind of key.
 @compiled_with(work=_rows_of_both)
 def merge_two(
-    form: int,
-    tail: int,
-    addresses: int,
-    words_a: int,
-    tags_a: int,
-    stop_a: int,
-    words_b: int,
-    tags_b: int,
-    stop_b: int,
-    words: int,
-    tags: int,
+    keys: KeyParts, left: WordAddresses, right: WordAddresses, target: WordAddresses
 ) -> None:
-    """Merge two inputs of words and tags, given by address; equal keys come in order of tags."""
+    """Merge two inputs of words and tags; equal keys come in order of tags."""
+    words_a, tags_a, stop_a = left
+    words_b, tags_b, stop_b = right
+    words, tags, _ = target
     i = j = 0
     while i < stop_a and j < stop_b:
         steps = 1
@@ -365,8 +397,8 @@ def merge_two(
             tag_a, tag_b = load_i64(tags_a + 8 * i), load_i64(tags_b + 8 * j)
             # Comparisons, selects and additions: nothing here for the processor to guess wrong.
             from_b = (word_b < word_a) | ((word_b == word_a) & (tag_b < tag_a))
-            if form != ONE_WORD and word_a == word_b:
-                order = compare_tags(form, tail, addresses, tag_b, tag_a)
+            if keys.form != ONE_WORD and word_a == word_b:
+                order = compare_tags(keys, tag_b, tag_a)
                 from_b = order < 0 or (order == 0 and tag_b < tag_a)
             store_u64(words + 8 * (i + j), word_b if from_b else word_a)
             store_u64(tags + 8 * (i + j), np.uint64(tag_b if from_b else tag_a))
@@ -435,33 +467,19 @@ def merge_order(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
     ages = np.argsort(np.array(newest, np.int64), kind="stable").astype(np.uint16)
     table = KeyTable.from_keys([keys[run] for run in ages], in_order=True)
     pending = [
-        (len(words), age, words, np.arange(age << 32, (age << 32) + len(words)))
+        (len(words), age, TaggedWords(words, np.arange(age << 32, (age << 32) + len(words))))
         for age, words in enumerate(table.first)
         if len(words)
     ]
     heapq.heapify(pending)
     while len(pending) > 1:
-        size_a, age, words_a, tags_a = heapq.heappop(pending)
-        size_b, age_b, words_b, tags_b = heapq.heappop(pending)
-        size = size_a + size_b
-        words, tags = np.empty(size, np.uint64), np.empty(size, np.int64)
-        arrays = (words_a, tags_a, words_b, tags_b, words, tags)
-        at_words_a, at_tags_a, at_words_b, at_tags_b, *addresses = (
-            address_of(array) for array in arrays
-        )
-        merge_two(
-            *table.parts,
-            at_words_a,
-            at_tags_a,
-            size_a,
-            at_words_b,
-            at_tags_b,
-            size_b,
-            addresses[0],
-            addresses[1],
-        )
-        heapq.heappush(pending, (size, min(age, age_b), words, tags))
-    words, tags = pending[0][2:] if pending else (_NO_WORDS, _NO_TAGS)
+        left_size, left_age, left = heapq.heappop(pending)
+        right_size, right_age, right = heapq.heappop(pending)
+        size = left_size + right_size
+        merged = TaggedWords(np.empty(size, np.uint64), np.empty(size, np.int64))
+        merge_two(table.parts, *map(WordAddresses.from_rows, (left, right, merged)))
+        heapq.heappush(pending, (size, min(left_age, right_age), merged))
+    words, tags = pending[0][2] if pending else (_NO_WORDS, _NO_TAGS)
     return in_full_order(table, words, tags, ages, ranks)
 
 
@@ -502,26 +520,25 @@ def separated(
 
     `form` cuts comparison short of the whole key. Without `sequences` the second answer is True.
     """
-    whole, tail, addresses = table.parts
+    keys = table.parts if form is None else table.parts._replace(form=form)
     run, row = np.empty(len(tags), np.uint16), np.empty(len(tags), np.int32)
     starts = np.empty(len(tags) + 1, np.int64)
-    shown = whole if form is None else form
-    count, is_done = separate(
-        shown, tail, addresses, ages, addresses_of(sequences), words, tags, run, row, starts
-    )
+    rows, places = TaggedWords(words, tags), RowPlaces(run, row)
+    count, is_done = separate(keys, ages, addresses_of(sequences), rows, places, starts)
     return MergeOrder(run=run, row=row, starts=starts[:count]), is_done
 
 
 def arrange_by(table: KeyTable | None, sequences: Sequence[Longs], order: MergeOrder) -> None:
     """Sort the rows of each group, in place, by `table`, sequence, input and row."""
-    form, tail, addresses = table.parts if table else (UNRANKED, 0, 0)
-    first, places = addresses_of(table.first if table else ()), addresses_of(sequences)
-    ranks = (form, tail, addresses, address_of(first), address_of(places))
+    keys = table.parts if table else KeyParts(UNRANKED, 0, 0)
+    first, numbers = addresses_of(table.first if table else ()), addresses_of(sequences)
+    ranks = Ranks(keys, address_of(first), address_of(numbers))
     longest = int(np.diff(order.starts, append=len(order)).max(initial=0))
     room = longest if longest > BLOCK else 0
     spare_run, spare_row = np.empty(room, np.uint16), np.empty(room, np.int32)
-    run, row, spares = order.run, order.row, (address_of(spare_run), address_of(spare_row))
-    arrange(ranks, address_of(run), address_of(row), len(order), order.starts, *spares)
+    places = PlaceAddresses(address_of(order.run), address_of(order.row))
+    spare = PlaceAddresses(address_of(spare_run), address_of(spare_row))
+    arrange(ranks, places, len(order), order.starts, spare)
 
 
 # -- Sort of a write buffer: by key, then oldest first ---------------------------------------------
@@ -584,7 +601,7 @@ def _arrive_in_order(ranks: Sequence[RowRanks]) -> bool:
 def is_sorted(keys: SortKeys) -> bool:
     """Whether no key is below the one before it. One pass that ends at the first row out of order."""
     table = KeyTable.from_keys([keys], in_order=False)
-    return bool(_is_sorted(*table.parts, table.first[0]))
+    return bool(_is_sorted(table.parts, table.first[0]))
 
 
 def _with_ties_sorted(table: KeyTable, words: Words, tags: Longs) -> Longs:
@@ -609,12 +626,12 @@ def _radix_sorted(words: Words, tags: Longs) -> tuple[Words, Longs]:
 
 
 @compiled
-def _is_sorted(form: int, tail: int, addresses: int, words: Words) -> bool:
+def _is_sorted(keys: KeyParts, words: Words) -> bool:
     for row in range(1, len(words)):
         if words[row] < words[row - 1]:
             return False
-        tied = form != ONE_WORD and words[row] == words[row - 1]
-        if tied and compare_tied(form, tail, addresses, 0, row, 0, row - 1) < 0:
+        tied = keys.form != ONE_WORD and words[row] == words[row - 1]
+        if tied and compare_tied(keys, 0, row, 0, row - 1) < 0:
             return False
     return True
 

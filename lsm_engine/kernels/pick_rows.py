@@ -4,10 +4,9 @@ Groups are stretches of rows: group g is rows `offsets[g]` to `offsets[g + 1]`, 
 are row positions, -1 where a group has no such row.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lsm_engine.kernels.arrow_views import Bools, Longs, Words
 from lsm_engine.kernels.compiled import (
@@ -21,9 +20,33 @@ from lsm_engine.kernels.compiled import (
     store_u32,
     store_u64,
 )
+from lsm_engine.kernels.gather import RowPlaces, Rows, Runs
 
 NO_FLAGS: Bools = np.zeros(0, np.bool_)
 """In place of flags that are all set (validity) or all clear (marks)."""
+
+
+class GroupedRows(NamedTuple):
+    """Rows in groups, as the module says: row i is row `row[i]` of source `run[i]`."""
+
+    run: Runs
+    row: Rows
+    offsets: Longs
+
+
+class Validity(NamedTuple):
+    """Where each source's validity bits of a column lie (0: it holds no null), and at which bit they begin."""
+
+    bitmaps: Longs
+    bit_offsets: Longs
+
+
+class SourceValues(NamedTuple):
+    """A column of fixed width: the bytes of a value, where each source's values lie, and which are valid."""
+
+    width: int
+    data: Longs
+    validity: Validity
 
 
 # --- compiled loops: 0.2 to 0.4 s each ------------------------------------------------------------
@@ -41,15 +64,14 @@ def is_valid_at(bitmaps: Longs, bit_offsets: Longs, run: int, row: int) -> Any:
 
 @compiled
 def pick_valid(
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
+    validity: Validity,
+    groups: GroupedRows,
     backwards: bool,  # noqa: FBT001 -- compiled functions take arguments by position
     picked: Longs,
 ) -> None:
     """Pick the first valid row of each group, or with `backwards` the last."""
+    bitmaps, bit_offsets = validity.bitmaps, validity.bit_offsets
+    run, row, offsets = groups.run, groups.row, groups.offsets
     for group in range(len(offsets) - 1):
         start, stop = offsets[group], offsets[group + 1]
         picked[group] = -1
@@ -62,18 +84,13 @@ def pick_valid(
 
 @compiled
 def place_picked(
-    from_run: NDArray[np.uint16],
-    from_row: NDArray[np.int32],
-    positions: Longs,
-    flags: Bools,
-    absent: int,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
+    rows: GroupedRows, positions: Longs, flags: Bools, absent: int, target: RowPlaces
 ) -> bool:
-    """Write where the picked row of each flagged group lies; -1 is row 0 of source `nothing`.
+    """Write where the picked row of each flagged group lies; -1 is row 0 of source `absent`.
 
     Returns whether there was a -1.
     """
+    from_run, from_row, run, row = rows.run, rows.row, target.run, target.row
     missed = False
     cursor = 0
     for group in range(len(flags)):
@@ -91,13 +108,8 @@ def place_picked(
 
 @compiled
 def take_valid(
-    width: int,
-    data: Longs,
-    bitmaps: Longs,
-    bit_offsets: Longs,
-    run: NDArray[np.uint16],
-    row: NDArray[np.int32],
-    offsets: Longs,
+    values: SourceValues,
+    groups: GroupedRows,
     backwards: bool,  # noqa: FBT001 -- compiled functions take arguments by position
     target: int,
     valid: Bools,
@@ -106,6 +118,8 @@ def take_valid(
 
     Values are 1, 2, 4, 8 or 16 bytes wide. Picking and gathering in one pass took half the time.
     """
+    width, data, (bitmaps, bit_offsets) = values.width, values.data, values.validity
+    run, row, offsets = groups.run, groups.row, groups.offsets
     for group in range(len(offsets) - 1):
         start, stop = offsets[group], offsets[group + 1]
         valid[group] = False

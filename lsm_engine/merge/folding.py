@@ -6,7 +6,7 @@ columns that are picked come straight from the winning rows."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, Words, fixed_values
 from lsm_engine.kernels.changes import Kinds, adds, retracts
-from lsm_engine.kernels.gather import gather, unchunked
+from lsm_engine.kernels.gather import RowPlaces, gather, unchunked
 from lsm_engine.kernels.groups import counts_of_each, last_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.kernels.pick_rows import (
@@ -238,9 +238,6 @@ class SequenceGroup:
 
 # -- Rows assembled from folded columns ------------------------------------------------------------
 
-Places: TypeAlias = tuple[NDArray[np.uint16], NDArray[np.int32]]
-"""Where rows lie: their source, and their row in it."""
-
 
 def assembled(
     order: MergeOrder,
@@ -255,7 +252,7 @@ def assembled(
     `flags` marks the keys of `versions`, `folded` and `kinds`: all that have more than one version. Others, and columns that are not folded, keep their newest version.
     """
     lasts = last_of_each(order.starts, len(order))
-    newest: Places = (order.run[lasts], order.row[lasts])
+    newest = RowPlaces(order.run[lasts], order.row[lasts])
     schema = batches[0].schema
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     as_newest: list[str] = []
@@ -276,7 +273,7 @@ def assembled(
 
 
 def _gathered(
-    batches: Sequence[pa.RecordBatch], names: list[str], places: Places
+    batches: Sequence[pa.RecordBatch], names: list[str], places: RowPlaces
 ) -> dict[str, pa.ChunkedArray]:
     gathered = gather([batch.select(names) for batch in batches], *places)
     return dict(zip(names, gathered.columns, strict=True))
@@ -285,15 +282,15 @@ def _gathered(
 def _picked(
     batches: Sequence[pa.RecordBatch],
     names: list[str],
-    newest: Places,
+    newest: RowPlaces,
     flags: Bools,
     versions: Versions,
     positions: Longs,
 ) -> dict[str, pa.ChunkedArray]:
     parts = [batch.select(names) for batch in batches]
-    run, row = newest[0].copy(), newest[1].copy()
+    run, row = newest.run.copy(), newest.row.copy()
     null_part = len(parts)
-    if place_picked(versions.run, versions.row, positions, flags, null_part, run, row):
+    if place_picked(versions.rows, positions, flags, null_part, RowPlaces(run, row)):
         schema = parts[0].schema
         parts.append(
             pa.RecordBatch.from_arrays([nulls(1, kind) for kind in schema.types], schema=schema)
@@ -302,12 +299,12 @@ def _picked(
 
 
 def _computed(
-    batches: Sequence[pa.RecordBatch], name: str, newest: Places, flags: Bools, value: Computed
+    batches: Sequence[pa.RecordBatch], name: str, newest: RowPlaces, flags: Bools, value: Computed
 ) -> pa.Array | pa.ChunkedArray:
     if flags.all():
         return value.values
     parts = [batch.select([name]) for batch in batches]
-    run, row = newest[0].copy(), newest[1].copy()
+    run, row = newest.run.copy(), newest.row.copy()
     run[flags], row[flags] = len(parts), np.arange(len(value.values), dtype=np.int32)
     parts.append(_one_column(value.values, parts[0].schema))
     return gather(parts, run, row).column(0)

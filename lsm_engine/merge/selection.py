@@ -19,6 +19,7 @@ from lsm_engine.kernels.changes import (
     REMOVED,
     REPLACED,
     UNCHANGED,
+    ChangedRows,
     Kinds,
     adds,
     equal_rows,
@@ -26,7 +27,7 @@ from lsm_engine.kernels.changes import (
     lay_out_changes,
     retracts,
 )
-from lsm_engine.kernels.gather import gather, gather_column
+from lsm_engine.kernels.gather import RowPlaces, gather, gather_column
 from lsm_engine.kernels.groups import counts_of_each, first_of_each, last_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.merge.versions import chosen_rows
@@ -223,6 +224,26 @@ def _find_before(order: MergeOrder, ages: Sequence[int]) -> tuple[BeforeMerge, i
     return BeforeMerge(order=order, before=before, is_new=is_new), dropped, survives
 
 
+def changelog_rows(
+    codes: Kinds, order: MergeOrder, before: Longs, sources: Sequence[Source], after: pa.Table
+) -> pa.Table | None:
+    """Return the rows before and after the change of each key, in key order; None: nothing changed.
+
+    `codes` says what became of each key of the order, `before` which row of the order it had before;
+    `after` has one row per key, and rows of deleted keys are not read.
+    """
+    count = int(np.count_nonzero(codes)) + int(np.count_nonzero(codes == REPLACED))
+    if not count:
+        return None
+    runs, rows = np.empty(count, np.uint16), np.empty(count, np.int32)
+    kinds = np.empty(count, np.int8)
+    places, target = RowPlaces(order.run, order.row), ChangedRows(runs, rows, kinds)
+    lay_out_changes(codes, before, places, len(sources), target)
+    changes = gather([*sources, after], runs, rows)
+    kind_index = changes.schema.get_field_index(VALUE_KIND)
+    return changes.set_column(kind_index, changes.schema.field(kind_index), pa.array(kinds))
+
+
 @record
 class ChangeRules:
     """Which changes a table's changelog emits.
@@ -256,16 +277,7 @@ class ChangeRules:
         `after` has one row per key of the merge, deletes included.
         """
         codes = self._codes(merge, sources, after)
-        count = int(np.count_nonzero(codes)) + int(np.count_nonzero(codes == REPLACED))
-        if not count:
-            return None
-        runs, rows = np.empty(count, np.uint16), np.empty(count, np.int32)
-        kinds = np.empty(count, np.int8)
-        order = merge.order
-        lay_out_changes(codes, merge.before, order.run, order.row, len(sources), runs, rows, kinds)
-        emitted = gather([*sources, after], runs, rows)
-        kind_index = emitted.schema.get_field_index(VALUE_KIND)
-        return emitted.set_column(kind_index, emitted.schema.field(kind_index), pa.array(kinds))
+        return changelog_rows(codes, merge.order, merge.before, sources, after)
 
     def _codes(
         self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table

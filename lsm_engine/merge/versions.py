@@ -6,14 +6,13 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, one_array, valid_rows
-from lsm_engine.kernels.gather import gather_column
+from lsm_engine.kernels.gather import Rows, Runs, gather_column
 from lsm_engine.kernels.groups import counts_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
-from lsm_engine.kernels.pick_rows import take_valid
+from lsm_engine.kernels.pick_rows import GroupedRows, SourceValues, Validity, take_valid
 
 
 @record
@@ -62,8 +61,8 @@ class Versions:
     """
 
     sources: tuple[pa.RecordBatch, ...]
-    run: NDArray[np.uint16]
-    row: NDArray[np.int32]
+    run: Runs
+    row: Rows
     offsets: Longs
     retracts: Bools | None
     key_columns: tuple[str, ...]
@@ -96,23 +95,29 @@ class Versions:
         flags = valid_rows(self.column(name))
         return np.ones(len(self), np.bool_) if flags is None else flags
 
-    def validity(self, name: str) -> tuple[Longs, Longs]:
-        """Return where each source's validity bits of a column lie (0: no nulls), and their shift."""
+    @property
+    def rows(self) -> GroupedRows:
+        """Where the versions lie, by group, as compiled loops take them."""
+        return GroupedRows(self.run, self.row, self.offsets)
+
+    def validity(self, name: str) -> Validity:
+        """Return where each source's validity bits of a column lie."""
         arrays = [source.column(name) for source in self.sources]
         bitmaps = [array.buffers()[0] if array.null_count else None for array in arrays]
-        return (
+        return Validity(
             np.array([bitmap.address if bitmap is not None else 0 for bitmap in bitmaps], np.int64),
             np.array([array.offset for array in arrays], np.int64),
         )
 
-    def values(self, name: str, width: int) -> Longs:
+    def values(self, name: str, width: int) -> SourceValues:
         """Return where each source's values of a column lie, `width` bytes each."""
         arrays = [source.column(name) for source in self.sources]
         buffers = [(array.buffers()[1], array.offset) for array in arrays]
-        return np.array(
+        addresses = np.array(
             [0 if data is None else data.address + width * offset for data, offset in buffers],
             np.int64,
         )
+        return SourceValues(width, addresses, self.validity(name))
 
     def has_nulls(self, name: str) -> bool:
         """Whether some source has a null in a column."""
@@ -130,9 +135,7 @@ class Versions:
         count = self.group_count
         target = pa.allocate_buffer(width * count)
         valid = np.empty(count, np.bool_)
-        places = (self.values(name, width), *self.validity(name))
-        rows = (self.run, self.row, self.offsets)
-        take_valid(width, *places, *rows, backwards, target.address, valid)
+        take_valid(self.values(name, width), self.rows, backwards, target.address, valid)
         bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
         return pa.Array.from_buffers(kind, count, [bits, target])
 

@@ -10,7 +10,13 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, Words
-from lsm_engine.kernels.fold import NO_LIMIT, latest_of_keys, remaining
+from lsm_engine.kernels.fold import (
+    NO_LIMIT,
+    AdditionQueues,
+    KeyChanges,
+    latest_of_keys,
+    remaining,
+)
 from lsm_engine.kernels.groups import last_valid_of_each
 from lsm_engine.merge.aggregators.aggregator import Aggregator, refuse_retracts
 from lsm_engine.merge.sequence import words_of
@@ -221,7 +227,9 @@ def left_over(entries: Entries, codes: Codes, *, once: bool, is_exhaustive: bool
     survives = np.zeros(len(ids), np.bool_)
     heads, tails = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     following = np.full(len(ids), -1, np.int64)
-    remaining(ids, entries.retracts, once, is_exhaustive, heads, tails, following, survives)
+    changes = KeyChanges(ids, entries.groups, entries.retracts)
+    queues = AdditionQueues(heads, tails, following)
+    remaining(changes, once, is_exhaustive, queues, survives)
     return survives
 
 
@@ -237,7 +245,7 @@ def latest(
     current = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     sizes = np.zeros(len(entries.has_list), np.int64)
     words = np.zeros(len(ids), np.uint64) if words is None else words
-    latest_of_keys(ids, entries.groups, removes, words, limit, current, sizes)
+    latest_of_keys(KeyChanges(ids, entries.groups, removes), words, limit, current, sizes)
     return np.sort(current[current >= 0])
 
 

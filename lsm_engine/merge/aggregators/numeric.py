@@ -16,6 +16,9 @@ from lsm_engine.kernels.fold import (
     NO_OVERFLOW,
     PRODUCT,
     SUM,
+    FoldedFloats,
+    FoldedIntegers,
+    WideSums,
     fold_floats,
     fold_integers,
     reduce_floats,
@@ -85,9 +88,7 @@ def extremes(versions: Versions, name: str, *, least: bool) -> pa.Array | None:
 
 def _folded(operation: int, versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
     width = kind.bit_width // 8
-    bitmaps, shifts = versions.validity(name)
-    places = (versions.values(name, width), bitmaps, shifts)
-    rows = (versions.run, versions.row, versions.offsets)
+    values, rows = versions.values(name, width), versions.rows
     marks = NO_FLAGS if versions.retracts is None else versions.retracts
     valid = np.empty(versions.group_count, np.bool_)
     is_unmarked = (
@@ -95,17 +96,19 @@ def _folded(operation: int, versions: Versions, name: str, kind: pa.DataType) ->
     )
     if pa.types.is_floating(kind):
         floats = np.empty(versions.group_count, np.float64)
+        folded_floats = FoldedFloats(floats, valid)
         if is_unmarked:
-            reduce_floats(operation, width, *places, *rows, floats, valid)
+            reduce_floats(operation, values, rows, folded_floats)
         else:
-            fold_floats(operation, width, *places, *rows, marks, floats, valid)
+            fold_floats(operation, values, rows, marks, folded_floats)
         return _array(floats.astype(f"f{width}", copy=False), valid, kind)
     low, high = _bounds(kind)
     halves = 2 if pa.types.is_decimal(kind) else 1
     out = np.empty(halves * versions.group_count, np.int64)
-    fits = is_unmarked and reduce_integers(operation, width, *places, *rows, out, valid)
+    folded = FoldedIntegers(out, valid)
+    fits = is_unmarked and reduce_integers(operation, values, rows, folded)
     if not fits or (operation == SUM and _beyond(out[::halves], low, high)):
-        failed = fold_integers(operation, width, *places, *rows, marks, low, high, out, valid)
+        failed = fold_integers(operation, values, rows, marks, (low, high), folded)
         _check(failed, versions, name, kind)
     if halves == 2:
         return _array(out, valid, kind)
@@ -133,24 +136,16 @@ def _bounds(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _wide_sums(versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
-    bitmaps, shifts = versions.validity(name)
     count = versions.group_count
     low, high = np.empty(count, np.uint64), np.empty(count, np.uint64)
     valid = np.empty(count, np.bool_)
     limit = 10**kind.precision
     failed = sum_wide(
         versions.values(name, 16),
-        bitmaps,
-        shifts,
-        versions.run,
-        versions.row,
-        versions.offsets,
+        versions.rows,
         NO_FLAGS if versions.retracts is None else versions.retracts,
-        np.uint64(limit & (2**64 - 1)),
-        np.uint64(limit >> 64),
-        low,
-        high,
-        valid,
+        (np.uint64(limit & (2**64 - 1)), np.uint64(limit >> 64)),
+        WideSums(low, high, valid),
     )
     _check(failed, versions, name, kind)
     return _decimals(low, high, valid, kind)
@@ -369,6 +364,5 @@ class Extreme(Aggregator):
 def valid_rows_of(versions: Versions, name: str, *, backwards: bool) -> Longs:
     """Return the oldest version with a value of each key (the newest if `backwards`), or -1."""
     picked = np.empty(versions.group_count, np.int64)
-    bitmaps, shifts = versions.validity(name)
-    pick_valid(bitmaps, shifts, versions.run, versions.row, versions.offsets, backwards, picked)
+    pick_valid(versions.validity(name), versions.rows, backwards, picked)
     return picked

@@ -39,7 +39,7 @@ def compare(keys: SortKeys, i: int, j: int) -> int:
     if keys.prefix[i] != keys.prefix[j]:
         return -1 if keys.prefix[i] < keys.prefix[j] else 1
     table = KeyTable.from_keys([keys], in_order=False)
-    return compare_tied(*table.parts, 0, i, 0, j)
+    return compare_tied(table.parts, 0, i, 0, j)
 
 
 def sign(value: int) -> int:
@@ -73,7 +73,7 @@ def check_order(columns, ranks, *, nullable, descending):
                 int(table.first[0][i] > table.first[0][j])
                 - int(table.first[0][i] < table.first[0][j])
             )
-            got = words or sign(compare_tied(*table.parts, 0, i, 0, j))
+            got = words or sign(compare_tied(table.parts, 0, i, 0, j))
             assert got == expected, (i, j)
             assert order_of(stored[i], stored[j]) == expected, (i, j)
     for row, one in enumerate(stored):
