@@ -25,6 +25,9 @@ from lsm_engine.kernels.parquet_pages import (
     TEXT,
     UNFINISHED,
     UNKNOWN,
+    ColumnLimits,
+    PageTable,
+    RowNumbers,
     copy_texts,
     cut_rows,
     next_pages,
@@ -334,14 +337,17 @@ class PageReader:
             ahead = 0
         least = _read_bytes(end - offset, count) if is_sparse else _MANY_PAGES_BYTES
         first, size = 0, least
+        wanted = RowNumbers(rows.address, len(rows))
+        page_table = PageTable(self._found_at, _WINDOW_PAGES)
         while offset < end and cut.is_known:
             window, start = self._read(offset, min(size, end - offset), ahead)
             self._state[1] = first
+            column = ColumnLimits(
+                start + end - offset, most_bytes, count, layout.has_levels, codec is not None
+            )
             page_count = next_pages(
-                start, start + len(window), start + end - offset, most_bytes, count,
-                layout.has_levels, codec is not None, rows.address, len(rows),
-                self._state_at, self._found_at, _WINDOW_PAGES,
-            )  # fmt: skip
+                start, start + len(window), column, wanted, self._state_at, page_table
+            )
             after, first, ended = self._state.tolist()
             is_too_short = ended == UNFINISHED and after == start
             if ended == UNKNOWN or (

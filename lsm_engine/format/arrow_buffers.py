@@ -1,6 +1,6 @@
 """Arrow arrays from NumPy buffers, for the codecs. kernels/arrow_views.py has views of arrays."""
 
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -94,11 +94,17 @@ def copy_pieces(source: Bytes, starts: Longs, offsets: Longs, target: Bytes) -> 
             begin += 1
 
 
+class Pieces(NamedTuple):
+    """A string or binary column: its bytes, n + 1 offsets, and which values are present."""
+
+    source: Bytes
+    offsets: Longs
+    present: Bools
+
+
 @compiled
 def place_pieces(
-    source: Bytes,
-    offsets: Longs,
-    present: Bools,
+    pieces: Pieces,
     target: Bytes,
     row_starts: Longs,
     slot_offset: int,
@@ -109,6 +115,7 @@ def place_pieces(
     `cursors[i]` is where row i's variable part goes on, counted from the row's start; it moves.
     The target is zeroed.
     """
+    source, offsets, present = pieces
     for row in range(len(row_starts)):
         if not present[row]:
             continue

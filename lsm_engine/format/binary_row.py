@@ -15,6 +15,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.format.arrow_buffers import (
+    Pieces,
     binary_array,
     fixed_array,
     gather_pieces,
@@ -305,8 +306,8 @@ def _place(part: Part, words: Words, starts: Longs, slot: int, cursors: Longs) -
     valid = np.ones(len(starts), np.bool_) if part.valid is None else part.valid
     if part.pieces is not None and part.offsets is not None:
         target = words.view(np.uint8)
-        source = read_only(part.pieces)
-        place_pieces(source, part.offsets, valid, target, starts, slot, cursors)
+        pieces = Pieces(read_only(part.pieces), part.offsets, valid)
+        place_pieces(pieces, target, starts, slot, cursors)
         return
     if part.words is None:
         return
@@ -515,18 +516,6 @@ def _pieces(rows: _Rows, slots: Words, kind: ScalarType, valid: Bools | None) ->
         raise _corrupt(f"a stored {type_text(kind)} claims more than 7 bytes in its slot", 0)
     offsets = np.where(inline, 0, (slots >> np.uint64(32)).astype(np.int64))
     _check_inside(rows, offsets, lengths, ~inline, kind)
-    return _pieces_at(rows, inline, offsets, lengths, slots, kind, valid)
-
-
-def _pieces_at(
-    rows: _Rows,
-    inline: Bools,
-    offsets: Longs,
-    lengths: Longs,
-    slots: Words,
-    kind: ScalarType,
-    valid: Bools | None,
-) -> pa.Array:
     # Values in their slots are read from the slots themselves, appended behind the rows.
     source = np.concatenate([rows.data, slots.view(np.uint8)])
     in_slot = len(rows.data) + 8 * np.arange(len(slots), dtype=np.int64)

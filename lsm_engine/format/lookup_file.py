@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -363,8 +363,8 @@ def encode_hash_file(
         slots = max(1, round(len(rows) / load_factor))
         slot_bytes = length + int(varint_sizes(places).max())
         table = np.zeros(slots * slot_bytes, np.uint8)
-        _fill(table, slots, slot_bytes, length, hashes[rows], read_only(key_data),
-              key_offsets[rows], places)  # fmt: skip
+        row_keys = _HashedKeys(hashes[rows], read_only(key_data), key_offsets[rows])
+        _fill(table, _Slots(slots, slot_bytes, length), row_keys, places)
         geometry.append([length, len(rows), slots, slot_bytes, 0, 0])
         parts.append(table.tobytes())
         areas.append(area)
@@ -442,10 +442,11 @@ class HashFile:
                 continue
             matching = np.flatnonzero(lengths == length)
             places = np.empty(len(matching), np.int64)
-            _find(
-                read_only(self.data), table.table, table.slots, table.slot_bytes, length,
-                hashes[rows[matching]], read_only(key_data), key_offsets[rows[matching]], places,
-            )  # fmt: skip
+            row_keys = _HashedKeys(
+                hashes[rows[matching]], read_only(key_data), key_offsets[rows[matching]]
+            )
+            slots = _Slots(table.slots, table.slot_bytes, length)
+            _find(read_only(self.data), table.table, slots, row_keys, places)
             row_places[matching] = np.where(places > 0, places + table.values, -1)
         return row_places
 
@@ -468,17 +469,25 @@ def _same(data: Bytes, offset: Any, keys: Bytes, start: Any, length: int) -> boo
     return True
 
 
+class _Slots(NamedTuple):
+    """The slots of a table, the bytes of each, and how many of those are the key's."""
+
+    slot_count: int
+    slot_bytes: int
+    key_bytes: int
+
+
+class _HashedKeys(NamedTuple):
+    """Keys of one length: their hashes, and where each begins in the bytes."""
+
+    hashes: Hashes
+    data: Bytes
+    starts: Longs
+
+
 @compiled
-def _fill(
-    table: Bytes,
-    slots: int,
-    slot_bytes: int,
-    length: int,
-    hashes: Hashes,
-    keys: Bytes,
-    starts: Longs,
-    places: Longs,
-) -> None:
+def _fill(table: Bytes, geometry: _Slots, hashed: _HashedKeys, places: Longs) -> None:
+    (slots, slot_bytes, length), (hashes, keys, starts) = geometry, hashed
     for row in range(len(starts)):
         first = np.int64(hashes[row]) & 0x7FFFFFFF
         for probe in range(slots):
@@ -491,17 +500,8 @@ def _fill(
 
 
 @compiled
-def _find(
-    data: Bytes,
-    table: int,
-    slots: int,
-    slot_bytes: int,
-    length: int,
-    hashes: Hashes,
-    keys: Bytes,
-    starts: Longs,
-    places: Longs,
-) -> None:
+def _find(data: Bytes, table: int, geometry: _Slots, hashed: _HashedKeys, places: Longs) -> None:
+    (slots, slot_bytes, length), (hashes, keys, starts) = geometry, hashed
     for row in range(len(starts)):
         first = np.int64(hashes[row]) & 0x7FFFFFFF
         places[row] = 0
@@ -733,15 +733,18 @@ class Block:
     def parse(body: Bytes, file: SstFile) -> "Block":
         """Take a block's body apart."""
         starts, end = _entry_starts(body, file)
-        arrays = [np.zeros(len(starts), np.int64) for _ in range(4)]
-        if not _parse(read_only(body), read_only(starts), end, *arrays):
+        keys, values = (
+            _Stretches(np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64))
+            for _ in range(2)
+        )
+        if not _parse(read_only(body), read_only(starts), end, keys, values):
             raise file.corrupt("an entry lies outside its block")
         return Block(
             body=body,
-            key_starts=arrays[0],
-            key_ends=arrays[1],
-            value_starts=arrays[2],
-            value_ends=arrays[3],
+            key_starts=keys.starts,
+            key_ends=keys.ends,
+            value_starts=values.starts,
+            value_ends=values.ends,
         )
 
 
@@ -884,16 +887,16 @@ def _cut(starts: Longs, block_size: int, first: Longs, last: Longs, aligned: Lon
     return count
 
 
+class _Stretches(NamedTuple):
+    """Where each key, or each value, of a block begins and ends."""
+
+    starts: Longs
+    ends: Longs
+
+
 @compiled
-def _parse(
-    body: Bytes,
-    starts: Longs,
-    end: int,
-    key_starts: Longs,
-    key_ends: Longs,
-    value_starts: Longs,
-    value_ends: Longs,
-) -> bool:
+def _parse(body: Bytes, starts: Longs, end: int, keys: _Stretches, values: _Stretches) -> bool:
+    (key_starts, key_ends), (value_starts, value_ends) = keys, values
     for row in range(len(starts)):
         if starts[row] < 0 or starts[row] > end:
             return False

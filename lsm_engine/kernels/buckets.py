@@ -1,6 +1,7 @@
 """Buckets of rows: their hashes, the assignment of dynamic buckets, and rows grouped by bucket."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,11 @@ class AssignmentRules:
         """Buckets there may be."""
         return BUCKETS_MAX if self.max_buckets < 0 else min(self.max_buckets, BUCKETS_MAX)
 
+    @property
+    def limits(self) -> "_BucketLimits":
+        """The rules as compiled loops take them."""
+        return _BucketLimits(self.target_rows, self.bucket_limit, self.max_buckets >= 0)
+
 
 class HashBuckets:
     """Which bucket each known hash of one partition is in. Hashes enter and never leave."""
@@ -112,19 +118,8 @@ class HashBuckets:
         fresh = self._lanes * (len(hashes) // self._rules.target_rows + 2)
         self._count_up_to(max(used, self._lanes) + fresh)
         assigned = np.empty(len(hashes), np.int32)
-        entered = int(
-            _assign(
-                hashes,
-                self._hashes,
-                self._buckets,
-                self.counts,
-                self._open,
-                self._rules.target_rows,
-                self._rules.bucket_limit,
-                self._rules.max_buckets >= 0,
-                assigned,
-            )
-        )
+        table = _BucketTable(self._hashes, self._buckets, self.counts)
+        entered = int(_assign(hashes, table, self._open, self._rules.limits, assigned))
         if entered < 0:
             return None
         self.count += entered
@@ -184,19 +179,32 @@ def _add(new_hashes: Hashes, bucket: int, hashes: Hashes, buckets: Hashes, count
     return entered
 
 
+class _BucketTable(NamedTuple):
+    """The slots of an open-addressing table, each a hash and its bucket, and the keys of each bucket."""
+
+    hashes: Hashes
+    buckets: Hashes
+    counts: Longs
+
+
+class _BucketLimits(NamedTuple):
+    """Keys a bucket is filled up to, buckets there may be, and whether full buckets take more keys."""
+
+    target_rows: int
+    buckets: int
+    spreads: bool
+
+
 @compiled
 def _assign(
     new_hashes: Hashes,
-    hashes: Hashes,
-    buckets: Hashes,
-    counts: Longs,
+    table: _BucketTable,
     new_buckets: Longs,
-    target: int,
-    limit: int,
-    spreads: bool,  # noqa: FBT001 -- compiled
+    limits: _BucketLimits,
     assigned: Hashes,
 ) -> int:
     """Return how many hashes were new; -1 if there is no bucket for one of them."""
+    (hashes, buckets, counts), (target, limit, spreads) = table, limits
     lanes = len(new_buckets)
     entered = 0
     for row in range(len(new_hashes)):

@@ -5,7 +5,7 @@ bytes. One fixed-width column, or several that fit eight bytes together, is a si
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -210,8 +210,7 @@ def joined(parts: Sequence[Part]) -> tuple[Bytes, Longs]:
         else:
             text = texts.pop(0)
             mask = 0xFF if part.descending else 0
-            places = (data, address_of(data), cursors, text.data, address_of(text.data))
-            _put_text(*places, text.offsets, text.escaped, text.ended, mask)
+            _put_text(data, address_of(data), cursors, text.parts, mask)
     return data, offsets
 
 
@@ -223,6 +222,11 @@ class _EndedText:
     offsets: Longs
     ended: bool
     escaped: bool
+
+    @property
+    def parts(self) -> "_TextParts":
+        """The text as compiled loops take it."""
+        return _TextParts(self.data, address_of(self.data), self.offsets, self.ended, self.escaped)
 
     def lengths(self) -> Longs:
         """Return the encoded length of each row."""
@@ -261,25 +265,25 @@ def _add_escapes(lengths: Longs, data: Bytes, offsets: Longs) -> None:
             lengths[row] += data[index] <= 1
 
 
-def _text_steps(*arguments: Any) -> int:
+class _TextParts(NamedTuple):
+    """A text column, as `_EndedText` has it, and the address of its bytes."""
+
+    data: Bytes
+    address: int
+    offsets: Longs
+    ended: bool
+    escaped: bool
+
+
+def _text_steps(target: Bytes, to: int, cursors: Longs, text: _TextParts, mask: int) -> int:
     """Return the work of `_put_text`: rows that are copied as they are, or else bytes."""
-    target, _, cursors, *_, escaped, _, mask = arguments
-    return len(target if escaped or mask else cursors)
+    return len(target if text.escaped or mask else cursors)
 
 
 @compiled_with(work=_text_steps)
-def _put_text(
-    target: Bytes,
-    to: int,
-    cursors: Longs,
-    data: Bytes,
-    source: int,
-    offsets: Longs,
-    escaped: bool,  # noqa: FBT001
-    ended: bool,  # noqa: FBT001
-    mask: int,
-) -> None:
-    """Write the text of every row at its cursor; `to` and `source` are the arrays' addresses."""
+def _put_text(target: Bytes, to: int, cursors: Longs, text: _TextParts, mask: int) -> None:
+    """Write the text of every row at its cursor; `to` is the target's address."""
+    data, source, offsets, ended, escaped = text
     is_copied = not escaped and mask == 0
     for row in range(len(cursors)):
         cursor, start, stop = cursors[row], offsets[row], offsets[row + 1]

@@ -1,6 +1,6 @@
 """Pages of a Parquet column: their headers, levels and dictionary indexes, and the rows at some positions."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,29 +41,63 @@ _OF_ALL, _OF_DATA, _OF_DICTIONARY = 0b111, 0b1110111, 0b110111
 _TRUE, _FALSE, _BYTE, _I16, _I32, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 4, 5, 7, 8, 12  # fmt: skip
 
 
-def _walk_work(data: int, end: int, *_: int) -> int:
+class Stretch(NamedTuple):
+    """Bytes in memory, by the addresses of their beginning and end."""
+
+    start: int
+    end: int
+
+
+class RowNumbers(NamedTuple):
+    """The address of row numbers that ascend, 8 bytes each, and how many they are."""
+
+    address: int
+    row_count: int
+
+
+class ColumnLimits(NamedTuple):
+    """What the pages of a column must not go beyond.
+
+    Where the column ends, the most bytes of a page, and how many rows the column has; whether it has definition
+    levels, and whether it is compressed.
+    """
+
+    end: int
+    most_bytes: int
+    row_count: int
+    has_levels: bool
+    is_packed: bool
+
+
+class PageTable(NamedTuple):
+    """Where the facts of pages go (`PAGE_FACTS` of each), and of how many pages there may be some."""
+
+    address: int
+    room: int
+
+
+def _walk_work(data: int, end: int, *_: Any) -> int:
     return (end - data) >> 3
 
 
 # Compiles in about 1 s.
 @compiled_with(work=_walk_work)
 def next_pages(
-    data: int, end: int, column_end: int, most_bytes: int, row_count: int,
-    has_levels: int, is_packed: int,
-    rows: int, count: int, state: int, page_table: int, room: int,
-) -> Any:  # fmt: skip
+    data: int, end: int, column: ColumnLimits, wanted: RowNumbers, state: int, page_table: PageTable
+) -> Any:
     """Read headers from `data` on; return how many pages are dictionaries or have wanted rows.
 
-    Up to `room` of them, or `room` times 64 KB of what they hold, and none whose header goes on beyond `end`, or
-    that ends beyond `column_end` itself. The column has `row_count` rows, no page of more than `most_bytes`,
-    definition levels (`has_levels`), and is compressed (`is_packed`). `rows`: `count` row numbers that ascend.
-    `state`: three numbers. The second is how many rows of the column come before `data`; all are set, to where the
-    next header lies, the rows before that, and what ended the walk. `found`: where the facts of pages go.
+    As many as the page table has room for, or that times 64 KB of what they hold, and none whose header goes on
+    beyond `end`, or that ends beyond the column itself. `state`: three numbers. The second is how many rows of the
+    column come before `data`; all are set, to where the next header lies, the rows before that, and what ended the
+    walk.
     """
+    column_end, most_bytes, row_count, has_levels, is_packed = column
+    (rows, count), (page_facts, room) = wanted, page_table
     position, first = np.int64(data), load_i64(state + 8)
     low, pages, size, ended = np.int64(0), np.int64(0), np.int64(0), np.int64(FOUND)
     while position < end and pages < room and size < room << 16:
-        facts = page_table + pages * 8 * PAGE_FACTS
+        facts = page_facts + pages * 8 * PAGE_FACTS
         begins = np.int64(_header(position, end, facts))
         if begins < 0:
             ended = np.int64(UNFINISHED)
@@ -286,11 +320,10 @@ def are_neighbours(rows: Any, count: Any) -> Any:
 
 
 @compiled
-def ranked(
-    levels: Any, levels_end: Any, rows: Any, count: Any, first: Any, flags: Any, ranks: Any
-) -> Any:
+def ranked(levels: Stretch, rows: Any, count: Any, first: Any, flags: Any, ranks: Any) -> Any:
     """Note of each wanted row whether it has a value, and which of the page's it is (-1: none)."""
-    position, run_first, run_end = np.int64(levels), np.int64(0), np.int64(0)
+    levels_end = levels.end
+    position, run_first, run_end = np.int64(levels.start), np.int64(0), np.int64(0)
     bits, level, row_count = np.int64(0), np.int64(0), np.int64(0)
     before: Any = np.int64(0)
     selected_count = np.int64(0)
@@ -415,6 +448,14 @@ it lies, 8 where it ends, 9 of texts where their places lie (`place_texts`), 10 
 _UNIX_DAY, _DAY_NANOS = 2_440_588, 86_400_000_000_000
 
 
+class ValueLayout(NamedTuple):
+    """How values lie in a page, their width there, and their size as Arrow has them."""
+
+    kind: int
+    width: int
+    size: int
+
+
 def _cut_work(pages: int, page_count: int, column: int, *_: int) -> int:
     steps = 0
     rows, is_text = load_i64(column + 24), load_i64(column) == TEXT
@@ -458,7 +499,9 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
         if flags == 0:
             for index in range(low, low + count):
                 store_u64(ranks + 8 * index, np.uint64(load_i64(rows + 8 * index) - first))
-        elif not ranked(levels, levels_end, rows + 8 * low, count, first, flags + low, own):
+        elif not ranked(
+            Stretch(levels, levels_end), rows + 8 * low, count, first, flags + low, own
+        ):
             return np.int64(UNREADABLE)
         places: Any = np.int64(0)
         if load_i64(page + 40) in (PLAIN_DICTIONARY, RLE_DICTIONARY):
@@ -473,17 +516,16 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
                 return np.int64(UNREADABLE)
             values, values_end = load_i64(column + 56), load_i64(column + 64)
             places = load_i64(column + 72)
+        stored = Stretch(values, values_end)
         if kind == TEXT:
-            written = _placed(
-                values, values_end, places, load_i64(column + 80), own, count, ends + 4 * low, written
-            )  # fmt: skip
+            dictionary = (places, load_i64(column + 80))
+            written = _placed(stored, dictionary, own, count, ends + 4 * low, written)
             is_whole = written >= 0
         elif kind == BITS:
             is_whole = _copied_bits(values, values_end, own, count, target + low)
         else:
-            is_whole = _copied_values(
-                values, values_end, kind, width, size, own, count, target + size * low
-            )
+            layout = ValueLayout(kind, width, size)
+            is_whole = _copied_values(stored, layout, own, count, target + size * low)
         if not is_whole:
             return np.int64(UNREADABLE)
     return written - before
@@ -491,9 +533,11 @@ def cut_rows(pages: int, page_count: int, column: int, target: int, before: int)
 
 @compiled
 def _copied_values(
-    values: Any, values_end: Any, kind: Any, width: Any, size: Any, ranks: Any, count: Any, target: Any
-) -> Any:  # fmt: skip
-    stored_count = (values_end - values) // width
+    stored: Stretch, layout: ValueLayout, ranks: Any, count: Any, target: Any
+) -> Any:
+    kind, width, size = layout
+    values = stored.start
+    stored_count = (stored.end - values) // width
     is_plain = kind == FIXED and size == width
     # A loop that may end early is not made of gathers: with them scattered rows took 1.4 times as long.
     for index in range(count):
@@ -546,12 +590,14 @@ def _copied_bits(values: Any, values_end: Any, ranks: Any, count: Any, target: A
 
 @compiled
 def _placed(
-    values: Any, values_end: Any, places: Any, place_count: Any, ranks: Any, count: Any, ends: Any, written: Any
-) -> Any:  # fmt: skip
+    stored: Stretch, dictionary: Any, ranks: Any, count: Any, ends: Any, written: Any
+) -> Any:
     """Put in the place of ranks where the texts lie; return how many bytes they are with others, or UNREADABLE.
 
-    `places`: of a dictionary; 0: ranks ascend, and texts lie one behind the other.
+    `dictionary`: where the places of its texts lie, and how many they are; 0: ranks ascend, and texts lie one behind
+    the other.
     """
+    (values, values_end), (places, place_count) = stored, dictionary
     position: Any = np.int64(values)
     value = np.int64(0)
     for index in range(count):

@@ -423,9 +423,10 @@ def _find(
                 low = middle + 1
             else:
                 high = middle
-        if low < count and _equals(form, place, low, first, second, key, length):
+        searched = (first, second, key, length)
+        if low < count and _equals(form, place, low, searched):
             # Where a file holds a key more than once, the last one is the newest.
-            while low + 1 < count and _equals(form, place, low + 1, first, second, key, length):
+            while low + 1 < count and _equals(form, place, low + 1, searched):
                 low += 1
             _count(load_i64(place + 40) + 8)
             return (np.int64(store) << 40) | low
@@ -454,9 +455,8 @@ def _is_below(form: int, place: int, row: Any, second: Any, key: int, length: in
 
 
 @compiled
-def _equals(
-    form: int, place: int, row: Any, first: Any, second: Any, key: int, length: int
-) -> bool:
+def _equals(form: int, place: int, row: Any, searched: tuple[Any, Any, int, int]) -> bool:
+    first, second, key, length = searched
     if load_u64(load_i64(place) + 8 * row) != first:
         return False
     if form == ONE_WORD:

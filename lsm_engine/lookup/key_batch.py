@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -121,7 +121,9 @@ def locate(store: SearchKeys, batch: SearchKeys, pending: Longs) -> Located:
         last.fill(-1)
     else:
         assert store.form == batch.form, "keys of different columns"
-        _locate(store.form, store.places, len(store), batch.places, pending, first, last)
+        _locate(
+            store.form, store.places, len(store), batch.places, pending, _Stretches(first, last)
+        )
     return Located(first=first, last=last)
 
 
@@ -161,16 +163,22 @@ def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
     return (stop - start) - (end - begin)
 
 
-def _comparisons(
-    form: int, store: Longs, count: int, batch: Longs, pending: Longs, *_: Longs
-) -> int:
+class _Stretches(NamedTuple):
+    """The first and the last of equal rows, for each searched key, as `Located` has them."""
+
+    first: Longs
+    last: Longs
+
+
+def _comparisons(form: int, store: Longs, count: int, batch: Longs, pending: Longs, *_: Any) -> int:
     return 2 * len(pending) * count.bit_length()
 
 
 @compiled_with(work=_comparisons)
 def _locate(
-    form: int, store: Longs, count: int, batch: Longs, pending: Longs, first: Longs, last: Longs
+    form: int, store: Longs, count: int, batch: Longs, pending: Longs, located: _Stretches
 ) -> None:
+    first, last = located
     low = np.int64(0)
     for index in range(len(pending)):
         key = pending[index]

@@ -5,7 +5,16 @@ import pytest
 
 from lsm_engine.data_files.parquet_output import I32, STRUCT, Field, Writer, zigzag
 from lsm_engine.kernels.arrow_views import address_of
-from lsm_engine.kernels.parquet_pages import FOUND, PAGE_FACTS, UNFINISHED, UNKNOWN, next_pages
+from lsm_engine.kernels.parquet_pages import (
+    FOUND,
+    PAGE_FACTS,
+    UNFINISHED,
+    UNKNOWN,
+    ColumnLimits,
+    PageTable,
+    RowNumbers,
+    next_pages,
+)
 from tests.kernel_forms import FORMS, in_form
 
 ROWS = np.array([3, 4, 17], np.int64)
@@ -33,9 +42,13 @@ def walk(data, *, end=None, most_bytes=100, has_levels=True, is_packed=False, ro
     state = np.array([start, 0, FOUND], np.int64)
     found = np.zeros((room, PAGE_FACTS), np.int64)
     count = next_pages(
-        start, start + (len(data) if end is None else end), start + len(data), most_bytes, COUNT,
-        has_levels, is_packed, address_of(ROWS), len(ROWS), address_of(state), address_of(found), room,
-    )  # fmt: skip
+        start,
+        start + (len(data) if end is None else end),
+        ColumnLimits(start + len(data), most_bytes, COUNT, has_levels, is_packed),
+        RowNumbers(address_of(ROWS), len(ROWS)),
+        address_of(state),
+        PageTable(address_of(found), room),
+    )
     after, rows, ended = state.tolist()
     return found[:count, [0, 4, 8, 9, 10]].tolist(), after - start, rows, ended
 
