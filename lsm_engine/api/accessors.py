@@ -711,7 +711,7 @@ class Maintenance(Accessor):
         """
         return verify.verify(
             self._session,
-            snapshot_id=snapshot_id,
+            snapshot=snapshot_id,
             deep=deep,
             incremental=incremental,
             progress=progress,

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, StorageError
+from lsm_engine.base.record import record
 from lsm_engine.base.units import checked_sequence
 from lsm_engine.data_files.columns import file_schema
 from lsm_engine.data_files.writer import FooterStats, NewFiles, WrittenFile
@@ -113,10 +114,17 @@ def _null_count(footer: "pq.FileMetaData", leaves: Sequence[int]) -> int | None:
     return sum(int(chunk.null_count) for chunk in statistics)
 
 
+@record
+class SourceFile:
+    """A file of another writer, by its absolute path, with the footer that was read and checked."""
+
+    path: str
+    footer: "pq.FileMetaData"
+
+
 def linked_file(
     file_io: LocalFileIO,
-    source: str,
-    footer: "pq.FileMetaData",
+    source: SourceFile,
     files: NewFiles,
     name: str,
     *,
@@ -126,14 +134,14 @@ def linked_file(
     """Link a file with at least one row into a bucket's directory, read once for its checksums.
 
     Raises StorageError where the disk takes no link, such as one from another disk, and where another
-    file has taken the source's name since its `footer` was read.
+    file has taken the source's name since its footer was read.
     """
-    path = f"{files.directory}/{name}"
-    _link(source, path, file_io)
+    path, footer = f"{files.directory}/{name}", source.footer
+    _link(source.path, path, file_io)
     if not given_footer(file_io.real_path(path), files).equals(footer):
         raise StorageError(
             "the file was replaced while it was taken over; nothing was added, run it again",
-            path=source,
+            path=source.path,
         )
     with file_io.open_input(path) as source_file:
         checksum, of_footer = parquet_checksums(source_file)

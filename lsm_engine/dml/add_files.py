@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from lsm_engine.base.errors import ErrorKind, LsmError, UnsupportedError
 from lsm_engine.base.units import UNAWARE_BUCKET_COUNT
-from lsm_engine.data_files.linked_file import given_footer, linked_file
+from lsm_engine.data_files.linked_file import SourceFile, given_footer, linked_file
 from lsm_engine.data_files.writer import DATA_PREFIX, NewFiles, WrittenFile, metas_of
 from lsm_engine.dml.write import Write
 from lsm_engine.format.commit_message import CommitMessage, DataIncrement, WriteResult
@@ -36,29 +36,30 @@ def add_files(
     staging = staging_on(session, base)
     context = staging.context
     files = NewFiles(schema=session.schema, directory=context.bucket_directory(EMPTY_ROW, _BUCKET))
-    sources = [os.path.abspath(file_written) for file_written in _paths(paths)]
-    footers = [given_footer(source, files) for source in sources]
+    sources = [
+        SourceFile(path=path, footer=given_footer(path, files))
+        for path in map(os.path.abspath, _paths(paths))
+    ]
     unique, number = context.ids.new_id(), staging.next_sequence_number(EMPTY_ROW, _BUCKET)
     names: list[str] = []
     linked: list[WrittenFile] = []
     try:
-        for source, footer in zip(sources, footers, strict=True):
+        for source in sources:
             # A file without rows would only add an entry to a manifest.
-            if footer.num_rows == 0:
+            if source.footer.num_rows == 0:
                 continue
             names.append(f"{DATA_PREFIX}{unique}-{len(names)}.parquet")
             linked.append(
                 linked_file(
                     file_io,
                     source,
-                    footer,
                     files,
                     names[-1],
                     now_millis=context.clock.now_millis(),
                     first_sequence_number=number,
                 )
             )
-            number += footer.num_rows
+            number += source.footer.num_rows
     except LsmError:
         # The files were taken over in part, and none is committed.
         delete_quietly(file_io, [f"{files.directory}/{name}" for name in names])

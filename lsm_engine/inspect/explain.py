@@ -505,9 +505,17 @@ class _Explained:
     verdict: str
 
 
+@record
+class _SoughtKey:
+    """The key, as a batch of one row, and as a filter."""
+
+    keys: pa.RecordBatch
+    predicate: Predicate | None
+
+
 def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) -> list[_KeyBucket]:
-    predicate = _predicate(session.schema, keys)
-    matching = prune_files(session, snapshot, predicate, predicate).entries
+    sought = _SoughtKey(keys=keys, predicate=_predicate(session.schema, keys))
+    matching = prune_files(session, snapshot, sought.predicate, sought.predicate).entries
     places = {(entry.partition, entry.bucket) for entry in matching}
     live = session.live_entries(snapshot, BucketScope(buckets=frozenset(places)))
     vectors = session.vector_places(snapshot)
@@ -519,11 +527,9 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
             for entry in matching
             if (entry.partition, entry.bucket) == place
         }
-        versions = _versions(
-            session, place, files, kept_files, keys, predicate, vectors.get(place, {})
-        )
+        versions = _versions(session, place, files, kept_files, sought, vectors.get(place, {}))
         if versions:
-            stored = partial(_holds, session, place, keys, predicate)
+            stored = partial(_holds, session, place, sought)
             rows = {(version.file.file_name, version.sequence_number) for version in versions}
             origins = origins_of(session, snapshot, place, rows, stored)
             buckets.append(_KeyBucket(place=place, versions=tuple(versions), origins=origins))
@@ -545,8 +551,7 @@ def _versions(
     place: Bucket,
     files: Sequence[DataFileMeta],
     kept_files: set[tuple[str, int]],
-    keys: pa.RecordBatch,
-    predicate: Predicate | None,
+    sought: _SoughtKey,
     vectors: Mapping[str, VectorPlace],
 ) -> list[_Version]:
     """Return the versions in the files of a bucket, the oldest run first; which are hidden, too."""
@@ -565,8 +570,7 @@ def _versions(
             if (file.file_name, file.level) not in kept_files:
                 continue
             stored, visible = (
-                _rows_in(session.schema, source, file, keys, predicate)
-                for source in (all_rows, reader)
+                _rows_in(session.schema, source, file, sought) for source in (all_rows, reader)
             )
             # A vector takes rows out and leaves the rest as it is: what is seen is stored, too.
             versions += [
@@ -577,27 +581,19 @@ def _versions(
 
 
 def _holds(
-    session: TableSession,
-    place: Bucket,
-    keys: pa.RecordBatch,
-    predicate: Predicate | None,
-    file: DataFileMeta,
-    number: int,
+    session: TableSession, place: Bucket, sought: _SoughtKey, file: DataFileMeta, number: int
 ) -> bool:
     """Whether a file of a bucket has the key with a sequence number."""
     reader = BucketReader(session.context([file.schema_id]), *place)
-    rows = _rows_in(session.schema, reader, file, keys, predicate)
+    rows = _rows_in(session.schema, reader, file, sought)
     return any(row.column(SEQUENCE_NUMBER)[0].as_py() == number for row in rows)
 
 
 def _rows_in(
-    schema: TableSchema,
-    reader: BucketReader,
-    file: DataFileMeta,
-    keys: pa.RecordBatch,
-    predicate: Predicate | None,
+    schema: TableSchema, reader: BucketReader, file: DataFileMeta, sought: _SoughtKey
 ) -> list[pa.RecordBatch]:
     """Return the rows of the key in a file, each as a batch."""
+    keys = sought.keys
     rules = merge_rules(schema)
     fields = schema.select(schema.trimmed_primary_keys)
     columns = [keys.column(field.name) for field in fields]
@@ -605,7 +601,7 @@ def _rows_in(
     names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
     return [
         row
-        for rows in reader.file(file, names, matching=MatchingGroups(predicate))
+        for rows in reader.file(file, names, matching=MatchingGroups(sought.predicate))
         for row in _rows_of_key(rows, rules, batch, keys)
     ]
 

@@ -290,6 +290,9 @@ class KeySearch:
         blooms = _record_keys(self.schema, bucket.batch) if way.by_blooms else None
         # Sequence numbers of several buckets do not compare: each bucket begins anew.
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
+        search = _BucketSearch(
+            bucket=bucket, newest=newest, context=context, blooms=blooms, way=way
+        )
         undecided: Longs = np.arange(len(newest))
         decided = pairs = passed = files_read = 0
         for index, after in zip_longest(candidate_files, candidate_files[1:]):
@@ -308,9 +311,7 @@ class KeySearch:
                     bool(files.is_apart[index]) and way.cached_keys is None and not way.numbers
                 )
                 number = int(files.newest[index]) if can_skip else None
-                read_count, decided_count = self._search_file(
-                    entry, bucket, numbers, newest, context, blooms, way, number
-                )
+                read_count, decided_count = self._search_file(search, entry, numbers, number)
                 decided += decided_count
                 pairs, passed, files_read = (
                     pairs + len(numbers),
@@ -324,25 +325,22 @@ class KeySearch:
 
     def _search_file(
         self,
+        search: "_BucketSearch",
         entry: ManifestEntry,
-        bucket: SearchedBucket,
         numbers: Longs,
-        newest: Longs,
-        context: BucketContext,
-        blooms: RecordKeys | None,
-        way: SearchWay,
         number: int | None,
     ) -> tuple[int, int]:
         """Search one file; return the number of keys that it was read for, and of those it decided.
 
         `number`: one sequence number for all rows of the file; None: read each row's own.
         """
+        way, bucket, newest = search.way, search.bucket, search.newest
         keys = None if way.cached_keys is None else way.cached_keys.get(entry.file.file_name)
         if keys is None:
-            with open_keys(entry, context, number) as reader:
-                if blooms is not None:
+            with open_keys(entry, search.context, number) as reader:
+                if search.blooms is not None:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
-                    numbers = numbers if bloom is None else bloom.remaining(blooms, numbers)
+                    numbers = numbers if bloom is None else bloom.remaining(search.blooms, numbers)
                 # The bloom filter excludes every key, so the file's keys are not read.
                 if not len(numbers):
                     return 0, 0
@@ -444,6 +442,17 @@ def _place_of(entry: ManifestEntry) -> FilePlace:
     return FilePlace(partition=entry.partition, bucket=entry.bucket, file_name=entry.file.file_name)
 
 
+@record
+class _BucketSearch:
+    """The search of one bucket: its keys, and for each the sequence number of the newest version so far."""
+
+    bucket: SearchedBucket
+    newest: Longs
+    context: BucketContext
+    blooms: RecordKeys | None
+    way: SearchWay
+
+
 def open_keys(
     entry: ManifestEntry, context: BucketContext, number: int | None = None
 ) -> DataFileReader:
@@ -455,8 +464,7 @@ def open_keys(
     numbers = (SEQUENCE_NUMBER,) if number is None else ()
     kinds = (VALUE_KIND,) if entry.file.may_hold_deletes else ()
     return context.open_file(
-        entry.partition,
-        entry.bucket,
+        (entry.partition, entry.bucket),
         entry.file,
         (*schema.trimmed_primary_keys, *numbers, *kinds),
         verify_checksums=schema.options[core_options.PAGE_CHECKSUM],

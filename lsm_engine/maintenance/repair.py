@@ -191,7 +191,7 @@ def remove_damaged_files(
     """
     session.options.require_writable()
     base = session.snapshots.latest()
-    files = () if base is None else verify(session, snapshot_id=base.id, deep=True).damaged_files
+    files = () if base is None else verify(session, snapshot=base.id, deep=True).damaged_files
     bad = {file.path for file in files if file.stake is not None}
 
     def damaged(on: Snapshot | None) -> list[ManifestEntry]:
@@ -289,7 +289,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     for number in reversed([number for number in ids if number not in left_out]):
         if number not in by_id or (oldest_whole is not None and number != oldest_whole - 1):
             break
-        found_wrong = verify(session, snapshot_id=number, snapshot=by_id[number])
+        found_wrong = verify(session, snapshot=by_id[number])
         lost = [item for item in found_wrong.damaged_files if item.stake is None]
         if lost or (oldest_whole is not None and not found_wrong.is_clean):
             break
@@ -695,8 +695,7 @@ def _written(
     )
     context = session.context({part.file.schema_id for part in parts})
     writer = context.new_files(
-        entry.partition,
-        entry.bucket,
+        (entry.partition, entry.bucket),
         level=entry.file.level,
         source=FileSource.COMPACT if origin.inputs else FileSource.APPEND,
         write_columns=(*schema.names, *schema.tracking_names) if schema.tracks_rows else None,

@@ -540,14 +540,13 @@ _FILES = pa.schema(
 def verify(
     session: TableSession,
     *,
-    snapshot_id: int | None = None,
-    snapshot: Snapshot | None = None,
+    snapshot: Snapshot | int | None = None,
     deep: bool = False,
     incremental: bool = False,
     progress: Progress | None = None,
     read: FileReader = read_files,
 ) -> VerifyReport:
-    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot (`snapshot`: it).
+    """Check every snapshot, tag and long-lived changelog, those of branches too; or one `snapshot` (it, or its id).
 
     Reads metadata, indexes and the sizes of files; `deep`: also every page of every data file, whose
     rows, keys and statistics are compared with what manifests describe, by `read`. Nothing that is
@@ -562,11 +561,14 @@ def verify(
     session.manifests.forget_all()
     store = VerifiedFileStore(session.file_io, session.paths)
     rows = DeepCheck(read, progress=progress, store=store if incremental else None)
-    if snapshot_id is not None:
+    if snapshot is not None:
         check = _Verification(session, rows if deep else None)
         try:
-            check.snapshot(snapshot or session.snapshots.load(snapshot_id))
+            check.snapshot(
+                session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+            )
         except CorruptFileError as error:
+            snapshot_id = snapshot if isinstance(snapshot, int) else snapshot.id
             check.add(f"snapshot {snapshot_id}", error)
         reports = [("", check.report(snapshot_count=1, tag_count=0))]
     else:
@@ -574,7 +576,7 @@ def verify(
         if not session.paths.branch_name:
             reports += _verify_other_branches(session, rows if deep else None)
     if deep:
-        rows.record(complete=snapshot_id is None and not session.paths.branch_name)
+        rows.record(complete=snapshot is None and not session.paths.branch_name)
     report = of_branches(reports)
     with suppress(LsmError):  # such an error is a problem in the report already
         report = report.with_sources(with_sources(session, report.damaged_files))

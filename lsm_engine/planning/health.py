@@ -297,6 +297,26 @@ class TableFacts:
     refused_options: tuple[tuple[str, str], ...] = ()
     at_odds: tuple[OptionsAtOdds, ...] = ()
 
+    def finding(
+        self,
+        kind: str,
+        severity: Severity,
+        problem: str,
+        cost: str = "",
+        command: Sequence[str] = (),
+        loses: str | None = None,
+    ) -> Finding:
+        """Return a finding on this table."""
+        return Finding(
+            table=self.table,
+            kind=kind,
+            severity=severity,
+            what=problem,
+            cost=cost,
+            command=tuple(command),
+            loses=loses,
+        )
+
 
 # -- Differences between a catalog and its warehouse -----------------------------------------------
 #
@@ -400,35 +420,13 @@ def findings(facts: TableFacts, *, stale_millis: int = STALE_MILLIS) -> tuple[Fi
     """
     if facts.is_refused:
         return (
-            _finding(facts, "options", Severity.NOTE, facts.problem or "",
+            facts.finding("options", Severity.NOTE, facts.problem or "",
                 "this version does not read the table, and it was not examined: leave it to the client that wrote it"),
         )  # fmt: skip
     if facts.problem is not None:
-        return (
-            _finding(facts, "damage", Severity.ERROR, facts.problem, "it cannot be read at all"),
-        )
+        return (facts.finding("damage", Severity.ERROR, facts.problem, "it cannot be read at all"),)
     findings = [finding for rule in _RULES for finding in rule(facts, stale_millis)]
     return tuple(sorted(findings, key=lambda item: -item.severity))
-
-
-def _finding(
-    facts: TableFacts,
-    kind: str,
-    severity: Severity,
-    problem: str,
-    cost: str = "",
-    command: Sequence[str] = (),
-    loses: str | None = None,
-) -> Finding:
-    return Finding(
-        table=facts.table,
-        kind=kind,
-        severity=severity,
-        what=problem,
-        cost=cost,
-        command=tuple(command),
-        loses=loses,
-    )
 
 
 # --- damage --------------------------------------------------------------------------------------
@@ -443,22 +441,22 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
     live = [damaged_file for damaged_file in lost if damaged_file.in_newest]
     older = [damaged_file for damaged_file in live if damaged_file.has_older_rows]
     if rebuilt:
-        yield _finding(
-            facts, "damage", Severity.ERROR, _listed_findings(rebuilt, "data file"),
+        yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(rebuilt, "data file"),
             f"{_rows(rebuilt)} cannot be read; the table can give them back",
             ("repair", table, "restore", "--act", "--yes"),
         )  # fmt: skip
     if older:
-        yield _finding(
-            facts, "damage", Severity.ERROR, _listed_findings(older, "data file"),
+        yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(older, "data file"),
             f"{_rows(older)} cannot be read, and reads of their keys fail; the table has older rows of them",
             ("repair", table, "restore", "--act", "--yes"),
             f"{_rows(older)} stored in {counted(len(older), 'file')}; older versions show again, of those "
             "keys that have one",
         )  # fmt: skip
     elif live:
-        yield _finding(
-            facts, "damage", Severity.ERROR, _listed_findings(live, "data file"),
+        yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(live, "data file"),
             f"{_rows(live)} cannot be read, and reads of their keys fail{_with_schema(facts)}",
             ("repair", table, "damaged-files", "--act", "--yes"),
             f"{_rows(live)} stored in {counted(len(live), 'file')}; older versions may show again",
@@ -470,21 +468,21 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
     yield from _damaged_documents(facts, documents)
     yield from _damaged_records(facts)
     if facts.hidden is not None and not any(document.in_newest for document in documents):
-        yield _finding(
-            facts, "damage", Severity.WARNING,
+        yield facts.finding(
+            "damage", Severity.WARNING,
             "EARLIEST passes snapshots {} to {}, which retention keeps".format(*facts.hidden),
             "they are not read, and nothing expires: an expiry died, or EARLIEST is damaged",
             ("repair", table, "earliest", "--act", "--yes"),
         )  # fmt: skip
     for branch in facts.damaged_branches:
-        yield _finding(
-            facts, "damage", Severity.ERROR, f"branch {branch!r} has files that are damaged or gone",
+        yield facts.finding(
+            "damage", Severity.ERROR, f"branch {branch!r} has files that are damaged or gone",
             "the branch cannot be read whole, and nothing expires while it is there",
             ("branch", "delete", table, branch, "--yes"), f"branch {branch!r}",
         )  # fmt: skip
     if facts.rollback_to is not None:
-        yield _finding(
-            facts, "damage", Severity.ERROR, f"a rollback to snapshot {facts.rollback_to} is not done",
+        yield facts.finding(
+            "damage", Severity.ERROR, f"a rollback to snapshot {facts.rollback_to} is not done",
             "its ids are not free again; if it died, do it again",
             ("rollback", table, "--to-snapshot", str(facts.rollback_to), "--yes"),
         )  # fmt: skip
@@ -498,8 +496,8 @@ def _other_problems(facts: TableFacts) -> Iterator[Finding]:
         is_lost = text.startswith("branch '") and text.endswith("repair latest")
         path_suffix = f"/branch/branch-{branch}" if "/" in facts.table else f"@{branch}"
         command = ("repair", f"{facts.table}{path_suffix}", "latest", "--act", "--yes")
-        yield _finding(
-            facts, "damage", Severity.ERROR, text, "answers may be wrong", command if is_lost else (),
+        yield facts.finding(
+            "damage", Severity.ERROR, text, "answers may be wrong", command if is_lost else (),
             "what was committed with it" if is_lost else None,
         )  # fmt: skip
 
@@ -511,21 +509,21 @@ def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator
         default=None,
     )
     if newest is not None and newest == facts.newest_id:
-        yield _finding(
-            facts, "damage", Severity.ERROR, _listed_findings(lost, "data file"),
+        yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(lost, "data file"),
             f"the changes of snapshot {newest} cannot be read, its rows can; it goes once a newer one is there",
             ("repair", table, "manifests", "--act"),
         )  # fmt: skip
     elif newest is not None and facts.newest_id is not None:
-        yield _finding(
-            facts, "damage", Severity.ERROR, _listed_findings(lost, "data file"),
+        yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(lost, "data file"),
             f"snapshots up to {newest} cannot be read whole; the newest state can",
             _expire(table, retain=max(1, facts.newest_id - newest)),
             f"time travel to snapshots up to {newest}",
         )  # fmt: skip
     for tag in dict.fromkeys(tag for damaged_file in lost for tag in damaged_file.tags):
-        yield _finding(
-            facts, "damage", Severity.ERROR, f"tag {tag!r} needs a data file that is damaged or gone",
+        yield facts.finding(
+            "damage", Severity.ERROR, f"tag {tag!r} needs a data file that is damaged or gone",
             "the tag cannot be read whole", ("tag", "delete", table, tag), f"tag {tag!r}",
         )  # fmt: skip
 
@@ -539,8 +537,8 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
     """First tags, which a rollback takes; then the newest state, and the history once that can be read."""
     for damaged_file in damaged:
         for tag in damaged_file.tags:
-            yield _finding(
-                facts, "damage", Severity.ERROR, f"tag {tag!r}: {damaged_file.problem}",
+            yield facts.finding(
+            "damage", Severity.ERROR, f"tag {tag!r}: {damaged_file.problem}",
                 "the tag cannot be read, and nothing expires while it is there",
                 ("tag", "delete", facts.table, tag), f"tag {tag!r}",
             )  # fmt: skip
@@ -554,8 +552,8 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
         yield _newest_again(facts, newest)
     elif old:
         last = max(damaged_file.newest_root or 0 for damaged_file in old)
-        yield _finding(
-            facts, "damage", Severity.ERROR, _listed_findings(old, "file"),
+        yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(old, "file"),
             f"snapshots up to {last} cannot be read, or not be followed one by one",
             ("repair", facts.table, "earliest", "--act", "--yes"), f"snapshots up to {last}",
         )  # fmt: skip
@@ -599,7 +597,7 @@ def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
         lost = "all rows, with snapshots, tags and branches"
     if command and command[0] == "rollback":
         cost += ", or go back to what can be read"
-    return _finding(facts, "damage", Severity.ERROR, description, cost, command, lost)
+    return facts.finding("damage", Severity.ERROR, description, cost, command, lost)
 
 
 def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
@@ -611,8 +609,8 @@ def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
     ]  # fmt: skip
     for damaged_file in facts.damage:
         if damaged_file.is_schema and damaged_file.newest_root is None:
-            yield _finding(
-                facts, "damage", Severity.ERROR, damaged_file.problem, "bring it back from a backup"
+            yield facts.finding(
+                "damage", Severity.ERROR, damaged_file.problem, "bring it back from a backup"
             )
     if not damaged:
         return
@@ -623,8 +621,8 @@ def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
         if any(damaged_file.is_trash for damaged_file in damaged)
         else []
     )
-    yield _finding(
-        facts, "damage", Severity.ERROR, _listed_findings(damaged, "file"),
+    yield facts.finding(
+            "damage", Severity.ERROR, _listed_findings(damaged, "file"),
         "what is recorded there cannot be read, and nothing expires while it is there",
         ("repair", facts.table, "records", "--act", "--yes"), ", ".join(lost) or None,
     )  # fmt: skip
@@ -634,8 +632,8 @@ def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Itera
     """What others go by: places of consumers, and the LATEST hint."""
     for damaged_file in damaged:
         if damaged_file.consumer is not None:
-            yield _finding(
-                facts, "consumers", Severity.ERROR, damaged_file.problem,
+            yield facts.finding(
+            "consumers", Severity.ERROR, damaged_file.problem,
                 "nobody knows where this reader stands, and nothing expires while the file is there",
                 ("consumer", "reset", facts.table, damaged_file.consumer), f"the place of consumer {damaged_file.consumer!r}",
             )  # fmt: skip
@@ -657,22 +655,22 @@ def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
     debt, small = facts.debt, facts.small
     if debt is not None:
         by = "; write-only: its writers never compact" if facts.is_write_only else ""
-        yield _finding(
-            facts, "debt", Severity.ERROR if debt.waiting else Severity.WARNING,
+        yield facts.finding(
+            "debt", Severity.ERROR if debt.waiting else Severity.WARNING,
             f"compaction is due in {counted(debt.buckets, 'bucket')} with {counted(debt.runs, 'sorted run')}{by}",
             ("writers wait, and every" if debt.waiting else "every")
             + f" read merges {format_bytes(debt.size_bytes)}",
             ("compact", facts.table),
         )  # fmt: skip
     if facts.unassigned_rows:
-        yield _finding(
-            facts, "debt", Severity.WARNING,
+        yield facts.finding(
+            "debt", Severity.WARNING,
             f"{counted(facts.unassigned_rows, 'row')} wait for a bucket (bucket = -2)",
             "nobody can read them", ("compact", facts.table),
         )  # fmt: skip
     if small is not None:
-        yield _finding(
-            facts, "small-files", Severity.WARNING,
+        yield facts.finding(
+            "small-files", Severity.WARNING,
             f"{counted(small.runs, 'small file')} in {counted(small.buckets, 'bucket')}",
             f"every read opens them all, for {format_bytes(small.size_bytes)}",
             ("compact", facts.table, "--full"),
@@ -691,8 +689,8 @@ def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
         return
     empty = sum(bucket.total - len(bucket.sizes) for bucket in facts.buckets)
     wide = fits > now
-    yield _finding(
-        facts, "buckets", Severity.WARNING if wide else Severity.NOTE,
+    yield facts.finding(
+            "buckets", Severity.WARNING if wide else Severity.NOTE,
         f"{counted(now, 'bucket')} for at most {format_bytes(largest)} a partition"
         + (f"; {empty:,} are empty" if empty else ""),
         f"a compaction rewrites up to {format_bytes(largest // now)} at once, on one core" if wide
@@ -707,8 +705,8 @@ def _unlike_declared(facts: TableFacts) -> Iterator[Finding]:
     if not unlike:
         return
     declared = unlike[0].declared
-    yield _finding(
-        facts, "buckets", Severity.NOTE,
+    yield facts.finding(
+            "buckets", Severity.NOTE,
         f"{len(unlike):,} of {counted(len(facts.buckets), 'partition')} "
         f"{'has' if len(unlike) == 1 else 'have'} another number of buckets than 'bucket' = {declared}",
         "right for readers and this version's writers; Java writes nothing there, pypaimon to wrong buckets",
@@ -729,36 +727,36 @@ def _retention(facts: TableFacts, stale_millis: int) -> Iterator[Finding]:
     table = facts.table
     if facts.expirable > EXPIRABLE_MAX:
         size = facts.expirable_bytes
-        yield _finding(
-            facts, "retention", Severity.WARNING,
+        yield facts.finding(
+            "retention", Severity.WARNING,
             f"{counted(facts.expirable, 'snapshot')} of {facts.snapshot_count:,} have outlived their retention",
             f"{format_bytes(size)} that no read needs stay" if size else "files that no read needs stay",
             _expire(table),
         )  # fmt: skip
     if facts.overdue_tags:
-        yield _finding(
-            facts, "retention", Severity.WARNING,
+        yield facts.finding(
+            "retention", Severity.WARNING,
             f"{counted(len(facts.overdue_tags), 'tag')} past their lifetime: {', '.join(facts.overdue_tags[:5])}",
             "their files stay", ("tag", "expire", table, "--yes"),
         )  # fmt: skip
     for tag in facts.tags:
         if not tag.is_bounded and tag.age_millis > stale_millis:
-            yield _finding(
-                facts, "retention", Severity.WARNING,
+            yield facts.finding(
+            "retention", Severity.WARNING,
                 f"tag {tag.name!r} is {format_age(tag.age_millis)} old and has no end",
                 _pinned(tag), ("tag", "delete", table, tag.name), f"tag {tag.name!r}",
             )  # fmt: skip
     for branch in facts.branches:
         if branch.age_millis > stale_millis:
-            yield _finding(
-                facts, "retention", Severity.WARNING,
+            yield facts.finding(
+            "retention", Severity.WARNING,
                 f"branch {branch.name!r} has not moved for {format_age(branch.age_millis)}",
                 _pinned(branch), ("branch", "delete", table, branch.name, "--yes"), f"branch {branch.name!r}",
             )  # fmt: skip
     for consumer in facts.consumers:
         if consumer.age_millis > stale_millis:
-            yield _finding(
-                facts, "consumers", Severity.WARNING,
+            yield facts.finding(
+            "consumers", Severity.WARNING,
                 f"consumer {consumer.name!r} stands at snapshot {consumer.at_snapshot} since "
                 f"{format_age(consumer.age_millis)}",
                 "no snapshot from there on expires",
@@ -774,14 +772,14 @@ def _pinned(pin: PinFacts) -> str:
 
 def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
     if facts.orphan_count:
-        yield _finding(
-            facts, "orphans", Severity.WARNING,
+        yield facts.finding(
+            "orphans", Severity.WARNING,
             f"{counted(facts.orphan_count, 'file')} that nothing names, older than a day",
             f"{format_bytes(facts.orphan_bytes)} on disk", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
     if facts.unfinished_uploads:
-        yield _finding(
-            facts, "orphans", Severity.WARNING,
+        yield facts.finding(
+            "orphans", Severity.WARNING,
             f"{counted(facts.unfinished_uploads, 'upload')} that nobody completed, begun over a day ago",
             "no listing shows their parts, which are billed", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
@@ -792,13 +790,13 @@ def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
 
 def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
     for key, reason in facts.refused_options:
-        yield _finding(
-            facts, "options", Severity.NOTE, f"option {key!r}: {reason}",
+        yield facts.finding(
+            "options", Severity.NOTE, f"option {key!r}: {reason}",
             "this version reads the table as if it were not set, and does not write it: write with the client that set it",
         )  # fmt: skip
     for contradiction, cost, change in facts.at_odds:
-        yield _finding(
-            facts, "options", Severity.WARNING, contradiction, cost, ("alter", facts.table, *change)
+        yield facts.finding(
+            "options", Severity.WARNING, contradiction, cost, ("alter", facts.table, *change)
         )
 
 

@@ -131,7 +131,7 @@ def verify_table(
     """
     return verify.verify(
         table.session,
-        snapshot_id=snapshot_id,
+        snapshot=snapshot_id,
         deep=True,
         incremental=incremental,
         progress=progress,

@@ -1,6 +1,6 @@
 """Sum and product. What does not fit the column's type is an error, never a wrapped number."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,7 @@ def _folded(operation: int, versions: Versions, name: str, kind: pa.DataType) ->
     fits = is_unmarked and reduce_integers(operation, values, rows, folded)
     if not fits or (operation == SUM and _beyond(out[::halves], low, high)):
         failed = fold_integers(operation, values, rows, marks, (low, high), folded)
-        _check(failed, versions, name, kind)
+        _Column(versions, name, kind).check(failed)
     if halves == 2:
         return _array(out, valid, kind)
     return _array(out.astype(f"i{width}", copy=False), valid, kind)
@@ -147,7 +147,7 @@ def _wide_sums(versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
         (np.uint64(limit & (2**64 - 1)), np.uint64(limit >> 64)),
         WideSums(low, high, valid),
     )
-    _check(failed, versions, name, kind)
+    _Column(versions, name, kind).check(failed)
     return _decimals(low, high, valid, kind)
 
 
@@ -157,21 +157,29 @@ def _decimals(low: Words, high: Words, valid: Bools, kind: pa.DataType) -> pa.Ar
     return _array(halves, valid, kind)
 
 
-def _check(failed: int, versions: Versions, name: str, kind: pa.DataType) -> None:
-    if failed == NO_OVERFLOW:
-        return
-    group = failed if failed >= 0 else -2 - failed
-    problem = (
-        f"the result does not fit {kind}; use a wider type"
-        if failed >= 0
-        else "a retract of zero would divide by it; correct the row, or set 'ignore-retract'"
-    )
-    raise InvalidInputError(
-        f"column {name!r}: {problem}",
-        kind=ErrorKind.INVALID_ROWS,
-        column=name,
-        key=versions.key(group),
-    )
+class _Column(NamedTuple):
+    """A column that is folded, for errors that name it."""
+
+    versions: Versions
+    name: str
+    kind: pa.DataType
+
+    def check(self, failed: int) -> None:
+        """Raise InvalidInputError for what a kernel says of a group that failed."""
+        if failed == NO_OVERFLOW:
+            return
+        group = failed if failed >= 0 else -2 - failed
+        problem = (
+            f"the result does not fit {self.kind}; use a wider type"
+            if failed >= 0
+            else "a retract of zero would divide by it; correct the row, or set 'ignore-retract'"
+        )
+        raise InvalidInputError(
+            f"column {self.name!r}: {problem}",
+            kind=ErrorKind.INVALID_ROWS,
+            column=self.name,
+            key=self.versions.key(group),
+        )
 
 
 def _decimal_products(versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
@@ -201,7 +209,9 @@ def _decimal_products(versions: Versions, name: str, kind: pa.DataType) -> pa.Ar
             if valid_versions.retracts is None
             else valid_versions.retracts[rows]
         )
-        next_product = _multiplied(product, value, valid_versions, name, kind, groups, divides)
+        next_product = _multiplied(
+            product, value, divides, groups, _Column(valid_versions, name, kind)
+        )
         mask = np.zeros(len(sizes), np.bool_)
         mask[groups] = True
         result = pc.replace_with_mask(result, pa.array(mask), next_product)
@@ -209,18 +219,13 @@ def _decimal_products(versions: Versions, name: str, kind: pa.DataType) -> pa.Ar
 
 
 def _multiplied(
-    product: pa.Array,
-    value: pa.Array,
-    versions: Versions,
-    name: str,
-    kind: pa.DataType,
-    groups: np.ndarray,
-    divides: Bools,
+    product: pa.Array, value: pa.Array, divides: Bools, groups: np.ndarray, column: _Column
 ) -> pa.Array:
+    kind = column.kind
     zero = pa.scalar(0, value.type)
     by_zero = np.asarray(pc.equal(value, zero)) & divides
     if by_zero.any():
-        _check(-2 - int(groups[by_zero.argmax()]), versions, name, kind)
+        column.check(-2 - int(groups[by_zero.argmax()]))
     next_product = pc.round(
         pc.multiply(product, value), kind.scale, round_mode="half_towards_infinity"
     )
@@ -234,7 +239,7 @@ def _multiplied(
     limit = pa.scalar(10 ** (kind.precision - kind.scale), pa.decimal256(76, kind.scale))
     too_large = np.asarray(pc.greater_equal(pc.abs(next_product), limit))
     if too_large.any():
-        _check(int(groups[too_large.argmax()]), versions, name, kind)
+        column.check(int(groups[too_large.argmax()]))
     return next_product.cast(product.type)
 
 
