@@ -24,8 +24,7 @@ from lsm_engine.filter.partition import partition_mask
 from lsm_engine.filter.predicate import columns_of, split_conjuncts
 from lsm_engine.filter.where import Filter
 from lsm_engine.format.commit_message import WriteResult
-from lsm_engine.format.index_file import VectorPlace
-from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry
+from lsm_engine.format.manifest import BucketScope, ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.arrow_views import Longs, fixed_values, one_array
 from lsm_engine.kernels.changes import (
@@ -47,6 +46,7 @@ from lsm_engine.planning.incremental import (
     ChangeMode,
     ChangeSource,
     ChangeSplit,
+    ComparedState,
     StatePart,
     change_source,
     changed_state,
@@ -497,15 +497,14 @@ def _compared_splits(
 ) -> list[ChangeSplit]:
     assert session.key_order is not None
     try:
-        return state_splits(
-            after.id,
-            files_of(before),
-            files_of(after),
-            key_order=session.key_order,
-            before_vectors=_vectors(session, before),
-            after_vectors=_vectors(session, after),
-            states_of=states_of,
+        old, new = (
+            ComparedState(
+                entries=files_of(state),
+                vectors={} if state is None else session.vector_places(state),
+            )
+            for state in (before, after)
         )
+        return state_splits(after.id, old, new, key_order=session.key_order, states_of=states_of)
     except NotFoundError as cause:
         # An expiry may have deleted one of the compared states.
         raise_if_deleted(session.snapshots, states_of, cause)
@@ -574,12 +573,6 @@ def _visible(
         return []
     live = session.live_entries(snapshot, lambda _, bucket: bucket >= 0)
     return read_files(live, mode or read_mode(session.schema), reach)[0]
-
-
-def _vectors(
-    session: TableSession, snapshot: Snapshot | None
-) -> dict[Bucket, dict[str, VectorPlace]]:
-    return {} if snapshot is None else session.vector_places(snapshot)
 
 
 def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:

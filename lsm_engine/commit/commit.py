@@ -20,7 +20,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, checked_sequence
-from lsm_engine.base.version import VERSION
+from lsm_engine.base.version import WRITER_VERSION
 from lsm_engine.catalog.provenance import INPUTS, RUN_KIND
 from lsm_engine.commit.history_of_base import History, Replays
 from lsm_engine.commit.metadata_writer import WrittenMetadata, discard_metadata, write_metadata
@@ -35,7 +35,7 @@ from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.planning.buckets import chosen_by_size
-from lsm_engine.planning.commit import CommitPlan, plan_commit, snapshot_of
+from lsm_engine.planning.commit import CommitPlan, CommitRules, plan_commit, snapshot_of
 from lsm_engine.planning.conflicts import (
     Conflict,
     find_conflict,
@@ -50,11 +50,9 @@ from lsm_engine.planning.proposal import (
     CommitStep,
     LiveChange,
     Precondition,
-    PropertiesOnBase,
     Proposal,
     RowsUnchanged,
     SameState,
-    overwriting,
     steps_of,
 )
 from lsm_engine.planning.row_ids import id_after, stamped
@@ -151,7 +149,7 @@ def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> Man
     context = session.context([entry.file.schema_id])
     reader = BucketReader(context, entry.partition, entry.bucket)
     writer = context.new_files(
-        entry.partition, entry.bucket, level=0, source=FileSource.APPEND, never_roll=True
+        (entry.partition, entry.bucket), level=0, source=FileSource.APPEND, never_roll=True
     )
     names = (*context.schema.names, SEQUENCE_NUMBER, VALUE_KIND)
     try:
@@ -377,8 +375,6 @@ def require_not_built_on(
 
 # -- Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report ----
 
-WRITER_VERSION = f"lsm-engine-{VERSION}"
-
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
@@ -401,34 +397,6 @@ def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:
     if RUN_KIND in properties:
         properties[RUN_KIND] = "compact"
     return replace(identity, properties=properties)
-
-
-def commit(
-    session: TableSession,
-    identity: CommitIdentity,
-    messages: Sequence[CommitMessage],
-    *,
-    planned_on: Snapshot | None,
-    overwritten: ChooseOverwritten | None = None,
-    requires: Precondition | None = None,
-    properties_on: PropertiesOnBase | None = None,
-    write_again: WriteAgain | None = None,
-) -> Snapshot | None:
-    """Publish the work in `messages`, done against `planned_on`; return the last snapshot made.
-
-    `overwritten` chooses, for the base that is committed on, what an overwrite takes away. Returns
-    and raises as `propose` does.
-    """
-    proposal = Proposal(
-        identity=identity,
-        messages=tuple(messages),
-        planned_on=planned_on,
-        kind=CommitKind.APPEND if overwritten is None else CommitKind.OVERWRITE,
-        choose=None if overwritten is None else overwriting(overwritten),
-        requires=requires,
-        properties_on=properties_on,
-    )
-    return propose(session, proposal, write_again)
 
 
 def propose(
@@ -590,8 +558,10 @@ class _Attempts:
             planned_on=self.planned_on,
             since=since,
             change=change,
-            counts_differ=chosen_by_size(session.options),
-            tracks_rows=session.schema.tracks_rows,
+            rules=CommitRules(
+                counts_differ=chosen_by_size(session.options),
+                tracks_rows=session.schema.tracks_rows,
+            ),
         )
         if plan.is_empty and not (self.is_stated or _wants_empty_snapshots(session.options)):
             return None

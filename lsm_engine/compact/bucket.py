@@ -199,7 +199,7 @@ def _groups(
     lower, upper = [], []
     for number, run in enumerate(section):
         for file in run:
-            with context.open_file(partition, bucket, file, (key,)) as reader:
+            with context.open_file((partition, bucket), file, (key,)) as reader:
                 bounds = reader.bounds(key)
                 # Without bounds of every row group an overlap cannot be ruled out.
                 if bounds is None or not all(bounds.is_known):
@@ -421,11 +421,8 @@ class _Compaction:
         work = self._work
         rewrite = LookupRewrite.from_schema(self._context.schema, step.compacted_from)
         rewriter = LookupRewriter(
-            self._context,
-            work.partition,
-            work.bucket,
-            reader=self._reader,
-            rewrite=rewrite,
+            self._reader,
+            rewrite,
             older=work.older,
             deletions=self._deletions,
             expiry=work.expiry,
@@ -446,8 +443,9 @@ class _Writers:
     def __init__(self, context: BucketContext, work: BucketWork, step: Rewrite) -> None:
         self._context = context
         self._work = work
-        self._rows = _writer(context, work, step, changelog=False)
-        self._changes = _writer(context, work, step, changelog=True)
+        bucket, level = (work.partition, work.bucket), step.output_level
+        self._rows = context.new_files(bucket, level=level, source=FileSource.COMPACT)
+        self._changes = context.new_changelog_files(bucket, level=level, source=FileSource.COMPACT)
         self.copier: GroupCopier | None = None
 
     def write(self, rewritten: RewrittenRows) -> None:
@@ -470,15 +468,3 @@ class _Writers:
         """Delete all that was written."""
         self._rows.abort()
         self._changes.abort()
-
-
-def _writer(
-    context: BucketContext, work: BucketWork, step: Rewrite, *, changelog: bool
-) -> DataFileWriter:
-    return context.new_files(
-        work.partition,
-        work.bucket,
-        level=step.output_level,
-        source=FileSource.COMPACT,
-        changelog=changelog,
-    )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import FIRST_SNAPSHOT_ID
-from lsm_engine.commit.commit import commit, committed_before, maintenance_identity
+from lsm_engine.commit.commit import committed_before, maintenance_identity, propose
 from lsm_engine.commit.publish import Retries
 from lsm_engine.compact.bucket import compact_bucket, run_tasks
 from lsm_engine.compact.plan import BucketWork, bucket_pressures, plan_compaction
@@ -27,7 +27,7 @@ from lsm_engine.options.modes import CommitKind, FileSource
 from lsm_engine.planning.buckets import buckets_for
 from lsm_engine.planning.compaction import AppendSizes, append_groups, row_range_groups
 from lsm_engine.planning.keys import emits_moves
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.planning.proposal import CommitIdentity, Proposal
 from lsm_engine.planning.row_ids import column_groups, row_ids_of
 from lsm_engine.read.split import BucketReader
 from lsm_engine.storage.local_state import SpillArea
@@ -160,8 +160,7 @@ def _joined(
         return _one_range(context, work, reader, group)
     names = (*schema.names, *schema.tracking_names)
     writer = context.new_files(
-        work.partition,
-        work.bucket,
+        (work.partition, work.bucket),
         level=0,
         source=FileSource.COMPACT,
         first_sequence_number=group[0].min_sequence_number,
@@ -219,7 +218,7 @@ def _one_range(
 ) -> list[DataFileMeta]:
     """Join the columns of rows whose ids follow each other; ids go on from the first one's."""
     writer = context.new_files(
-        work.partition, work.bucket, level=0, source=FileSource.COMPACT, never_roll=True
+        (work.partition, work.bucket), level=0, source=FileSource.COMPACT, never_roll=True
     )
     try:
         for files in column_groups(group):
@@ -288,7 +287,10 @@ def assign_postponed_buckets(
             for file in waiting_of_partition
         )
         messages = _staged(session, base, chosen)
-    return commit(session, identity, messages, planned_on=base) if messages else None
+    if not messages:
+        return None
+    proposal = Proposal(identity=identity, messages=tuple(messages), planned_on=base)
+    return propose(session, proposal)
 
 
 def _staged(
@@ -481,7 +483,8 @@ def carry_out(
         )
     if properties is not None:
         identity = replace(identity, properties={**(identity.properties or {}), **properties()})
-    return commit(session, identity, messages, planned_on=base)
+    proposal = Proposal(identity=identity, messages=tuple(messages), planned_on=base)
+    return propose(session, proposal)
 
 
 class Compaction:

@@ -55,7 +55,7 @@ from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.bucket_context import BucketContext, key_order_of
 from lsm_engine.table.deletion_vectors import BucketDeletions
-from lsm_engine.table.merge_rules import MergeRules, merge_rules
+from lsm_engine.table.merge_rules import MergeRules
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 
 # -- Rows of files that a compaction leaves out, looked up by the keys of those that it takes ------
@@ -244,30 +244,26 @@ class LookupRewriter:
 
     def __init__(
         self,
-        context: BucketContext,
-        partition: bytes,
-        bucket: int,
-        *,
         reader: BucketReader,
         rewrite: LookupRewrite,
+        *,
         older: Sequence[DataFileMeta],
         deletions: BucketDeletions | None,
         expiry: RecordExpiry | None = None,
     ) -> None:
         self._expiry = expiry
-        self._schema = context.schema
+        self._schema = reader.schema
         self._reader = reader
         self._rewrite = rewrite
         self._deletions = deletions
-        self._rules: MergeRules = merge_rules(context.schema)
-        self._change_rules = ChangeRules.from_schema(context.schema)
+        self._rules: MergeRules = reader.rules
+        self._change_rules = ChangeRules.from_schema(reader.schema)
         self._older_files = older
         self._older: OlderRows | None = None
         if older and rewrite.looks_up:
             self._older = OlderRows(
-                context,
-                partition,
-                bucket,
+                reader.context,
+                *reader.place,
                 older,
                 value=rewrite.stored_value(marks=deletions is not None),
                 deleted=deletions.deleted if deletions is not None else None,

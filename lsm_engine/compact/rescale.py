@@ -19,7 +19,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.commit.commit import commit, committed_before, maintenance_identity
+from lsm_engine.commit.commit import committed_before, maintenance_identity, propose
 from lsm_engine.compact.bucket import run_tasks
 from lsm_engine.compact.compact import carry_out
 from lsm_engine.compact.plan import plan_compaction
@@ -34,7 +34,7 @@ from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, FileSource
 from lsm_engine.planning.buckets import source_buckets
 from lsm_engine.planning.ownership import same_state
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.planning.proposal import CommitIdentity, Proposal, overwriting
 from lsm_engine.planning.scan import ReadMode
 from lsm_engine.read.merge import Batches, merge_runs
 from lsm_engine.read.split import BucketReader
@@ -304,9 +304,14 @@ def _rewritten(
         work += _work_of(partition, sources, old_total=total, new_total=buckets)
     context = session.context(entry.file.schema_id for entry in entries)
     messages = run_tasks(session, context, partial(rescale_bucket, context), work, verb="rescale")
-    return commit(
-        session, identity, [*removed, *messages], planned_on=base, overwritten=lambda _: ()
+    proposal = Proposal(
+        identity=identity,
+        messages=(*removed, *messages),
+        planned_on=base,
+        kind=CommitKind.OVERWRITE,
+        choose=overwriting(lambda _: ()),
     )
+    return propose(session, proposal)
 
 
 def _taken_away(partition: bytes, total: int, source: OldBucket) -> CommitMessage:
@@ -336,8 +341,7 @@ def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage |
     runs = [_rows_for(context, work, source) for source in work.sources]
     keyed = schema.has_primary_key
     writer = context.new_files(
-        work.partition,
-        work.bucket,
+        (work.partition, work.bucket),
         level=schema.options.level_count - 1 if keyed else 0,
         source=FileSource.COMPACT,
     )

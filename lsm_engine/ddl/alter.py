@@ -206,7 +206,7 @@ def _require_padded(session: TableSession, names: frozenset[str]) -> None:
     for entry in () if latest is None else session.live_entries(latest):
         context = session.context((entry.file.schema_id,))
         with context.open_file(
-            entry.partition, entry.bucket, entry.file, tuple(field.name for field in fields)
+            (entry.partition, entry.bucket), entry.file, tuple(field.name for field in fields)
         ) as reader:
             for rows, field in itertools.product(reader.batches(), fields):
                 assert isinstance(field.type, ScalarType)
@@ -288,7 +288,7 @@ def _lost_in(
     if old is None or not loses_somewhere(old, field.type):
         return 0
     own = replace(context, schema=schema)
-    with own.open_file(entry.partition, entry.bucket, entry.file, (field.name,)) as reader:
+    with own.open_file((entry.partition, entry.bucket), entry.file, (field.name,)) as reader:
         return sum(_lost_in_group(reader, group) for group in range(reader.row_group_count))
 
 

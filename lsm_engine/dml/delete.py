@@ -176,7 +176,7 @@ def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> 
     names = tuple(name for name in session.readable_columns.names if name in columns_of(predicate))
     for entry in entries:
         with context.open_file(
-            entry.partition, entry.bucket, entry.file, names, with_positions=True
+            (entry.partition, entry.bucket), entry.file, names, with_positions=True
         ) as reader:
             file_positions = [
                 rows.column(POSITION).to_numpy()[matches(predicate, rows)]

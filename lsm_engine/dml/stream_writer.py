@@ -369,11 +369,11 @@ class StreamWriter:
             commit_identifier=commit_identifier,
             properties={**(self._identity.properties or {}), **(properties or {})} or None,
         )
-        return Write(self._session, identity).land(
+        compact = None if self._background is None else self._background.enqueue
+        return Write(self._session, identity, compact).land(
             messages,
             planned_on=staged.base,
             requires=RowsUnchanged(on=staged.base) if looks else None,
-            compact=None if self._background is None else self._background.enqueue,
         )
 
     def compaction_metrics(self) -> CompactionMetrics:

@@ -306,8 +306,7 @@ def _written(context: BucketContext, work: ColumnWork) -> CommitMessage:
     """Write the columns for all rows of a range, as a file that nothing names yet."""
     names = tuple(name for name in work.rows.column_names if name != ROW_ID)
     writer = context.new_files(
-        work.partition,
-        work.bucket,
+        (work.partition, work.bucket),
         level=0,
         source=FileSource.APPEND,
         never_roll=True,

@@ -21,9 +21,9 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.commit.commit import (
     ChooseOverwritten,
-    commit,
     committed_before,
     maintenance_identity,
+    propose,
 )
 from lsm_engine.compact.compact import PostponedRows, compact_due
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
@@ -40,8 +40,14 @@ from lsm_engine.lsm.levels import newest_first
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, LookupCompact
 from lsm_engine.planning.incremental import changed_state
-from lsm_engine.planning.proposal import CommitIdentity, Precondition, RowsUnchanged
-from lsm_engine.planning.scan import Packing, Reach, ReadMode, plan_splits, read_files
+from lsm_engine.planning.proposal import (
+    CommitIdentity,
+    Precondition,
+    Proposal,
+    RowsUnchanged,
+    overwriting,
+)
+from lsm_engine.planning.scan import Packing, Reach, ReadMode, SplitPlanner, read_files
 from lsm_engine.read.split import ReadRows, read_split
 from lsm_engine.table.bucket_context import Staging, discard
 from lsm_engine.table.bucket_levels import NewestNumbers
@@ -107,7 +113,7 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
     context = session.context([entry.file.schema_id])
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
     columns = (*names, VALUE_KIND)
-    with context.open_file(entry.partition, entry.bucket, entry.file, columns) as reader:
+    with context.open_file((entry.partition, entry.bucket), entry.file, columns) as reader:
         rows = reader.read()
     keys = pa.RecordBatch.from_arrays([one_array(rows.column(name)) for name in names], list(names))
     return keys, fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
@@ -158,13 +164,13 @@ def _rows_in(session: TableSession, base: Snapshot, entries: Sequence[ManifestEn
     schema = session.schema
     rows = ReadRows.from_filter(schema.primary_keys[:1], None)
     context = session.context(entry.file.schema_id for entry in entries)
-    planned = plan_splits(
-        [entry for entry in entries if entry.bucket >= 0],
+    planner = SplitPlanner(
         key_order=session.key_order or bytes,
         packing=Packing(),
         snapshot_id=base.id,
         vectors=session.vector_places(base),
     )
+    planned = planner.plan([entry for entry in entries if entry.bucket >= 0])
     return sum(
         split.row_count
         if split.raw and split.is_counted
@@ -214,7 +220,7 @@ def _rows_of(
 ) -> Iterable[pa.RecordBatch]:
     context = session.context([file.schema_id])
     names = (*session.schema.names, VALUE_KIND)
-    with context.open_file(message.partition, message.bucket, file, names) as reader:
+    with context.open_file((message.partition, message.bucket), file, names) as reader:
         for batch in reader.batches():
             for start in range(0, batch.num_rows, _ROWS):
                 yield batch.slice(start, _ROWS)
@@ -311,9 +317,18 @@ def _are_read_again(rows: Any) -> bool:
 
 
 class Write:
-    """One write of a table: the state that it builds on, and its end."""
+    """One write of a table: the state that it builds on, and its end.
 
-    def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
+    `compact` compacts the buckets that are due once the rows are committed, by default `compact_due`.
+    """
+
+    def __init__(
+        self,
+        session: TableSession,
+        identity: CommitIdentity,
+        compact: CompactsDue | None = None,
+    ) -> None:
+        self._compact = compact or compact_due
         self._session = session
         self._identity = identity
         self._maintenance_identity = maintenance_identity(identity)
@@ -373,14 +388,13 @@ class Write:
         properties: Mapping[str, str] | None = None,
         overwritten: ChooseOverwritten | None = None,
         requires: Precondition | None = None,
-        compact: CompactsDue | None = None,
         tries_again: bool = False,
     ) -> WriteResult | None:
         """Commit staged rows and run the steps after a write; None if there was nothing to commit.
 
-        Arguments and errors as of `commit`, `properties` beside those of the identity; `compact` is what
-        compacts the buckets that are due then, by default `compact_due`. `tries_again`: whoever calls
-        stages anew after a conflict of kind ROWS_CHANGED, so that with `write.skip-unchanged` some
+        `planned_on`: the snapshot that the rows were staged on. `overwritten` chooses, for the base that is committed
+        on, what an overwrite takes away. `properties`: beside those of the identity. Raises as `propose` does.
+        `tries_again`: whoever calls stages anew after a conflict of kind ROWS_CHANGED, so that with `write.skip-unchanged` some
         buckets may be left out. Once the rows are committed nothing is raised: what fails after that is
         logged and stays due, and the result holds whether the rows can be read.
         """
@@ -397,23 +411,23 @@ class Write:
             if len(changed_only) < len(messages):
                 messages, requires = changed_only, RowsUnchanged(on=base)
         counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
-        committed = commit(
-            session,
-            identity,
-            messages,
+        proposal = Proposal(
+            identity=identity,
+            messages=tuple(messages),
             planned_on=planned_on,
-            overwritten=overwritten,
+            kind=CommitKind.APPEND if overwritten is None else CommitKind.OVERWRITE,
+            choose=None if overwritten is None else overwriting(overwritten),
             requires=requires,
             properties_on=ChangeCounter(session, overwritten) if counts else None,
-            write_again=again if overwritten is None else None,
         )
+        committed = propose(session, proposal, again if overwritten is None else None)
         if committed is None:
             return None
         assigned = PostponedRows(session, self._maintenance_identity).after_write(messages)
         # The next snapshot is the own one: the result covers both.
         if assigned is not None and assigned.id == committed.id + 1:
             committed = assigned
-        return self._followed_up(committed, buckets_of(messages) | again.buckets, compact)
+        return self._followed_up(committed, buckets_of(messages) | again.buckets)
 
     def replayed(self, kind: CommitKind = CommitKind.APPEND) -> WriteResult | None:
         """Return the result of a numbered write that is committed already; None if it is not.
@@ -448,15 +462,12 @@ class Write:
         discard(session.context(), [message for message in messages if id(message) not in retained])
         return changed_only
 
-    def _followed_up(
-        self, committed: Snapshot, buckets: frozenset[Bucket], compact: CompactsDue | None = None
-    ) -> WriteResult:
+    def _followed_up(self, committed: Snapshot, buckets: frozenset[Bucket]) -> WriteResult:
         session = self._session
         rows = _CommittedRows(session, committed, buckets)
         compacted: Snapshot | None = None
         if rows.buckets and not session.options[core_options.WRITE_ONLY]:
-            compact_buckets = compact or compact_due
-            compacted = compact_buckets(
+            compacted = self._compact(
                 session, self._maintenance_identity, rows.buckets, rows_wait=rows.wait
             )
         return rows.result(compacted)

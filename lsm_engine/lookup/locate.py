@@ -216,7 +216,7 @@ def matching_rows(
     batch, places = KeyBatch.from_columns(keys.columns, types)
     context = session.context(entry.file.schema_id for entry in entries)
     for entry in entries:
-        with context.open_file(entry.partition, entry.bucket, entry.file, names) as reader:
+        with context.open_file((entry.partition, entry.bucket), entry.file, names) as reader:
             positions, numbers, begin = [], [], 0
             for rows in reader.batches():
                 matched_rows, matched_keys = match_keys(rows, batch, names)

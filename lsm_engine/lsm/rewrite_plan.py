@@ -64,7 +64,6 @@ def plan_rewrite(
     *,
     target_file_size: int,
     must_rewrite: FileTest = none_of_them,
-    keep_deletes: bool = False,
     has_deletion_vectors: bool = False,
     compacted_from: int | None = None,
 ) -> tuple[Step, ...]:
@@ -75,9 +74,7 @@ def plan_rewrite(
     there: another writer may have kept them), or `must_rewrite` asks for its rows to be read. A file
     that is in place already and has no reason to change is in no step.
     """
-    drop_deletes = not keep_deletes and may_drop_deletes(
-        unit, levels, has_deletion_vectors=has_deletion_vectors
-    )
+    drop_deletes = may_drop_deletes(unit, levels, has_deletion_vectors=has_deletion_vectors)
     plan = _Plan(
         unit,
         levels.max_level,

@@ -221,15 +221,14 @@ def _rewritten(
         return None
     own = replace(context, schema=context.schemas[file.schema_id])
     writer = own.new_files(
-        entry.partition,
-        entry.bucket,
+        (entry.partition, entry.bucket),
         level=file.level,
         source=file.file_source or FileSource.COMPACT,
         never_roll=True,
         first_sequence_number=file.min_sequence_number,
     )
     try:
-        with own.open_file(entry.partition, entry.bucket, file) as reader:
+        with own.open_file((entry.partition, entry.bucket), file) as reader:
             for rows in reader.without(dropped).batches():
                 writer.write(rows)
         (meta,) = writer.close()

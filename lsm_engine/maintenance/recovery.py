@@ -321,7 +321,7 @@ def write_older_rows(session: TableSession, older: OlderRows) -> list[DataFileMe
         tables.append(_between(table, session.schema, lost.file))
     tables += _changed_rows(session, older)
     writer = session.context().new_files(
-        lost.partition, lost.bucket, level=lost.file.level, source=FileSource.COMPACT
+        (lost.partition, lost.bucket), level=lost.file.level, source=FileSource.COMPACT
     )
     try:
         if tables:

@@ -24,7 +24,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.catalog.provenance import RESTORED
-from lsm_engine.commit.commit import WRITER_VERSION, propose
+from lsm_engine.commit.commit import propose
 from lsm_engine.commit.publish import Retries, publish
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
@@ -404,7 +404,6 @@ def _publish_marker(
         commit_user=session.ids.new_id(),
         uuid=session.ids.new_id(),
         now_millis=session.clock.now_millis(),
-        writer_version=WRITER_VERSION,
     )
     # It holds the id above the target until that exists again: an orphan snapshot there would count
     # with it.

@@ -220,7 +220,7 @@ class RowIdVerification:
             context = self._session.context([entry.file.schema_id])
             try:
                 with context.open_file(
-                    entry.partition, entry.bucket, entry.file, (ROW_ID,)
+                    (entry.partition, entry.bucket), entry.file, (ROW_ID,)
                 ) as reader:
                     ids = np.sort(one_array(reader.read().column(ROW_ID)).to_numpy())
             except LsmError:

@@ -352,6 +352,21 @@ class SnapshotFiles:
     lists: Mapping[str, bytes] = field(default_factory=dict)  # what lists hold, for them too
 
 
+@record
+class CommitRules:
+    """What a table asks of its commits.
+
+    `counts_differ`: writers may give a new partition different numbers of buckets, as its size asks.
+    `tracks_rows`: new rows get ids.
+    """
+
+    counts_differ: bool = False
+    tracks_rows: bool = False
+
+
+_PLAIN_RULES = CommitRules()
+
+
 def plan_commit(
     step: CommitStep,
     base: Snapshot | None,
@@ -359,15 +374,13 @@ def plan_commit(
     planned_on: Snapshot | None,
     since: Sequence[Snapshot] | None = None,
     change: LiveChange = NO_CHANGE,
-    counts_differ: bool = False,
-    tracks_rows: bool = False,
+    rules: CommitRules = _PLAIN_RULES,
 ) -> CommitPlan:
     """Plan `step` on `base`, the newest snapshot (None: the table is empty).
 
     `planned_on` is the snapshot that the work was done against. `since` holds the snapshots after it
     up to and including `base`; None means that they are not known, because some have expired.
-    `change` is what was chosen on `base` (never on an older one). `counts_differ`: writers may give a
-    new partition different numbers of buckets, as its size asks. `tracks_rows`: new rows get ids.
+    `change` is what was chosen on `base` (never on an older one).
     """
     assert step.kind is CommitKind.OVERWRITE or not change.deleted, step.kind
     if base is not None and base.id >= LONG_MAX:
@@ -379,7 +392,7 @@ def plan_commit(
     deletes = (_entry_like(entry, EntryKind.DELETE) for entry in change.deleted)
     delta = (*deletes, *(_entry_like(entry, EntryKind.ADD) for entry in change.back), *step.delta)
     next_row_id = None if base is None else base.next_row_id
-    if tracks_rows:
+    if rules.tracks_rows:
         delta, next_row_id = with_row_ids(delta, base)
     delta_rows = sum(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
@@ -395,7 +408,7 @@ def plan_commit(
         change=change,
         delta=delta,
         overwritten=frozenset((entry.partition, entry.bucket) for entry in change.deleted),
-        scope=_scope(step, base, planned_on, None if counts_differ else since, delta),
+        scope=_scope(step, base, planned_on, None if rules.counts_differ else since, delta),
         delta_record_count=delta_rows,
         total_record_count=None if before is None else before + delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in step.changelog),

@@ -206,29 +206,34 @@ def delta_splits(
     return splits
 
 
+@record
+class ComparedState:
+    """The live files of a state that readers see, and the deletion vectors of the state."""
+
+    entries: Sequence[ManifestEntry]
+    vectors: VectorPlaces
+
+
 def state_splits(
     snapshot_id: int,
-    before: Iterable[ManifestEntry],
-    after: Iterable[ManifestEntry],
+    before: ComparedState,
+    after: ComparedState,
     *,
     key_order: KeyOrder,
-    before_vectors: VectorPlaces,
-    after_vectors: VectorPlaces,
     states_of: tuple[int, ...] = (),
 ) -> list[ChangeSplit]:
     """Return the splits that compare two states; key ranges whose files are the same are left out.
 
-    `before` and `after`: live files that readers of the two states see. `states_of`: as in ChangeSplit.
+    `states_of`: as in ChangeSplit.
     Between the states an overwrite may have given keys another bucket, where that is not their hash alone.
     """
-    before, after = list(before), list(after)
-    counts = {(entry.partition, entry.total_buckets) for entry in (*before, *after)}
+    counts = {(entry.partition, entry.total_buckets) for entry in (*before.entries, *after.entries)}
     is_fixed = len(counts) == len(dict(counts)) and all(count > 0 for _, count in counts)
-    was, is_now = dict(_added(before)), dict(_added(after))
+    was, is_now = dict(_added(before.entries)), dict(_added(after.entries))
     splits = []
     for key in sorted({*was, *is_now}):
-        old = _State.from_files(was.get(key, []), before_vectors.get(key, {}))
-        new = _State.from_files(is_now.get(key, []), after_vectors.get(key, {}))
+        old = _State.from_files(was.get(key, []), before.vectors.get(key, {}))
+        new = _State.from_files(is_now.get(key, []), after.vectors.get(key, {}))
         states = []
         for section in _sections([*{**old.files, **new.files}.values()], key_order):
             names = {file.file_name for run in section for file in run}

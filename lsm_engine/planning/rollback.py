@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from lsm_engine.base.record import record
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.version import WRITER_VERSION
 from lsm_engine.format.documents import COMMIT_IDENTIFIERS, carried
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.modes import CommitKind
@@ -33,7 +34,6 @@ def seal_of(
     commit_user: str,
     uuid: str,
     now_millis: int,
-    writer_version: str,
 ) -> Snapshot:
     """Return the marker of a rollback to `target`, made on `newest`.
 
@@ -56,7 +56,7 @@ def seal_of(
         time_millis=max(now_millis, newest.time_millis),
         properties=with_base(marks, newest),
         uuid=uuid,
-        writer_version=writer_version,
+        writer_version=WRITER_VERSION,
     )
 
 

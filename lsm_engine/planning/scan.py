@@ -1,6 +1,7 @@
 """From the live files of a snapshot to splits: what one reader task reads, merged or raw."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from enum import Enum
 
 from lsm_engine.base.record import record
@@ -106,19 +107,9 @@ class Packing:
         )
 
 
-def plan_splits(
-    live: Sequence[ManifestEntry],
-    *,
-    key_order: KeyOrder,
-    mode: ReadMode = ReadMode.MERGE,
-    packing: Packing,
-    snapshot_id: int | None,
-    value_match: Callable[[DataFileMeta], bool] | None = None,
-    merge_keeps_rows: bool = False,
-    vectors: VectorPlaces | None = None,
-    reach: Reach = Reach.ALL,
-) -> SplitPlan:
-    """Return the splits that read `live`, the entries left after pruning.
+@record
+class SplitPlanner:
+    """Cuts the live files of a scan into splits.
 
     `value_match` returns whether a file's own statistics allow a match of the whole filter; None: no
     filter. A raw file without a match is skipped. An overlapping section may be skipped only if none
@@ -126,28 +117,42 @@ def plan_splits(
     is (deduplicate, first-row): the newest version of a key may lie in a file that does not match.
     `vectors`: where the deletion vectors of the snapshot are.
     """
-    splits: list[Split] = []
-    skipped = 0
-    for _, entries in sorted(by_bucket(live).items()):
-        lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
-        files = [entry.file for entry in entries if entry.file.level >= lowest]
-        sections = _sections(files, key_order, mode)
-        raw = [section for section in sections if _is_raw(section, mode)]
-        merged = [section for section in sections if not _is_raw(section, mode)]
-        kept_raw = _matching(raw, value_match, any)
-        if mode is ReadMode.ROW_ID:  # each file alone can rule all of their rows out
-            kept_merged = _matching(merged, value_match, all)
-        else:
-            kept_merged = _matching(merged, value_match if merge_keeps_rows else None, any)
-        skipped += sum(map(_file_count, (*raw, *merged)))
-        skipped -= sum(map(_file_count, (*kept_raw, *kept_merged)))
-        for is_raw, section_group in ((True, kept_raw), (False, kept_merged)):
-            places = (vectors or {}).get((entries[0].partition, entries[0].bucket), {})
-            splits += (
-                _split(entries[0], packed, snapshot_id, mode, places, raw=is_raw)
-                for packed in _pack(section_group, packing)
-            )
-    return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
+
+    key_order: KeyOrder
+    packing: Packing
+    snapshot_id: int | None
+    mode: ReadMode = ReadMode.MERGE
+    value_match: Callable[[DataFileMeta], bool] | None = None
+    merge_keeps_rows: bool = False
+    vectors: VectorPlaces = field(default_factory=dict)
+    reach: Reach = Reach.ALL
+
+    def plan(self, live: Sequence[ManifestEntry]) -> SplitPlan:
+        """Return the splits that read `live`, the entries left after pruning."""
+        splits: list[Split] = []
+        skipped = 0
+        for bucket, entries in sorted(by_bucket(live).items()):
+            lowest = first_level(self.mode, self.reach, max(entry.file.level for entry in entries))
+            files = [entry.file for entry in entries if entry.file.level >= lowest]
+            sections = _sections(files, self.key_order, self.mode)
+            raw = [section for section in sections if _is_raw(section, self.mode)]
+            merged = [section for section in sections if not _is_raw(section, self.mode)]
+            kept_raw, kept_merged = _matching(raw, self.value_match, any), self._kept(merged)
+            skipped += sum(map(_file_count, (*raw, *merged)))
+            skipped -= sum(map(_file_count, (*kept_raw, *kept_merged)))
+            places = self.vectors.get(bucket, {})
+            for is_raw, section_group in ((True, kept_raw), (False, kept_merged)):
+                splits += (
+                    _split(entries[0], packed, self.snapshot_id, self.mode, places, raw=is_raw)
+                    for packed in _pack(section_group, self.packing)
+                )
+        return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
+
+    def _kept(self, merged: Sequence[Section]) -> list[Section]:
+        """Return the overlapping sections that may hold a match."""
+        if self.mode is ReadMode.ROW_ID:  # each file alone can rule all of their rows out
+            return _matching(merged, self.value_match, all)
+        return _matching(merged, self.value_match if self.merge_keeps_rows else None, any)
 
 
 def first_level(mode: ReadMode, reach: Reach, deepest: int) -> int:

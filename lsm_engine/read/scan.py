@@ -225,12 +225,11 @@ def _files_less(
     max_bytes: int | None,
 ) -> Iterator[Part]:
     """Yield the reads of a section's files without deleted rows, largest file first."""
-    names = source.rows.needed(source.context.schema)
     files = [file for run in section for file in run]
     for file in sorted(files, key=lambda file: -file.row_count):
         groups = MatchingGroups(source.rows.predicate)
         for part in file_parts(file, max_bytes):
-            yield partial(raw_rows, bucket, source.rows, names, file, part, groups, deleted)
+            yield partial(raw_rows, bucket, source.rows, file, part, groups, deleted)
 
 
 def _joins(source: SplitSource) -> bool:

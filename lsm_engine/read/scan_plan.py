@@ -36,8 +36,8 @@ from lsm_engine.planning.scan import (
     ReadMode,
     ScanExplanation,
     Split,
+    SplitPlanner,
     first_level,
-    plan_splits,
     prune_counts,
 )
 from lsm_engine.read.split import ReadRows, SplitSource, replaced_columns
@@ -531,8 +531,7 @@ def plan_scan(
     mode, reach = _mode_and_reach(schema, request)
     engine = session.options[core_options.MERGE_ENGINE]
     vectors = {} if snapshot is None else session.vector_places(snapshot)
-    plan = partial(
-        plan_splits,
+    planner = SplitPlanner(
         key_order=session.key_order or bytes,
         mode=mode,
         packing=Packing(
@@ -549,14 +548,14 @@ def plan_scan(
     if pruned.file_table is not None:
         is_plain = mode is ReadMode.MERGE and reach is Reach.ALL and not vectors
         splits = ManySplits(
-            pruned.file_table, lambda entries: plan(entries).splits, counts_levels=is_plain
+            pruned.file_table, lambda entries: planner.plan(entries).splits, counts_levels=is_plain
         )
         levels = pruned.file_table.column(LEVEL)
         is_read = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
         read = int(pc.sum(is_read).as_py() or 0)
         ids = pc.unique(pruned.file_table.column(SCHEMA_ID)).to_pylist()
     else:
-        splits = plan(pruned.entries).splits
+        splits = planner.plan(pruned.entries).splits
         read = sum(len(split.files) for split in splits)
         ids = [file.schema_id for split in splits for file in split.files]
     names = schema.names if request.columns is None else request.columns

@@ -13,6 +13,7 @@ from cachetools import LRUCache
 
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.data_files.reader import DataFileReader
 from lsm_engine.filter.expression import flags_of, positions_of
 from lsm_engine.filter.predicate import Predicate, columns_of
 from lsm_engine.format.data_file import DataFileMeta
@@ -326,7 +327,7 @@ def split_parts(
             groups = MatchingGroups(rows.predicate)
             # Rows that a filter keeps are cut out in steps of Python, which threads would only wait for.
             for part in file_parts(file, max_bytes, len(names) if rows.row_filter is None else 0):
-                yield partial(raw_rows, bucket, rows, names, file, part, groups)
+                yield partial(raw_rows, bucket, rows, file, part, groups)
 
 
 def merged_rows(
@@ -347,7 +348,6 @@ def _joined_rows(
 def raw_rows(
     bucket: "BucketReader",
     rows: ReadRows,
-    names: Sequence[str],
     file: DataFileMeta,
     part: range,
     groups: MatchingGroups,
@@ -361,9 +361,7 @@ def raw_rows(
     if groups.are_none_in(part):
         return
     deleted = None if replaced is None else replaced().get(file.file_name)
-    for batch in bucket.file(
-        file, names, matching=groups, part=part, kept_by=rows, deleted=deleted
-    ):
+    for batch in bucket.kept(rows, file, part, groups, deleted):
         yield from rows.projected(batch)
 
 
@@ -381,8 +379,7 @@ class BucketReader:
         vectors: Iterable[VectorPlace] = (),
     ) -> None:
         self._context = context
-        self._partition = partition
-        self._bucket = bucket
+        self.place = (partition, bucket)
         self._vectors = BucketVectors(context, vectors)
         self._rules = merge_rules(context.schema) if context.schema.has_primary_key else None
 
@@ -453,32 +450,57 @@ class BucketReader:
         matching: MatchingGroups | None = None,
         max_rows: int | None = None,
         part: range | None = None,
-        kept_by: ReadRows | None = None,
-        deleted: DeletionVector | None = None,
         number: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file, row group by row group; `matching` prunes row groups.
 
-        `part`: read only row groups that begin within it. `kept_by`: return only rows that its filter
-        keeps; for rows that need no merging. `deleted`: rows to leave out (None: the file's own vector).
+        `part`: read only row groups that begin within it.
         """
-        checked = self._context.schema.options[core_options.PAGE_CHECKSUM]
-        deleted = deleted or self._vectors.vector_of(file.file_name)
-        target = (self._partition, self._bucket, file, tuple(names))
-        with self._context.open_file(*target, verify_checksums=checked, number=number) as reader:
-            if deleted is not None:
-                reader.without(deleted)
+        with self._opened(file, names, number=number) as reader:
             groups = reader.groups_from(range(file.row_count) if part is None else part)
             if matching is not None:
                 groups = matching.among(groups, reader)
-            if kept_by is None or kept_by.row_filter is None:
-                yield from reader.batches(groups, max_rows=max_rows)
+            yield from reader.batches(groups, max_rows=max_rows)
+
+    def kept(
+        self,
+        rows: ReadRows,
+        file: DataFileMeta,
+        part: range,
+        matching: MatchingGroups,
+        deleted: DeletionVector | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part of a file that the filter of `rows` keeps; for rows that need no merging.
+
+        `deleted`: rows to leave out (None: the file's own vector).
+        """
+        with self._opened(file, rows.needed(self.schema), deleted) as reader:
+            groups = matching.among(reader.groups_from(part), reader)
+            if rows.row_filter is None:
+                yield from reader.batches(groups)
             elif self._context.file_io.facts.is_far:  # all columns of a group in one round
-                for batch in reader.batches(groups, max_rows=max_rows):
-                    yield from kept_by.finish(batch)
+                for batch in reader.batches(groups):
+                    yield from rows.finish(batch)
             else:
-                positions = partial(positions_of, kept_by.row_filter)
-                yield from reader.matching(groups, positions, kept_by.filter_columns)
+                positions = partial(positions_of, rows.row_filter)
+                yield from reader.matching(groups, positions, rows.filter_columns)
+
+    @contextmanager
+    def _opened(
+        self,
+        file: DataFileMeta,
+        names: Sequence[str],
+        deleted: DeletionVector | None = None,
+        *,
+        number: int | None = None,
+    ) -> Iterator[DataFileReader]:
+        """Open a file, without its deleted rows (None: those of its own vector)."""
+        checked = self.schema.options[core_options.PAGE_CHECKSUM]
+        deleted = deleted or self._vectors.vector_of(file.file_name)
+        with self._context.open_file(
+            self.place, file, tuple(names), verify_checksums=checked, number=number
+        ) as reader:
+            yield reader if deleted is None else reader.without(deleted)
 
     def merged(
         self,

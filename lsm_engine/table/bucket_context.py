@@ -10,12 +10,12 @@ import pyarrow as pa
 from lsm_engine.base.errors import LsmError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.data_files.reader import DataFileReader, ReadColumns, open_data_file
-from lsm_engine.data_files.writer import CHANGELOG_PREFIX, DATA_PREFIX, DataFileWriter, NewFiles
+from lsm_engine.data_files.writer import CHANGELOG_PREFIX, DataFileWriter, NewFiles
 from lsm_engine.format.binary_row import KeyOrder, key_order
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import Bucket, ManifestEntry
 from lsm_engine.format.partition_path import partition_path, partition_paths
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.schemas import SchemaStore, TableIdentity
@@ -131,8 +131,7 @@ class BucketContext:
 
     def open_file(
         self,
-        partition: bytes,
-        bucket: int,
+        bucket: Bucket,
         file: DataFileMeta,
         names: tuple[str, ...] | None = None,
         *,
@@ -151,36 +150,28 @@ class BucketContext:
             with_positions=with_positions,
             number=number,
         )
-        path = self.data_file(partition, bucket, file.file_name)
+        path = self.data_file(*bucket, file.file_name)
         return open_data_file(self.file_io, path, file, columns, verify_checksums=verify_checksums)
 
     def new_files(
         self,
-        partition: bytes,
-        bucket: int,
+        bucket: Bucket,
         *,
         level: int,
         source: FileSource,
         never_roll: bool = False,
-        changelog: bool = False,
         first_sequence_number: int = 0,
         write_columns: tuple[str, ...] | None = None,
     ) -> DataFileWriter:
         """Return a writer of data files of one bucket; with `never_roll`, of one file at most.
 
-        With `changelog` of changelog files, which lie beside them and are written by the
-        `changelog-file` options. Append tables number their rows from `first_sequence_number`;
-        `write_columns` as in NewFiles.
+        Append tables number their rows from `first_sequence_number`; `write_columns` as in NewFiles.
         """
-        schema = self.schema
-        if changelog:
-            schema = replace(schema, options=schema.options.of_changelog_files())
         files = NewFiles(
-            schema=schema,
-            directory=self.bucket_directory(partition, bucket),
+            schema=self.schema,
+            directory=self.bucket_directory(*bucket),
             level=level,
             file_source=source,
-            prefix=CHANGELOG_PREFIX if changelog else DATA_PREFIX,
             target_file_size=_NO_LIMIT if never_roll else None,
             write_columns=write_columns,
         )
@@ -191,6 +182,22 @@ class BucketContext:
             clock=self.clock,
             first_sequence_number=first_sequence_number,
         )
+
+    def new_changelog_files(
+        self, bucket: Bucket, *, level: int, source: FileSource
+    ) -> DataFileWriter:
+        """Return a writer of changelog files of one bucket, beside its data files.
+
+        They are written by the `changelog-file` options.
+        """
+        files = NewFiles(
+            schema=replace(self.schema, options=self.schema.options.of_changelog_files()),
+            directory=self.bucket_directory(*bucket),
+            level=level,
+            file_source=source,
+            prefix=CHANGELOG_PREFIX,
+        )
+        return DataFileWriter(self.file_io, files, ids=self.ids, clock=self.clock)
 
 
 @record

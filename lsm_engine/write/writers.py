@@ -9,11 +9,12 @@ import pyarrow as pa
 from lsm_engine.base.record import record
 from lsm_engine.data_files.writer import DataFileWriter, WrittenFile, metas_of
 from lsm_engine.format.commit_message import CommitMessage, DataIncrement
+from lsm_engine.format.manifest import Bucket
 from lsm_engine.merge.sequence import Rows, with_number
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import FileSource
 from lsm_engine.storage.local_state import SpillArea
-from lsm_engine.table.bucket_context import BucketContext, Staging
+from lsm_engine.table.bucket_context import Staging
 from lsm_engine.table.bucket_keys import RoutedRows
 from lsm_engine.table.components import LocalExecutor
 from lsm_engine.table.incoming import IncomingRows, conformed, open_rows
@@ -70,22 +71,13 @@ class AppendWriter:
     `first_sequence_number` numbers the first row; the numbers stand in manifests only.
     """
 
-    def __init__(
-        self,
-        context: BucketContext,
-        partition: bytes,
-        bucket: int,
-        *,
-        total_buckets: int,
-        first_sequence_number: int,
-    ) -> None:
-        self._place = (partition, bucket, total_buckets)
-        self._writer: DataFileWriter = context.new_files(
-            partition,
+    def __init__(self, staging: Staging, bucket: Bucket, *, total_buckets: int) -> None:
+        self._place = (*bucket, total_buckets)
+        self._writer: DataFileWriter = staging.context.new_files(
             bucket,
             level=0,
             source=FileSource.APPEND,
-            first_sequence_number=first_sequence_number,
+            first_sequence_number=staging.next_sequence_number(*bucket),
         )
 
     @property
@@ -130,28 +122,19 @@ class BucketWriter:
     """Writes the rows of one bucket (MergeTreeWriter)."""
 
     def __init__(
-        self,
-        context: BucketContext,
-        partition: bytes,
-        bucket: int,
-        *,
-        total_buckets: int,
-        next_sequence_number: int,
-        spills: SpillArea,
-        logs_input: bool = False,
-        snapshot_id: int | None = None,
+        self, staging: Staging, bucket: Bucket, *, total_buckets: int, spills: SpillArea
     ) -> None:
-        self._context = context
-        self._partition = partition
+        self._context = staging.context
         self._bucket = bucket
         self._total_buckets = total_buckets
-        self._snapshot_id = snapshot_id
-        schema = context.schema
+        self._snapshot_id = staging.snapshot_id
+        schema = staging.context.schema
         self.rules = rules = merge_rules(schema)
-        self._log = InputLog(schema, rules, spills) if logs_input else None
-        self.buffer = WriteBuffer(
-            schema.key_value_arrow, rules, spills, next_sequence_number, self._log
-        )
+        # Rows that wait for a bucket (below 0) are not logged before they reach one.
+        is_logged = logs_input(staging) and bucket[1] >= 0
+        self._log = InputLog(schema, rules, spills) if is_logged else None
+        first = staging.next_sequence_number(*bucket)
+        self.buffer = WriteBuffer(schema.key_value_arrow, rules, spills, first, self._log)
         self._writers: list[DataFileWriter] = []
         self._files: list[WrittenFile] = []
         self._changelog_files: list[WrittenFile] = []
@@ -180,9 +163,10 @@ class BucketWriter:
     def finish(self) -> WrittenBucket:
         """Write the remaining rows and return the files of the bucket."""
         self._flush()
+        partition, bucket = self._bucket
         return WrittenBucket(
-            partition=self._partition,
-            bucket=self._bucket,
+            partition=partition,
+            bucket=bucket,
             total_buckets=self._total_buckets,
             files=self._files,
             changelog_files=self._changelog_files,
@@ -208,13 +192,8 @@ class BucketWriter:
         return (with_number(rows, self._snapshot_id) for rows in run)
 
     def _written(self, run: Iterable[Rows], *, changelog: bool = False) -> list[WrittenFile]:
-        writer = self._context.new_files(
-            self._partition,
-            self._bucket,
-            level=0,
-            source=FileSource.APPEND,
-            changelog=changelog,
-        )
+        new_files = self._context.new_changelog_files if changelog else self._context.new_files
+        writer = new_files(self._bucket, level=0, source=FileSource.APPEND)
         self._writers.append(writer)
         for rows in run:
             writer.write(rows)
@@ -228,29 +207,11 @@ RowsWriter = BucketWriter | AppendWriter
 def bucket_writer(
     staging: Staging, partition: bytes, bucket: int, *, total_buckets: int, spills: SpillArea
 ) -> RowsWriter:
-    """Return the writer of one bucket, for tables with and without a primary key.
-
-    Rows that wait for a bucket (below 0) are not logged before they reach one.
-    """
-    first = staging.next_sequence_number(partition, bucket)
+    """Return the writer of one bucket, for tables with and without a primary key."""
+    place = (partition, bucket)
     if not staging.context.schema.has_primary_key:
-        return AppendWriter(
-            staging.context,
-            partition,
-            bucket,
-            total_buckets=total_buckets,
-            first_sequence_number=first,
-        )
-    return BucketWriter(
-        staging.context,
-        partition,
-        bucket,
-        total_buckets=total_buckets,
-        next_sequence_number=first,
-        spills=spills,
-        logs_input=logs_input(staging) and bucket >= 0,
-        snapshot_id=staging.snapshot_id,
-    )
+        return AppendWriter(staging, place, total_buckets=total_buckets)
+    return BucketWriter(staging, place, total_buckets=total_buckets, spills=spills)
 
 
 def logs_input(staging: Staging) -> bool:

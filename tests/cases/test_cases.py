@@ -76,7 +76,6 @@ def plan(case):
         levels,
         target_file_size=100,
         must_rewrite=lambda file: file.file_name in wanted,
-        keep_deletes="keep-deletes" in case,
         has_deletion_vectors="deletion-vectors" in case,
         compacted_from=int(case["settled-from"]) if "settled-from" in case else None,
     )

@@ -4,6 +4,7 @@ from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.format.manifest import BucketScope
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.commit import (
+    CommitRules,
     SnapshotFiles,
     index_entries_after,
     plan_commit,
@@ -49,7 +50,7 @@ def plan_of(case):
         planned_on=planned_on,
         since=None if since == "unknown" else snapshots(since),
         change=LiveChange(deleted=tuple(entries(case.get("overwritten", "")))),
-        counts_differ="counts may differ" in case,
+        rules=CommitRules(counts_differ="counts may differ" in case),
     )
 
 

@@ -10,7 +10,7 @@ from lsm_engine.filter.stats import ColumnBounds, may_match
 from lsm_engine.format.binary_row import encode_row
 from lsm_engine.format.data_file import SimpleStats
 from lsm_engine.format.index_file import VectorPlace
-from lsm_engine.planning.scan import Packing, Reach, ReadMode, plan_splits
+from lsm_engine.planning.scan import Packing, Reach, ReadMode, SplitPlanner
 from lsm_engine.types.arrow_types import arrow_schema, arrow_type
 from lsm_engine.types.types import DataField, parse_type
 from tests.cases.notation import entries, index_entries, place
@@ -25,8 +25,7 @@ def splits(case):
             places[vector.data_file_name] = VectorPlace(
                 index_file=one.index_file.file_name, vector=vector
             )
-    found = plan_splits(
-        entries(case["live"]),
+    planner = SplitPlanner(
         key_order=key_order,
         mode=ReadMode(case.get("mode", "merge")),
         packing=Packing(
@@ -34,9 +33,10 @@ def splits(case):
             open_file_cost_bytes=int(case.get("open cost", 1)),
         ),
         snapshot_id=7,
-        vectors=vectors or None,
+        vectors=vectors,
         reach=Reach(case.get("reach", "all")),
     )
+    found = planner.plan(entries(case["live"]))
     shown = []
     for split in found.splits:
         sections = "".join(

@@ -173,12 +173,12 @@ def hint_only(_: Any) -> Any:
     return lambda self: self.find(self._hint("LATEST") or 0)
 
 
-def values_first(plan_splits: Any) -> Any:
+def values_first(plan: Any) -> Any:
     """Files without a match are left out before overlapping files are merged."""
 
-    def mutated(live: Any, **named: Any) -> Any:
-        match = named.get("value_match") or (lambda file: True)
-        return plan_splits([entry for entry in live if match(entry.file)], **named)
+    def mutated(self: Any, live: Any) -> Any:
+        match = self.value_match or (lambda file: True)
+        return plan(self, [entry for entry in live if match(entry.file)])
 
     return mutated
 
@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant("vectors outlive their files", M + "table.deletion_vectors.BucketDeletions.forget", instead(lambda self, names: None), test_changelog_compaction.test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks),
     Mutant("sums are counted at every level", M + "read.split.merge_rules", returning(lambda rules: replace(rules, newest_stands=False)), test_changelog_compaction.test_sums_are_not_counted_twice),
     # Reading.
-    Mutant("a value filter is pushed below the merge", M + "read.scan_plan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
+    Mutant("a value filter is pushed below the merge", M + "planning.scan.SplitPlanner.plan", values_first, story("a_replaced_value_is_not_found")),
     Mutant("time travel is exclusive", M + "table.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
     Mutant("what a reader misses is left out", M + "read.scan.Scan._naming_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
     Mutant("a reader is not told of expiry", M + "read.scan.raise_if_expired", instead(lambda *_: None), reader),

@@ -9,13 +9,13 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
-from lsm_engine.commit.commit import commit
+from lsm_engine.commit.commit import propose
 from lsm_engine.dml.write import stage
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.maintenance.rollback import restore
 from lsm_engine.options.modes import FileSource
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.planning.proposal import CommitIdentity, Proposal
 from lsm_engine.table.incoming import conformed, open_rows
 from lsm_engine.table.staging import staging_on
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER
@@ -69,7 +69,10 @@ class Prepared:
     def land(self) -> int:
         identity = CommitIdentity(commit_user="writer")
         session = self.race.table.session
-        made = commit(session, identity, self.messages, planned_on=self.base)
+        made = propose(
+            session,
+            Proposal(identity=identity, messages=tuple(self.messages), planned_on=self.base),
+        )
         assert made is not None
         return made.id
 

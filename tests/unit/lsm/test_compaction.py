@@ -184,8 +184,6 @@ def test_deletes_stay_while_something_older_is_left(files):
     for step in plan_rewrite(unit, tree, target_file_size=10**9):
         if isinstance(step, Rewrite):
             assert step.drop_deletes == (not older)
-    for step in plan_rewrite(unit, tree, target_file_size=1, keep_deletes=True):
-        assert isinstance(step, Upgrade) or not step.drop_deletes
 
 
 def test_repeated_compaction_comes_to_rest():

@@ -20,6 +20,7 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
 from lsm_engine.planning.commit import (
     CommitPlan,
+    CommitRules,
     SnapshotFiles,
     index_entries_after,
     plan_commit,
@@ -261,7 +262,7 @@ def test_rows_get_ids_where_the_table_tracks_them() -> None:
     new = replace(A, file_source=FileSource.APPEND)
     (step,) = steps(committable(DataIncrement(new_files=(new,))))
     base = replace(snapshot(4), next_row_id=70)
-    plan = plan_commit(step, base, planned_on=base, tracks_rows=True)
+    plan = plan_commit(step, base, planned_on=base, rules=CommitRules(tracks_rows=True))
     assert (plan.delta[0].file.first_row_id, plan.next_row_id) == (70, 80)
     plan = plan_commit(step, base, planned_on=base)
     assert (plan.delta[0].file.first_row_id, plan.next_row_id) == (None, 70)
@@ -331,10 +332,16 @@ def test_new_columns_of_old_rows_are_checked_against_them() -> None:
     )  # fmt: skip
     (step,) = steps(Committable(commit_user=USER, messages=(message,), commit_identifier=1))
     plan = plan_commit(
-        step, snapshot(4), planned_on=snapshot(3), since=(snapshot(4),), tracks_rows=True
+        step,
+        snapshot(4),
+        planned_on=snapshot(3),
+        since=(snapshot(4),),
+        rules=CommitRules(tracks_rows=True),
     )
     assert plan.scope == BucketScope(buckets=frozenset({(b"p", 3)}))
-    unchanged = plan_commit(step, snapshot(4), planned_on=snapshot(4), tracks_rows=True)
+    unchanged = plan_commit(
+        step, snapshot(4), planned_on=snapshot(4), rules=CommitRules(tracks_rows=True)
+    )
     assert unchanged.scope.is_empty
 
 

@@ -16,7 +16,7 @@ from lsm_engine.planning.scan import (
     ReadMode,
     ScanExplanation,
     Split,
-    plan_splits,
+    SplitPlanner,
     prune_counts,
     read_files,
 )
@@ -41,7 +41,7 @@ def bucket(shape: str, *, size: int = 10, bucket: int = 0) -> list[ManifestEntry
 
 def plan(live: list[ManifestEntry], **how) -> tuple[Split, ...]:
     how = {"packing": PACKING, "snapshot_id": 7, "key_order": key_order} | how
-    return plan_splits(live, **how).splits
+    return SplitPlanner(**how).plan(live).splits
 
 
 def told(splits: tuple[Split, ...]) -> str:
@@ -163,10 +163,11 @@ def named(*names: str):
 def test_value_statistics(
     shape: str, matching: tuple[str, ...], keeps_rows: bool, expected: str, skipped: int
 ) -> None:
-    made = plan_splits(
-        bucket(shape), key_order=key_order, packing=PACKING, snapshot_id=1,
+    planner = SplitPlanner(
+        key_order=key_order, packing=PACKING, snapshot_id=1,
         value_match=named(*matching), merge_keeps_rows=keeps_rows,
     )  # fmt: skip
+    made = planner.plan(bucket(shape))
     assert told(made.splits) == expected
     assert made.skipped_file_count == skipped
 

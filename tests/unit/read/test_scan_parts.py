@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.commit.commit import commit
+from lsm_engine.commit.commit import propose
 from lsm_engine.dml.write import stage
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.planning.proposal import CommitIdentity, Proposal
 from lsm_engine.read import scan
 from lsm_engine.read.merge import merge_runs
 from lsm_engine.read.scan import Scan, merge_joined, scan_parts
@@ -151,7 +151,7 @@ def test_numbers_are_read_where_runs_interleave(
     if interleaved:  # files of one commit, written apart, number their rows alike
         messages = [one for seed in (7, 8) for one in stage(table.session, _rows(seed, 900), None)]
         identity = CommitIdentity(commit_user="w", commit_identifier=1, properties=None)
-        commit(table.session, identity, messages, planned_on=None)
+        propose(table.session, Proposal(identity=identity, messages=tuple(messages)))
     numbers: list[int | None] = []
     read = BucketReader.file
 

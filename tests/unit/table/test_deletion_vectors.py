@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.commit.commit import commit
+from lsm_engine.commit.commit import propose
 from lsm_engine.format.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.manifests import DeletionVectorStore
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.planning.proposal import CommitIdentity, Proposal
 from lsm_engine.table.deletion_vectors import BucketDeletions, VectorChange
 
 COLUMNS = pa.schema(
@@ -63,7 +63,12 @@ def mark(
         partition=entry.partition, bucket=entry.bucket, total_buckets=entry.total_buckets,
         compact=CompactIncrement(new_index_files=change.new, deleted_index_files=change.deleted),
     )  # fmt: skip
-    commit(session, CommitIdentity(commit_user="marker"), [message], planned_on=base)
+    propose(
+        session,
+        Proposal(
+            identity=CommitIdentity(commit_user="marker"), messages=(message,), planned_on=base
+        ),
+    )
     return change
 
 
@@ -299,7 +304,12 @@ def test_conflicts_over_one_file(catalog: lsm.Catalog) -> None:
         compact=CompactIncrement(before=(entry.file,), after=(entry.file.rename("data-new"),)),
     )  # fmt: skip
     with pytest.raises(lsm.CommitConflictError, match="while it was rewritten"):
-        commit(rewriting.session, CommitIdentity(commit_user="c"), [message], planned_on=base)
+        propose(
+            rewriting.session,
+            Proposal(
+                identity=CommitIdentity(commit_user="c"), messages=(message,), planned_on=base
+            ),
+        )
     assert rewriting.scan().count() == COUNT - 1
     # What was staged is gone again.
     assert set(Path(table.location, "index").iterdir()) == before

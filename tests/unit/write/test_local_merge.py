@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.commit.commit import commit
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.commit.commit import propose
+from lsm_engine.planning.proposal import CommitIdentity, Proposal
 from lsm_engine.table.bucket_keys import RoutedRows
 from lsm_engine.table.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.staging import staging_on
@@ -83,7 +83,12 @@ def written(options: dict[str, str], base: list[Any], parts: list[list[Any]]) ->
         on = session.snapshots.latest()
         incoming = [one for part in each if part for one in rows_of(part)]
         messages = stage_incoming(staging_on(session, on), incoming)
-        commit(session, CommitIdentity(commit_user="w"), messages, planned_on=on)
+        propose(
+            session,
+            Proposal(
+                identity=CommitIdentity(commit_user="w"), messages=tuple(messages), planned_on=on
+            ),
+        )
     story.table.compact(full=True)
     return sorted(map(str, story.table.scan().to_arrow().to_pylist())), travelled
 
