@@ -30,6 +30,7 @@ from lsm_assets.pinning import (
     pinned_inputs,
 )
 from lsm_assets.recording import (
+    LaunchedRun,
     build_run_properties,
     commit_identity,
     declared_code_version,
@@ -268,16 +269,17 @@ def write_rows(
     before = table.latest_snapshot()
     inputs = pinned_inputs(step, resource)
     writer = f"{step.run_id}/{request.output}" if request.output else step.run_id
+    launched = LaunchedRun(
+        run_id=step.run_id, engine=resource.executor, user=step.dagster_run.tags.get("user")
+    )
     identity = {
         **commit_identity(table, writer, step.previous_attempt_count),
         "properties": {
             **storage.properties,
             **build_run_properties(
-                step.run_id,
+                launched,
                 declaration.keys,
                 AssetKind.TABLE,
-                engine=resource.executor,
-                user=step.dagster_run.tags.get("user"),
                 inputs=inputs,
                 code_version=request.code_version,
                 output=request.output,

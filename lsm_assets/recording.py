@@ -20,7 +20,7 @@ from lsm_assets.keys import (
 from lsm_assets.metadata import lineage_link
 from lsm_assets.settings import lineage_page_url
 from lsm_assets.versions import TableVersion, parse_version
-from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, core_options, provenance_properties
+from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, core_options, provenance_properties, record
 from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 
@@ -290,24 +290,34 @@ def run_properties(
     """Return the snapshot properties with this run, its inputs and its code version."""
     key, is_asset = keys.asset(kind), isinstance(context, dg.AssetExecutionContext)
     step = context.get_step_execution_context() if is_asset else None
-    return build_run_properties(
-        context.run.run_id,
-        keys,
-        kind,
+    run = LaunchedRun(
+        run_id=context.run.run_id,
         engine=context.resources.lsm.executor,
         user=context.run.tags.get("user"),
+    )
+    return build_run_properties(
+        run,
+        keys,
+        kind,
         inputs=inputs,
         code_version=declared_code_version(step, key) if step is not None else None,
     )
 
 
+@record
+class LaunchedRun:
+    """A Dagster run: its id, the executor ("spark" or "local"), and the user who launched it."""
+
+    run_id: str
+    engine: str
+    user: str | None = None
+
+
 def build_run_properties(
-    run_id: str,
+    launched: LaunchedRun,
     keys: TableKeys,
     kind: AssetKind,
     *,
-    engine: str,
-    user: str | None = None,
     inputs: tuple[Input, ...] = (),
     code_version: str | None = None,
     output: str | None = None,
@@ -315,23 +325,21 @@ def build_run_properties(
     """Return the snapshot properties of a Dagster run.
 
     Args:
-        run_id: Id of the run.
+        launched: The run.
         keys: Names of the table.
         kind: The asset that the run materialises.
-        engine: The executor, "spark" or "local".
-        user: The user who launched the run.
         inputs: The upstream snapshots that were read.
         code_version: Code version of the asset or output.
         output: Identifier of an op's output that is no asset.
     """
     action = "compact" if kind is AssetKind.COMPACTION else "upsert"
     run = Run(
-        run_id=f"{run_id}/{output or keys.op(action)}",
-        engine=engine,
+        run_id=f"{launched.run_id}/{output or keys.op(action)}",
+        engine=launched.engine,
         kind=action,
-        dagster_run_id=run_id,
+        dagster_run_id=launched.run_id,
         asset_key=None if output else "/".join(keys.asset(kind).path),
-        user=user,
+        user=launched.user,
     )
     version = {CODE_VERSION_PROPERTY: code_version} if code_version else {}
     return {**provenance_properties(run, inputs), **version}

@@ -69,44 +69,55 @@ class SyncPlan:
     is_recording: bool = False
 
 
+@record
+class LiveReferences:
+    """The live snapshots of a table, oldest first, and its tags."""
+
+    snapshot_ids: Sequence[int]
+    tags: Sequence[str] = ()
+
+
+@record
+class KnownPartitions:
+    """The snapshot partitions and the tag partitions that Dagster has for a table."""
+
+    snapshots: Collection[str]
+    tags: Collection[str] = ()
+
+
 def plan_sync(
+    live: LiveReferences,
+    known: KnownPartitions,
     *,
-    live_ids: Sequence[int],
-    known_partitions: Collection[str],
     unrecorded_ids: Collection[int] = (),
-    live_tags: Sequence[str] = (),
-    known_tags: Collection[str] = (),
     seen_tags: Collection[str] = (),
     replaced_ids: Collection[int] = (),
     events_max: int = EVENTS_MAX,
 ) -> SyncPlan:
     """Compare a table with the partitions that Dagster has for it.
 
-    Read `known_partitions` and `known_tags` before `live_ids` and `live_tags`. A commit between the two reads is then
-    new; in the other order it would look expired.
+    Read `known` before `live`. A commit between the two reads is then new; in the other order it would look expired.
 
     Args:
-        live_ids: Live snapshots, oldest first.
-        known_partitions: Snapshot partitions in Dagster.
+        live: Snapshots and tags of the table.
+        known: Partitions in Dagster.
         unrecorded_ids: Snapshots of a running Dagster run, which will record them.
-        live_tags: Tags of the table.
-        known_tags: Tag partitions in Dagster.
         seen_tags: Tags that an earlier tick has seen.
         replaced_ids: Snapshots whose id names another commit since a rollback. They are reported again.
         events_max: Newest snapshots, and tags, that get events.
     """
-    live_keys = [snapshot_partition(snapshot_id) for snapshot_id in live_ids]
+    live_keys = [snapshot_partition(snapshot_id) for snapshot_id in live.snapshot_ids]
     fresh = [
         snapshot_id
-        for snapshot_id in live_ids
-        if snapshot_partition(snapshot_id) not in known_partitions
+        for snapshot_id in live.snapshot_ids
+        if snapshot_partition(snapshot_id) not in known.snapshots
     ]
     fresh = [snapshot_id for snapshot_id in fresh if snapshot_id not in unrecorded_ids]
     to_report = sorted({*fresh, *replaced_ids})
-    expired_keys = set(known_partitions) - set(live_keys)
-    new_tags = [name for name in live_tags if name not in known_tags]
+    expired_keys = set(known.snapshots) - set(live_keys)
+    new_tags = [name for name in live.tags if name not in known.tags]
     # Users add the partition first and then materialise it. A tag that no tick has seen may still be created.
-    dead_tags = (set(seen_tags) - set(live_tags)) & set(known_tags)
+    dead_tags = (set(seen_tags) - set(live.tags)) & set(known.tags)
     return SyncPlan(
         add_snapshots=tuple(snapshot_partition(snapshot_id) for snapshot_id in fresh),
         remove_snapshots=tuple(
@@ -288,8 +299,11 @@ def version_events(
         events.append(table_event(declaration, table, version, tags=tags))
     # A snapshot after the last seen commit proves nothing about commits before it.
     common_id = common_id if seen_commit is not None and common_id <= seen_commit.snapshot_id else 0
+    # Commits before a live commit are live, too: recorded versions up to `common_id` need no check.
+    if seen_version is not None and not is_rolled_back(table, lineage, seen_version):
+        common_id = seen_version.snapshot_id
     new_versions = _changed_partition_versions(
-        instance, declaration, table, lineage, seen_version, version, common_id
+        instance, declaration, table, lineage, version, common_id
     )
     for name, partition_version in sorted(new_versions.items()):
         tags = inherited_tags(instance, declaration, name)
@@ -302,14 +316,11 @@ def _changed_partition_versions(
     declaration: TableDeclaration,
     table: lsm.Table | None,
     lineage: Lineage,
-    seen_version: TableVersion | None,
     version: TableVersion,
     common_id: int,
 ) -> dict[str, TableVersion]:
+    """Return the new versions of partitions; recorded ones up to `common_id` were not rolled back."""
     recorded = recorded_partitions(instance, declaration)
-    # Commits before a live commit are live, too: recorded versions up to `common_id` need no check.
-    is_live = seen_version is not None and not is_rolled_back(table, lineage, seen_version)
-    common_id = seen_version.snapshot_id if seen_version is not None and is_live else common_id
     rolled_back = {
         name: version
         for name, partition_version in recorded.items()
@@ -509,11 +520,9 @@ def compare_table(
         if snapshot_partition(snapshot_id) not in known_partitions
     ]
     return plan_sync(
-        live_ids=live,
-        known_partitions=known_partitions,
+        LiveReferences(snapshot_ids=live, tags=tags),
+        KnownPartitions(snapshots=known_partitions, tags=set(known_tags)),
         unrecorded_ids=unrecorded_snapshots(instance, table, fresh[-EVENTS_MAX:]) if table else (),
-        live_tags=tags,
-        known_tags=set(known_tags),
         seen_tags=seen_tags,
         replaced_ids=[
             int(key) for key, commit in commits.items() if seen_commits.get(key, commit) != commit

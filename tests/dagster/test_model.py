@@ -22,7 +22,7 @@ from lsm_assets.keys import (
 )
 from lsm_assets.metadata import BucketTree, LevelFacts, TreeFacts, count_tree
 from lsm_assets.pinning import inputs_markdown
-from lsm_assets.sensors import SyncPlan, plan_sync
+from lsm_assets.sensors import KnownPartitions, LiveReferences, SyncPlan, plan_sync
 from lsm_assets.settings import settings_from
 from lsm_assets.translator import LsmTranslator
 from lsm_assets.versions import ChangedRanges
@@ -311,32 +311,45 @@ def test_a_schema_keeps_keys_and_comments() -> None:
 
 
 def test_new_snapshots_are_added_and_expired_ones_removed() -> None:
-    plan = plan_sync(live_ids=[3, 4, 5], known_partitions={"1", "2", "3"})
+    plan = plan_sync(
+        LiveReferences(snapshot_ids=[3, 4, 5]), KnownPartitions(snapshots={"1", "2", "3"})
+    )
     assert plan == SyncPlan(
         add_snapshots=("4", "5"), remove_snapshots=("1", "2"), report_snapshots=(4, 5)
     )
-    assert plan_sync(live_ids=[3, 4, 5], known_partitions={"3", "4", "5"}) == SyncPlan()
+    assert (
+        plan_sync(
+            LiveReferences(snapshot_ids=[3, 4, 5]), KnownPartitions(snapshots={"3", "4", "5"})
+        )
+        == SyncPlan()
+    )
 
 
 def test_only_the_newest_of_a_long_past_are_told() -> None:
-    plan = plan_sync(live_ids=range(1, 1001), known_partitions=(), events_max=20)
+    plan = plan_sync(
+        LiveReferences(snapshot_ids=range(1, 1001)), KnownPartitions(snapshots=()), events_max=20
+    )
     assert len(plan.add_snapshots) == 1000
     assert plan.report_snapshots == tuple(range(981, 1001))
 
 
 def test_what_a_run_is_about_to_record_is_left_to_it() -> None:
-    assert plan_sync(live_ids=[1, 2], known_partitions={"1"}, unrecorded_ids={2}) == SyncPlan(
-        is_recording=True
-    )
+    assert plan_sync(
+        LiveReferences(snapshot_ids=[1, 2]), KnownPartitions(snapshots={"1"}), unrecorded_ids={2}
+    ) == SyncPlan(is_recording=True)
 
 
 def test_a_partition_added_for_a_tag_to_come_stays() -> None:
     plan = plan_sync(
-        live_ids=[], known_partitions=(), live_tags=["a"], known_tags={"wanted"}, seen_tags=["gone"]
+        LiveReferences(snapshot_ids=[], tags=["a"]),
+        KnownPartitions(snapshots=(), tags={"wanted"}),
+        seen_tags=["gone"],
     )
     assert (plan.add_tags, plan.remove_tags) == (("a",), ())
     plan = plan_sync(
-        live_ids=[], known_partitions=(), live_tags=[], known_tags={"a", "wanted"}, seen_tags=["a"]
+        LiveReferences(snapshot_ids=[]),
+        KnownPartitions(snapshots=(), tags={"a", "wanted"}),
+        seen_tags=["a"],
     )
     assert plan.remove_tags == ("a",)
 
@@ -349,13 +362,17 @@ def test_after_a_sync_partitions_are_the_live_snapshots(
     live: set[int], known: set[int], busy: set[int]
 ) -> None:
     plan = plan_sync(
-        live_ids=sorted(live),
-        known_partitions={str(each) for each in known},
+        LiveReferences(snapshot_ids=sorted(live)),
+        KnownPartitions(snapshots={str(each) for each in known}),
         unrecorded_ids=busy - known,
     )
     after = ({str(each) for each in known} | set(plan.add_snapshots)) - set(plan.remove_snapshots)
     assert after == {str(each) for each in live - (busy - known)}
-    again = plan_sync(live_ids=sorted(live), known_partitions=after, unrecorded_ids=busy - known)
+    again = plan_sync(
+        LiveReferences(snapshot_ids=sorted(live)),
+        KnownPartitions(snapshots=after),
+        unrecorded_ids=busy - known,
+    )
     assert again == SyncPlan(is_recording=bool(busy - known))
 
 
