@@ -37,7 +37,7 @@ from lsm_engine.catalog.sql_catalog import SqlCatalog, TableInfo
 from lsm_engine.ddl.create import create_table, refuse_beside_drop
 from lsm_engine.ddl.open import load_schema, open_directory_of_table
 from lsm_engine.filter.where import Filter
-from lsm_engine.inspect.explain_row import RowOrigin, row_origin
+from lsm_engine.inspect.explain import RowOrigin, row_origin
 from lsm_engine.options import core_options
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO

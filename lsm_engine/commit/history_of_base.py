@@ -18,14 +18,13 @@ from lsm_engine.format.commit_message import (
 )
 from lsm_engine.format.documents import carried, encode_identifiers
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.planning.ownership import (
+from lsm_engine.planning.commit_identifiers import (
     IdentifiersOfLine,
-    already_committed,
     carried_users,
     is_replay,
     recorded_before,
-    same_state,
 )
+from lsm_engine.planning.ownership import already_committed, same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitStep
 from lsm_engine.planning.row_ids import id_after
 from lsm_engine.table.references import change_file, limits_of, now_seconds

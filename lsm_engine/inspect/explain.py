@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,11 @@ from lsm_engine.table.names import refuse_taken
 from lsm_engine.table.references import Roots, other_branches
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+
+if TYPE_CHECKING:
+    from lsm_engine.catalog.lineage.lineage import Lineage
+    from lsm_engine.catalog.lineage.queries import Origin
+    from lsm_engine.catalog.names import TableName
 
 # -- The merge result of one key's versions, and the contribution of each version ------------------
 
@@ -939,3 +944,44 @@ def simulate_retention(
 
 def _files(entries: Iterable[ManifestEntry]) -> list[PhysicalFile]:
     return [physical(entry) for entry in entries if entry.kind is EntryKind.ADD]
+
+
+# -- Explain a row: the commits that are in it, with their runs, and the input snapshots they read --
+
+
+@record
+class RowOrigin:
+    """One row: its versions (`explanation`), and where those that count came from (`origin`)."""
+
+    explanation: KeyExplanation
+    origin: "Origin"
+
+
+def row_origin(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    key: Mapping[str, Any],
+    lineage: "Lineage",
+    table: "TableName",
+) -> RowOrigin:
+    """Return which runs and input snapshots a row is made of, in a snapshot.
+
+    A version counts if it gave the row a value. Commits that have expired are known from the
+    lineage; a version of which even that knows nothing has no commit.
+    """
+    explanation = explain_key(session, snapshot, key)
+    commits = set()
+    for version in explanation.versions.to_pylist():
+        if not version["_gives"]:
+            continue
+        writer = version["_snapshot_id"]
+        if writer is None:
+            writer = _remembered(lineage, table, version)
+        if writer is not None:
+            commits.add(writer)
+    return RowOrigin(explanation=explanation, origin=lineage.origin_of_commits(table, commits))
+
+
+def _remembered(lineage: "Lineage", table: "TableName", version: Mapping[str, Any]) -> int | None:
+    sequence = [version["_sequence_number"]]
+    return lineage.writers_of(table, version["_partition"], version["_bucket"], sequence)[0]

@@ -20,14 +20,14 @@ from lsm_engine.metadata.trash import TrashRecord, TrashStore, kept_by_record
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.commit import lists_to_fetch, new_manifests
-from lsm_engine.planning.expire import DeadFile, ExpirePlan, KeptRoot, MetadataNames
-from lsm_engine.planning.ownership import (
+from lsm_engine.planning.commit_identifiers import (
     IdentifiersOfLine,
     Limits,
     has_property,
     recorded_before,
     rolled_back,
 )
+from lsm_engine.planning.expire import DeadFile, ExpirePlan, KeptRoot, MetadataNames
 from lsm_engine.planning.snapshot_chain import follows, is_of_another_client, rollback_target
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.bulk import sync_directory

@@ -16,7 +16,8 @@ from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, Manif
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.changelogs import ChangelogStore
-from lsm_engine.metadata.consumers import CommitIdentifierStore, ConsumerStore
+from lsm_engine.metadata.commit_identifiers import CommitIdentifierStore
+from lsm_engine.metadata.consumers import ConsumerStore
 from lsm_engine.metadata.manifests import ManifestStore, MappedManifests
 from lsm_engine.metadata.schemas import SchemaStore, TableIdentity
 from lsm_engine.metadata.snapshots import SnapshotStore, likely_documents

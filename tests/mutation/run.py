@@ -35,6 +35,7 @@ MODULES = (
     "lsm.universal",
     "planning.buckets",
     "planning.commit",
+    "planning.commit_identifiers",
     "planning.compaction",
     "planning.conflicts",
     "planning.expire",

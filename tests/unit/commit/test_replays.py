@@ -9,7 +9,7 @@ import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
 from lsm_engine.format.commit_message import RecordedIdentifiers
 from lsm_engine.format.documents import COMMIT_IDENTIFIERS, decode_identifiers
-from lsm_engine.planning.ownership import USERS_CARRIED
+from lsm_engine.planning.commit_identifiers import USERS_CARRIED
 from tests.foreign_documents import commit_as_another_client, expire_as_another_client
 from tests.unit.table.history_tables import Story
 

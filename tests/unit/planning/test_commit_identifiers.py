@@ -17,7 +17,7 @@ from lsm_engine.format.commit_message import (
 from lsm_engine.format.documents import COMMIT_IDENTIFIERS, encode_identifiers
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.modes import CommitKind
-from lsm_engine.planning.ownership import (
+from lsm_engine.planning.commit_identifiers import (
     USERS_CARRIED,
     CarriedUsers,
     IdentifiersOfLine,
