@@ -148,18 +148,13 @@ def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> Man
     checked_sequence(entry.file.max_sequence_number + offset, 1)
     context = session.context([entry.file.schema_id])
     reader = BucketReader(context, entry.partition, entry.bucket)
-    writer = context.new_files(
-        (entry.partition, entry.bucket), level=0, source=FileSource.APPEND, never_roll=True
-    )
     names = (*context.schema.names, SEQUENCE_NUMBER, VALUE_KIND)
-    try:
+    with context.new_files(
+        (entry.partition, entry.bucket), level=0, source=FileSource.APPEND, never_roll=True
+    ) as writer:
         for batch in reader.file(entry.file, names):
             writer.write(_shifted(batch, offset))
         (file,) = writer.close()
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
     return replace(entry, file=file)
 
 

@@ -159,25 +159,20 @@ def _joined(
     if schema.evolves_data:
         return _one_range(context, work, reader, group)
     names = (*schema.names, *schema.tracking_names)
-    writer = context.new_files(
+    run = _IdRun()
+    with context.new_files(
         (work.partition, work.bucket),
         level=0,
         source=FileSource.COMPACT,
         first_sequence_number=group[0].min_sequence_number,
         write_columns=names if schema.tracks_rows else None,
-    )
-    run = _IdRun()
-    try:
+    ) as writer:
         for file in group:
             for rows in reader.file(file, names):
                 writer.write(rows)
                 if schema.tracks_rows:
                     run.take(rows)
         return run.recorded(writer.close())
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
 
 
 class _IdRun:
@@ -217,19 +212,14 @@ def _one_range(
     group: tuple[DataFileMeta, ...],
 ) -> list[DataFileMeta]:
     """Join the columns of rows whose ids follow each other; ids go on from the first one's."""
-    writer = context.new_files(
+    with context.new_files(
         (work.partition, work.bucket), level=0, source=FileSource.COMPACT, never_roll=True
-    )
-    try:
+    ) as writer:
         for files in column_groups(group):
             section = tuple((file,) for file in files)
             for rows in reader.joined(section, context.schema.names):
                 writer.write(rows)
         (written,) = writer.close()
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
     return [
         replace(
             written,

@@ -340,24 +340,19 @@ def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage |
     schema = context.schema
     runs = [_rows_for(context, work, source) for source in work.sources]
     keyed = schema.has_primary_key
-    writer = context.new_files(
-        (work.partition, work.bucket),
-        level=schema.options.level_count - 1 if keyed else 0,
-        source=FileSource.COMPACT,
-    )
     rows: Iterable[pa.Table | pa.RecordBatch] = (
         merge_runs(runs, merge_rules(schema), drop_deletes=True)
         if keyed and len(runs) > 1
         else (batch for run in runs for batch in run)
     )
-    try:
+    with context.new_files(
+        (work.partition, work.bucket),
+        level=schema.options.level_count - 1 if keyed else 0,
+        source=FileSource.COMPACT,
+    ) as writer:
         for piece in rows:
             writer.write(piece)
         files = writer.close()
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
     if not files:
         return None
     return CommitMessage(

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -711,6 +711,15 @@ class DataFileWriter:
         self._roll()
         self._stop_encoders()
         return list(self._done)
+
+    def __enter__(self) -> Self:
+        """Return the writer; an error in the block deletes its files."""
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        # No snapshot names a half-written file.
+        if error is not None:
+            self.abort()
 
     def abort(self) -> None:
         """Delete all files of this writer, as far as the storage allows."""

@@ -305,21 +305,16 @@ def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> li
 def _written(context: BucketContext, work: ColumnWork) -> CommitMessage:
     """Write the columns for all rows of a range, as a file that nothing names yet."""
     names = tuple(name for name in work.rows.column_names if name != ROW_ID)
-    writer = context.new_files(
+    with context.new_files(
         (work.partition, work.bucket),
         level=0,
         source=FileSource.APPEND,
         never_roll=True,
         write_columns=None if names == context.schema.names else names,
-    )
-    try:
+    ) as writer:
         for batch in _replaced(context, work, names):
             writer.write(batch)
         (file,) = writer.close()
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
     # The commit numbers it, with the snapshot that it lands in.
     first = row_ids_of(work.files[0]).start
     file = replace(file, first_row_id=first, min_sequence_number=0, max_sequence_number=0)

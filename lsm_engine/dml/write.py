@@ -170,12 +170,12 @@ def _rows_in(session: TableSession, base: Snapshot, entries: Sequence[ManifestEn
         snapshot_id=base.id,
         vectors=session.vector_places(base),
     )
-    planned = planner.plan([entry for entry in entries if entry.bucket >= 0])
+    splits = planner.plan([entry for entry in entries if entry.bucket >= 0])
     return sum(
         split.row_count
         if split.raw and split.is_counted
         else sum(batch.num_rows for batch in read_split(context, rows, split))
-        for split in planned.splits
+        for split in splits
     )
 
 

@@ -220,21 +220,17 @@ def _rewritten(
     if len(dropped) == file.row_count:
         return None
     own = replace(context, schema=context.schemas[file.schema_id])
-    writer = own.new_files(
+    with own.new_files(
         (entry.partition, entry.bucket),
         level=file.level,
         source=file.file_source or FileSource.COMPACT,
         never_roll=True,
         first_sequence_number=file.min_sequence_number,
-    )
-    try:
+    ) as writer:
         with own.open_file((entry.partition, entry.bucket), file) as reader:
             for rows in reader.without(dropped).batches():
                 writer.write(rows)
         (meta,) = writer.close()
-    except BaseException:
-        writer.abort()
-        raise
     return replace(meta, creation_millis=file.creation_millis, file_source=file.file_source)
 
 

@@ -320,17 +320,12 @@ def write_older_rows(session: TableSession, older: OlderRows) -> list[DataFileMe
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         tables.append(_between(table, session.schema, lost.file))
     tables += _changed_rows(session, older)
-    writer = session.context().new_files(
+    with session.context().new_files(
         (lost.partition, lost.bucket), level=lost.file.level, source=FileSource.COMPACT
-    )
-    try:
+    ) as writer:
         if tables:
             writer.write(_last_of_each(pa.concat_tables(tables), _keys(session)))
         return writer.close()
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
 
 
 def _changed_rows(session: TableSession, older: OlderRows) -> Iterator[pa.Table]:

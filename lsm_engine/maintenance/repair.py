@@ -709,20 +709,17 @@ def _written(
         return
     written: list[DataFileMeta] = []
     try:
-        if copier is not None:
-            for section in sections_of(session, parts):
-                copier.write(section, drop_deletes=drop_deletes)
-        else:
-            for batch in rows:
-                writer.write(batch)
-        written = writer.close()
-        for file in written:
-            path = context.data_file(entry.partition, entry.bucket, file.file_name)
-            yield file, session.file_io.read(path)
-    except BaseException:
-        # No snapshot names a half-written file.
-        writer.abort()
-        raise
+        with writer:
+            if copier is not None:
+                for section in sections_of(session, parts):
+                    copier.write(section, drop_deletes=drop_deletes)
+            else:
+                for batch in rows:
+                    writer.write(batch)
+            written = writer.close()
+            for file in written:
+                path = context.data_file(entry.partition, entry.bucket, file.file_name)
+                yield file, session.file_io.read(path)
     finally:
         session.delete_quietly(
             context.data_file(entry.partition, entry.bucket, file.file_name) for file in written

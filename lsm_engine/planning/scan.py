@@ -86,14 +86,6 @@ class Split:
 
 
 @record
-class SplitPlan:
-    """The splits of a scan, by partition, bucket and key, and how many files statistics took out."""
-
-    splits: tuple[Split, ...]
-    skipped_file_count: int
-
-
-@record
 class Packing:
     """How sections share splits, in bytes. A file weighs at least what opening it costs."""
 
@@ -127,10 +119,9 @@ class SplitPlanner:
     vectors: VectorPlaces = field(default_factory=dict)
     reach: Reach = Reach.ALL
 
-    def plan(self, live: Sequence[ManifestEntry]) -> SplitPlan:
+    def plan(self, live: Sequence[ManifestEntry]) -> tuple[Split, ...]:
         """Return the splits that read `live`, the entries left after pruning."""
         splits: list[Split] = []
-        skipped = 0
         for bucket, entries in sorted(by_bucket(live).items()):
             lowest = first_level(self.mode, self.reach, max(entry.file.level for entry in entries))
             files = [entry.file for entry in entries if entry.file.level >= lowest]
@@ -138,15 +129,13 @@ class SplitPlanner:
             raw = [section for section in sections if _is_raw(section, self.mode)]
             merged = [section for section in sections if not _is_raw(section, self.mode)]
             kept_raw, kept_merged = _matching(raw, self.value_match, any), self._kept(merged)
-            skipped += sum(map(_file_count, (*raw, *merged)))
-            skipped -= sum(map(_file_count, (*kept_raw, *kept_merged)))
             places = self.vectors.get(bucket, {})
             for is_raw, section_group in ((True, kept_raw), (False, kept_merged)):
                 splits += (
                     _split(entries[0], packed, self.snapshot_id, self.mode, places, raw=is_raw)
                     for packed in _pack(section_group, self.packing)
                 )
-        return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
+        return tuple(splits)
 
     def _kept(self, merged: Sequence[Section]) -> list[Section]:
         """Return the overlapping sections that may hold a match."""

@@ -547,15 +547,13 @@ def plan_scan(
     splits: Sequence[Split]
     if pruned.file_table is not None:
         is_plain = mode is ReadMode.MERGE and reach is Reach.ALL and not vectors
-        splits = ManySplits(
-            pruned.file_table, lambda entries: planner.plan(entries).splits, counts_levels=is_plain
-        )
+        splits = ManySplits(pruned.file_table, planner.plan, counts_levels=is_plain)
         levels = pruned.file_table.column(LEVEL)
         is_read = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
         read = int(pc.sum(is_read).as_py() or 0)
         ids = pc.unique(pruned.file_table.column(SCHEMA_ID)).to_pylist()
     else:
-        splits = planner.plan(pruned.entries).splits
+        splits = planner.plan(pruned.entries)
         read = sum(len(split.files) for split in splits)
         ids = [file.schema_id for split in splits for file in split.files]
     names = schema.names if request.columns is None else request.columns

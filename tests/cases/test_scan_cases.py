@@ -38,7 +38,7 @@ def splits(case):
     )
     found = planner.plan(entries(case["live"]))
     shown = []
-    for split in found.splits:
+    for split in found:
         sections = "".join(
             "[" + " | ".join(" ".join(file.file_name for file in run) for run in section) + "]"
             for section in split.sections
