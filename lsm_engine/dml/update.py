@@ -35,7 +35,7 @@ from lsm_engine.types.table_schema import ROW_ID, TableSchema
 
 # -- Insert only, and update only ------------------------------------------------------------------
 #
-# Rows are tagged before they are written, and again if others write.
+# Rows are located before they are written, and again if others write.
 
 _SHOWN = 3
 
@@ -81,10 +81,10 @@ def write_only(
         _: TableSession, base: Snapshot | None
     ) -> tuple[list[CommitMessage], RowCounts] | None:
         # Whole rows are written, which were made to fit the columns that the caller knows.
-        tags = locate_rows(session, table, base)
-        fits, counts = _fitting(tags, session.schema, condition)
+        locations = locate_rows(session, table, base)
+        fits, counts = _fitting(locations, session.schema, condition)
         if not skips and not fits.all():
-            raise _refusal(tags, session.schema, condition, fits)
+            raise _refusal(locations, session.schema, condition, fits)
         # Every row was skipped, so nothing is staged.
         if not fits.any():
             return None
@@ -125,15 +125,15 @@ def _as_updates(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _fitting(
-    tags: RowLocations, schema: TableSchema, condition: KeyCondition
+    locations: RowLocations, schema: TableSchema, condition: KeyCondition
 ) -> tuple[Bools, RowCounts]:
     """Return which rows are written, and what that does. A key is inserted once: the first row is."""
-    is_first = _firsts(tags.keys, schema)
+    is_first = _firsts(locations.keys, schema)
     # The first of two rows with one new key is the one that is inserted.
     if condition is KeyCondition.NEW:
-        fits = ~tags.is_there & is_first
+        fits = ~locations.is_there & is_first
         return fits, RowCounts(inserted=int(fits.sum()), skipped=int((~fits).sum()))
-    fits = tags.is_there
+    fits = locations.is_there
     return fits, RowCounts(updated=int((fits & is_first).sum()), skipped=int((~fits).sum()))
 
 
@@ -148,10 +148,12 @@ def _firsts(keys: pa.RecordBatch, schema: TableSchema) -> Bools:
 
 
 def _refusal(
-    tags: RowLocations, schema: TableSchema, condition: KeyCondition, fits: Bools
+    locations: RowLocations, schema: TableSchema, condition: KeyCondition, fits: Bools
 ) -> InvalidInputError:
     wrong = np.flatnonzero(~fits)
-    shown = tags.keys.select(list(schema.primary_keys)).take(pa.array(wrong[:_SHOWN])).to_pylist()
+    shown = (
+        locations.keys.select(list(schema.primary_keys)).take(pa.array(wrong[:_SHOWN])).to_pylist()
+    )
     if condition is KeyCondition.NEW:
         text, kind = "to insert, with keys that are there already", ErrorKind.ROW_EXISTS
         remedy = "upsert replaces them, existing='skip' leaves them out"

@@ -34,7 +34,7 @@ from lsm_engine.format.snapshot import RowCounts, Snapshot, row_counts_of
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
 from lsm_engine.kernels.changes import Kinds, retracts
 from lsm_engine.lookup.key_search import KeySearch, SearchWay
-from lsm_engine.lookup.locate import search_files, tag_search
+from lsm_engine.lookup.locate import find_records, search_files
 from lsm_engine.lookup.lookup import FOUND, TableQuery
 from lsm_engine.lsm.levels import newest_first
 from lsm_engine.options import core_options
@@ -95,7 +95,7 @@ def _changes_of(
         keys, retracted = keys.filter(pa.array(is_newest)), retracted[is_newest]
     search = KeySearch(session.schema, keys)
     if base is not None and len(search):
-        tag_search(session, search, base, everywhere=False)
+        find_records(session, search, base, everywhere=False)
     return _counted(search.is_there, retracted, ignores=session.options[core_options.IGNORE_DELETE])
 
 

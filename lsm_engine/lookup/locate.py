@@ -100,7 +100,7 @@ def locate_rows(
     if snapshot is not None and len(search):
         if everywhere is None:
             everywhere = not set(schema.partition_keys) <= set(schema.primary_keys)
-        steps = tag_search(session, search, snapshot, everywhere=everywhere)
+        steps = find_records(session, search, snapshot, everywhere=everywhere)
     return RowLocations(
         snapshot=snapshot,
         keys=keys,
@@ -114,7 +114,7 @@ def locate_rows(
     )
 
 
-def tag_search(
+def find_records(
     session: TableSession,
     search: KeySearch,
     snapshot: Snapshot,
@@ -127,7 +127,7 @@ def tag_search(
         columnar = local_file_type(session.schema).policy.gathers_columns
         value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
         with TableQuery(session.with_level_0(), snapshot=snapshot, value=value) as query:
-            query.tag(search, everywhere=everywhere)
+            query.locate(search, everywhere=everywhere)
         return (MERGED,)
     files = with_buckets(session.live_rows(snapshot))
     way = SearchWay(
@@ -310,9 +310,9 @@ class Locator:
         else:
             query = newest()
             query.refresh()
-            snapshot = query.tag(search, everywhere=self._everywhere, with_positions=False)
+            snapshot = query.locate(search, everywhere=self._everywhere, with_positions=False)
             steps = (THROUGH_LOOKUPS if self._type.policy.uses_lookups else MERGED,)
-        return Location(table=self._tagged(search, snapshot), how=steps)
+        return Location(table=self._locations(search, snapshot), how=steps)
 
     def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]] | None:
         """Search the files of the newest snapshot; None if versions have to be merged."""
@@ -335,7 +335,7 @@ class Locator:
             self._kept = {name: keys for name, keys in self._kept.items() if name in live}
         return snapshot, steps
 
-    def _tagged(self, search: KeySearch, snapshot: Snapshot | None) -> pa.Table:
+    def _locations(self, search: KeySearch, snapshot: Snapshot | None) -> pa.Table:
         context = self._session.context()
         is_found, places = search.is_there, search.places
         paths: dict[str, int] = {}

@@ -503,7 +503,7 @@ class TableQuery:
     def _forget_points(self) -> None:
         self._points = {}
 
-    def tag(
+    def locate(
         self, search: KeySearch, *, everywhere: bool = False, with_positions: bool = True
     ) -> Snapshot | None:
         """Find the record of each key of a search; return the snapshot that was searched.
@@ -514,16 +514,16 @@ class TableQuery:
         """
         view = self._view
         for bucket_keys in view.by_bucket(self._schema, search.keys):
-            self._tag_bucket(bucket_keys, search, with_positions=with_positions)
+            self._locate_in_bucket(bucket_keys, search, with_positions=with_positions)
         for partition in view.partitions() if everywhere else ():
             rows = np.flatnonzero(search.may_be_in(partition, own=False) & ~search.is_there)
             keys = search.keys.take(pa.array(rows))
             for bucket_keys in view.in_partition(partition, self._schema, rows, keys):
-                self._tag_bucket(bucket_keys, search, with_positions=with_positions)
+                self._locate_in_bucket(bucket_keys, search, with_positions=with_positions)
         self._drop_replaced(view)
         return view.snapshot
 
-    def _tag_bucket(
+    def _locate_in_bucket(
         self, bucket_keys: BucketKeys, search: KeySearch, *, with_positions: bool
     ) -> None:
         count = len(bucket_keys.rows)

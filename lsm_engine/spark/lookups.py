@@ -386,7 +386,7 @@ class SearchTask:
             yield lambda _, __: None
             return
         with TableQuery(session, snapshot=self.table.snapshot) as query:
-            yield lambda _, search: query.tag(
+            yield lambda _, search: query.locate(
                 search, everywhere=self.everywhere, with_positions=False
             )
 

@@ -200,8 +200,8 @@ def test_early_full(check_cases):
     check_cases("early_full", early)
 
 
-def test_tag_location(check_cases):
-    check_cases("tag_location", location)
+def test_key_location(check_cases):
+    check_cases("key_location", location)
 
 
 def test_tag_periods(check_cases):

@@ -1,4 +1,4 @@
-"""Rows tagged for writers: which record, in which file, at which row; and rows of any file by key."""
+"""Rows located for writers: which record, in which file, at which row; and rows of any file by key."""
 
 import numpy as np
 import pyarrow as pa
