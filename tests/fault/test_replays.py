@@ -16,7 +16,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, LsmError, StorageError
 from lsm_engine.ddl.open import load_schema
-from lsm_engine.planning import ownership
+from lsm_engine.planning import commit_identifiers
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.table.components import Components, LocalExecutor
 from lsm_engine.table.session import TableSession
@@ -121,7 +121,7 @@ THEIRS: dict[str, Act] = {
 
 @pytest.fixture(params=list(LINES))
 def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Line:
-    monkeypatch.setattr(ownership, "USERS_CARRIED", 4)
+    monkeypatch.setattr(commit_identifiers, "USERS_CARRIED", 4)
     return LINES[request.param]
 
 

@@ -117,14 +117,14 @@ def test_two_who_give_buckets(catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPa
     table = created(catalog, **WAITS)
     table.upsert(rows(range(20), 0))
     other = lsm.open_table(table.location)
-    real, acts = compact.commit, [other.compact]
+    real, acts = compact.propose, [other.compact]
 
     def commit(*args: object, **more: object) -> object:
         if acts:
             acts.pop()()
         return real(*args, **more)
 
-    monkeypatch.setattr(compact, "commit", commit)
+    monkeypatch.setattr(compact, "propose", commit)
     with pytest.raises(lsm.CommitConflictError):
         table.compact()
     assert found(table) == dict.fromkeys(range(20), 0)

@@ -187,14 +187,14 @@ def test_a_rescale_that_gives_up_leaves_the_option_as_it_was(
     table.upsert(rows(0, 100, 0))
     other = lsm.open_table(table.location)
     turns = []
-    real = rescale.commit
+    real = rescale.propose
 
     def commit(*args: object, **more: object) -> object:
         turns.append(other.upsert(rows(10 * len(turns), 10, 1)))
         return real(*args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rescale, "commit", commit)
+        patch.setattr(rescale, "propose", commit)
         with pytest.raises(lsm.CommitConflictError):
             table.rescale(3)
     assert len(turns) == 5
@@ -254,14 +254,14 @@ def test_a_rescale_that_is_rolled_back_before_its_option_is_a_conflict(
     table = created(catalog)
     table.upsert(rows(0, 100, 0))
     other = lsm.open_table(table.location)
-    real = rescale.commit
+    real = rescale.propose
 
     def commit(*args: object, **more: object) -> object:
         made = real(*args, **more)
         other.rollback_to(1)
         return made
 
-    monkeypatch.setattr(rescale, "commit", commit)
+    monkeypatch.setattr(rescale, "propose", commit)
     with pytest.raises(lsm.CommitConflictError, match="rolled back"):
         table.rescale(3)
     assert lsm.open_table(table.location).options.texts["bucket"] == "2"
@@ -297,14 +297,14 @@ def test_rows_of_others_are_a_conflict_and_it_starts_again(
     table.upsert(rows(0, 100, 0))
     other = lsm.open_table(table.location)
     acts = [lambda: other.upsert(rows(90, 30, 1)), lambda: other.compact(full=True)]
-    real = rescale.commit
+    real = rescale.propose
 
     def commit(*args: object, **more: object) -> object:
         if acts:
             acts.pop(0)()
         return real(*args, **more)
 
-    monkeypatch.setattr(rescale, "commit", commit)
+    monkeypatch.setattr(rescale, "propose", commit)
     assert table.rescale(3) is not None
     assert not acts
     assert table.scan().count() == 120
@@ -382,7 +382,7 @@ def test_what_broke_half_way_goes_on(catalog: lsm.Catalog, monkeypatch: pytest.M
         raise lsm.StorageError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rescale, "commit", broken)
+        patch.setattr(rescale, "propose", broken)
         with pytest.raises(lsm.StorageError):
             table.rescale(3)
     assert table.scan().count() == 100

@@ -122,14 +122,14 @@ def test_others_act_meanwhile(
         "compact": lambda: other.compact(full=True),
         "append": lambda: other.append(rows(60, 1, 7)),
     }
-    waiting, real = [acts[theirs]], write.commit
+    waiting, real = [acts[theirs]], write.propose
 
     def commit(*args: object, **more: object) -> object:
         if waiting:
             waiting.pop()()
         return real(*args, **more)
 
-    monkeypatch.setattr(write, "commit", commit)
+    monkeypatch.setattr(write, "propose", commit)
     table.delete(pa.table({"k": list(range(60, 70))}))
     k = pc.field("k")
     gone = [k.isin(range(60, 70))] + ([k.isin(range(50, 65))] if theirs == "delete" else [])
@@ -210,14 +210,14 @@ def test_a_filter_is_asked_again_where_rows_move_meanwhile(
 ) -> None:
     table = filled(catalog)
     other = lsm.open_table(table.location)
-    waiting, real = [lambda: other.compact(full=True)], write.commit
+    waiting, real = [lambda: other.compact(full=True)], write.propose
 
     def commit(*args: object, **more: object) -> object:
         if waiting:
             waiting.pop()()
         return real(*args, **more)
 
-    monkeypatch.setattr(write, "commit", commit)
+    monkeypatch.setattr(write, "propose", commit)
     done = table.delete(where="v = 2")
     assert lsm.row_counts_of(done.properties) == lsm.RowCounts(deleted=100)
     assert found(table) == wanted(pc.field("v") == 2)
