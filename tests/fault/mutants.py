@@ -183,15 +183,14 @@ def values_first(plan: Any) -> Any:
     return mutated
 
 
-def of_the_old_base(overwrite_commit: Any) -> Any:
+def of_the_old_base(propose: Any) -> Any:
     """An overwrite takes away what it saw when it began."""
 
-    def mutated(session: Any, identity: Any, messages: Any, **named: Any) -> Any:
-        choose = named.get("overwritten")
-        if choose is not None:
-            chosen = choose(named["planned_on"])
-            named["overwritten"] = lambda _: chosen
-        return overwrite_commit(session, identity, messages, **named)
+    def mutated(session: Any, proposal: Any, *given: Any) -> Any:
+        if proposal.choose is not None:
+            chosen = proposal.choose(proposal.planned_on)
+            proposal = replace(proposal, choose=lambda _: chosen)
+        return propose(session, proposal, *given)
 
     return mutated
 
@@ -234,7 +233,7 @@ MUTANTS = (
     Mutant("commit by rename", M + "testing.memory_file_io.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
     Mutant("nobody renumbers rows of concurrent writers", M + "commit.commit.rebase_step", instead(lambda session, step, base, **_: step), story("two_writers_on_one_base")),
     Mutant("conflicts are not looked for", M + "commit.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
-    Mutant("an overwrite deletes what it saw at first", M + "dml.write.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
+    Mutant("an overwrite deletes what it saw at first", M + "dml.write.propose", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
     Mutant("a lost reply is a lost race", M + "commit.publish._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
     Mutant("what is unknown is lost", M + "commit.publish._unknown_publish", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
     Mutant("replays are not recognised", M + "commit.history_of_base.Replays.proof", instead(lambda *_: None), killed("commit")),
