@@ -122,7 +122,7 @@ def locate(store: SearchKeys, batch: SearchKeys, pending: Longs) -> Located:
     else:
         assert store.form == batch.form, "keys of different columns"
         _locate(
-            store.form, store.places, len(store), batch.places, pending, _Stretches(first, last)
+            store.form, store.places, len(store), batch.places, pending, _EqualRows(first, last)
         )
     return Located(first=first, last=last)
 
@@ -163,7 +163,7 @@ def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
     return (stop - start) - (end - begin)
 
 
-class _Stretches(NamedTuple):
+class _EqualRows(NamedTuple):
     """The first and the last of equal rows, for each searched key, as `Located` has them."""
 
     first: Longs
@@ -176,7 +176,7 @@ def _comparisons(form: int, store: Longs, count: int, batch: Longs, pending: Lon
 
 @compiled_with(work=_comparisons)
 def _locate(
-    form: int, store: Longs, count: int, batch: Longs, pending: Longs, located: _Stretches
+    form: int, store: Longs, count: int, batch: Longs, pending: Longs, located: _EqualRows
 ) -> None:
     first, last = located
     low = np.int64(0)
