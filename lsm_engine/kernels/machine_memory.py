@@ -13,9 +13,32 @@ def jit(loop: Callable[..., Any]) -> Any:
     """Return a loop compiled for the machine on first use, cached across processes where that can be."""
     njit: Any = numba.njit
     try:
-        return njit(nogil=True, cache=True, error_model="numpy")(loop)
+        dispatcher = njit(nogil=True, cache=True, error_model="numpy")(loop)
     except RuntimeError:  # numba looks for a place when it decorates
         return njit(nogil=True, error_model="numpy")(loop)
+    _pass_over_unreadable_index(dispatcher)
+    return dispatcher
+
+
+def _pass_over_unreadable_index(dispatcher: Any) -> None:
+    """Let an index of cached code that cannot be unpickled count as none, as one of an older source does.
+
+    It names the classes of arguments, which the present source may have under another name. numba unpickles
+    it before it looks whether the source is the same.
+    """
+    cache_file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    load_index = getattr(cache_file, "_load_index", None)
+    if load_index is None:
+        return
+
+    def load_readable_index() -> Any:
+        try:
+            return load_index()
+        except (AttributeError, ImportError):
+            # The class went with the source that the code was compiled for.
+            return {}
+
+    vars(cache_file)["_load_index"] = load_readable_index
 
 
 def _loader(value_type: Any) -> Any:
