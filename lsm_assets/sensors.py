@@ -87,7 +87,7 @@ class KnownPartitions:
 
 def plan_sync(
     live: LiveReferences,
-    known: KnownPartitions,
+    partitions: KnownPartitions,
     *,
     unrecorded_ids: Collection[int] = (),
     seen_tags: Collection[str] = (),
@@ -96,11 +96,11 @@ def plan_sync(
 ) -> SyncPlan:
     """Compare a table with the partitions that Dagster has for it.
 
-    Read `known` before `live`. A commit between the two reads is then new; in the other order it would look expired.
+    Read `partitions` before `live`. A commit between the two reads is then new; in the other order it would look expired.
 
     Args:
         live: Snapshots and tags of the table.
-        known: Partitions in Dagster.
+        partitions: Partitions in Dagster.
         unrecorded_ids: Snapshots of a running Dagster run, which will record them.
         seen_tags: Tags that an earlier tick has seen.
         replaced_ids: Snapshots whose id names another commit since a rollback. They are reported again.
@@ -110,14 +110,14 @@ def plan_sync(
     fresh = [
         snapshot_id
         for snapshot_id in live.snapshot_ids
-        if snapshot_partition(snapshot_id) not in known.snapshots
+        if snapshot_partition(snapshot_id) not in partitions.snapshots
     ]
     fresh = [snapshot_id for snapshot_id in fresh if snapshot_id not in unrecorded_ids]
     to_report = sorted({*fresh, *replaced_ids})
-    expired_keys = set(known.snapshots) - set(live_keys)
-    new_tags = [name for name in live.tags if name not in known.tags]
+    expired_keys = set(partitions.snapshots) - set(live_keys)
+    new_tags = [name for name in live.tags if name not in partitions.tags]
     # Users add the partition first and then materialise it. A tag that no tick has seen may still be created.
-    dead_tags = (set(seen_tags) - set(live.tags)) & set(known.tags)
+    dead_tags = (set(seen_tags) - set(live.tags)) & set(partitions.tags)
     return SyncPlan(
         add_snapshots=tuple(snapshot_partition(snapshot_id) for snapshot_id in fresh),
         remove_snapshots=tuple(

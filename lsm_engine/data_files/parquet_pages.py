@@ -337,7 +337,7 @@ class PageReader:
             ahead = 0
         least = _read_bytes(end - offset, count) if is_sparse else _MANY_PAGES_BYTES
         first, size = 0, least
-        wanted = RowNumbers(rows.address, len(rows))
+        row_numbers = RowNumbers(rows.address, len(rows))
         page_table = PageTable(self._found_at, _WINDOW_PAGES)
         while offset < end and cut.is_known:
             window, start = self._read(offset, min(size, end - offset), ahead)
@@ -346,7 +346,7 @@ class PageReader:
                 start + end - offset, most_bytes, count, layout.has_levels, codec is not None
             )
             page_count = next_pages(
-                start, start + len(window), column, wanted, self._state_at, page_table
+                start, start + len(window), column, row_numbers, self._state_at, page_table
             )
             after, first, ended = self._state.tolist()
             is_too_short = ended == UNFINISHED and after == start

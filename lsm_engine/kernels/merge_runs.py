@@ -363,18 +363,20 @@ class WordAddresses(NamedTuple):
         return WordAddresses(address_of(rows.words), address_of(rows.tags), len(rows.words))
 
 
-def _rows_of_both(keys: KeyParts, left: WordAddresses, right: WordAddresses, *_: Any) -> int:
-    return left.row_count + right.row_count
+def _rows_of_both(
+    keys: KeyParts, left_rows: WordAddresses, right_rows: WordAddresses, *_: Any
+) -> int:
+    return left_rows.row_count + right_rows.row_count
 
 
 # Compiles in about 1 s; one version serves every kind of key.
 @compiled_with(work=_rows_of_both)
 def merge_two(
-    keys: KeyParts, left: WordAddresses, right: WordAddresses, target: WordAddresses
+    keys: KeyParts, left_rows: WordAddresses, right_rows: WordAddresses, target: WordAddresses
 ) -> None:
     """Merge two inputs of words and tags; equal keys come in order of tags."""
-    words_a, tags_a, stop_a = left
-    words_b, tags_b, stop_b = right
+    words_a, tags_a, stop_a = left_rows
+    words_b, tags_b, stop_b = right_rows
     words, tags, _ = target
     i = j = 0
     while i < stop_a and j < stop_b:
@@ -473,11 +475,11 @@ def merge_order(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
     ]
     heapq.heapify(pending)
     while len(pending) > 1:
-        left_size, left_age, left = heapq.heappop(pending)
-        right_size, right_age, right = heapq.heappop(pending)
+        left_size, left_age, left_rows = heapq.heappop(pending)
+        right_size, right_age, right_rows = heapq.heappop(pending)
         size = left_size + right_size
         merged = TaggedWords(np.empty(size, np.uint64), np.empty(size, np.int64))
-        merge_two(table.parts, *map(WordAddresses.from_rows, (left, right, merged)))
+        merge_two(table.parts, *map(WordAddresses.from_rows, (left_rows, right_rows, merged)))
         heapq.heappush(pending, (size, min(left_age, right_age), merged))
     words, tags = pending[0][2] if pending else (_NO_WORDS, _NO_TAGS)
     return in_full_order(table, words, tags, ages, ranks)

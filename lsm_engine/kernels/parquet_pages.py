@@ -83,7 +83,12 @@ def _walk_work(data: int, end: int, *_: Any) -> int:
 # Compiles in about 1 s.
 @compiled_with(work=_walk_work)
 def next_pages(
-    data: int, end: int, column: ColumnLimits, wanted: RowNumbers, state: int, page_table: PageTable
+    data: int,
+    end: int,
+    column: ColumnLimits,
+    row_numbers: RowNumbers,
+    state: int,
+    page_table: PageTable,
 ) -> Any:
     """Read headers from `data` on; return how many pages are dictionaries or have wanted rows.
 
@@ -93,7 +98,7 @@ def next_pages(
     walk.
     """
     column_end, most_bytes, row_count, has_levels, is_packed = column
-    (rows, count), (page_facts, room) = wanted, page_table
+    (rows, count), (page_facts, room) = row_numbers, page_table
     position, first = np.int64(data), load_i64(state + 8)
     low, pages, size, ended = np.int64(0), np.int64(0), np.int64(0), np.int64(FOUND)
     while position < end and pages < room and size < room << 16:

@@ -128,7 +128,7 @@ class SplitPlanner:
             sections = _sections(files, self.key_order, self.mode)
             raw = [section for section in sections if _is_raw(section, self.mode)]
             merged = [section for section in sections if not _is_raw(section, self.mode)]
-            kept_raw, kept_merged = _matching(raw, self.value_match, any), self._kept(merged)
+            kept_raw, kept_merged = _matching(raw, self.value_match, any), self._remaining(merged)
             places = self.vectors.get(bucket, {})
             for is_raw, section_group in ((True, kept_raw), (False, kept_merged)):
                 splits += (
@@ -137,7 +137,7 @@ class SplitPlanner:
                 )
         return tuple(splits)
 
-    def _kept(self, merged: Sequence[Section]) -> list[Section]:
+    def _remaining(self, merged: Sequence[Section]) -> list[Section]:
         """Return the overlapping sections that may hold a match."""
         if self.mode is ReadMode.ROW_ID:  # each file alone can rule all of their rows out
             return _matching(merged, self.value_match, all)

@@ -361,7 +361,7 @@ def raw_rows(
     if groups.are_none_in(part):
         return
     deleted = None if replaced is None else replaced().get(file.file_name)
-    for batch in bucket.kept(rows, file, part, groups, deleted):
+    for batch in bucket.filtered(rows, file, part, groups, deleted):
         yield from rows.projected(batch)
 
 
@@ -462,7 +462,7 @@ class BucketReader:
                 groups = matching.among(groups, reader)
             yield from reader.batches(groups, max_rows=max_rows)
 
-    def kept(
+    def filtered(
         self,
         rows: ReadRows,
         file: DataFileMeta,
