@@ -285,7 +285,7 @@ def sync_table(session: TableSession, lineage: Lineage, *, rolled_back: str | No
 class LineageSync:
     """Brings the lineage of a catalog up to the files of its tables. Threads and processes may share one.
 
-    `is_named` tells whether the catalog names a table, `table_names` returns all of these, and `open_table` the session
+    `is_named` returns whether the catalog names a table, `table_names` returns all of these, and `open_table` the session
     of one.
     """
 
@@ -362,7 +362,7 @@ class LineageSync:
             log.warning("the lineage of table %s is not up to date: %s", name, error)
 
     def after_commit(self, name: str) -> None:
-        """Sync a table at once, as a snapshot of it may be replaced by another client, which `lsm doctor` tells then."""
+        """Sync a table right after a commit: another client may replace the snapshot, and `lsm doctor` compares the record then."""
         self._sync(name, self._names.hurried_lineage)
 
     def before_removal(self, name: str) -> None:

@@ -12,7 +12,7 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.iceberg.manifest import DATA, DELETES
 from lsm_engine.iceberg.schema import PARTITION_FIELD_START, JsonObject, ids_of, partition_spec
 from lsm_engine.options import core_options
-from lsm_engine.options.modes import EntryKind, FileFormat
+from lsm_engine.options.modes import EntryKind
 from lsm_engine.types.table_schema import TableSchema
 
 METADATA_DIRECTORY = "metadata"
@@ -252,7 +252,7 @@ def option_problem(schema: TableSchema) -> tuple[str, str] | None:
         return key, "is 2, which has no deletion vectors; give 3, or leave it out"
     per_level = options[core_options.FILE_FORMAT_PER_LEVEL]
     formats = {options[core_options.FILE_FORMAT], *(form for _, form in per_level)}
-    if formats != {FileFormat.PARQUET}:
+    if not all(form.policy.has_field_ids for form in formats):
         return (
             core_options.FILE_FORMAT.key,
             "makes files that Iceberg metadata does not name; give 'parquet', for each level",

@@ -416,7 +416,7 @@ def _rewritten(old: TableSession, stop: Snapshot, properties: Mapping[str, str])
 def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str, bytes]:
     """Return the files of a branch without schema-0 and the stop, by path below its directory, the hints last.
 
-    Raises StorageError for a short answer, CommitConflictError where the snapshot below the stop is gone.
+    Raises StorageError for a short answer, CommitConflictError where the snapshot below the stop is missing.
     """
     paths, directory = old.paths, old.paths.of_branch()
     hints = {paths.snapshot_hint(LATEST), paths.snapshot_hint(EARLIEST)}

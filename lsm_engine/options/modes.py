@@ -246,6 +246,8 @@ class FormatPolicy:
     """A Parquet footer: statistics, record keys and row groups are known without reading rows."""
     decodes_whole: bool
     """A file is decoded from its beginning: no part of it can be read alone."""
+    has_field_ids: bool
+    """Columns of its files have the ids of fields by which readers of Iceberg find them."""
 
 
 class FileFormat(Enum):
@@ -260,11 +262,11 @@ class FileFormat(Enum):
         """What follows from the format."""
         match self:
             case FileFormat.PARQUET:
-                return FormatPolicy(has_footer=True, decodes_whole=False)
+                return FormatPolicy(has_footer=True, decodes_whole=False, has_field_ids=True)
             case FileFormat.ORC:
-                return FormatPolicy(has_footer=False, decodes_whole=False)
+                return FormatPolicy(has_footer=False, decodes_whole=False, has_field_ids=False)
             case FileFormat.AVRO:
-                return FormatPolicy(has_footer=False, decodes_whole=True)
+                return FormatPolicy(has_footer=False, decodes_whole=True, has_field_ids=False)
 
 
 @record

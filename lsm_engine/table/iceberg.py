@@ -430,7 +430,7 @@ def state(session: TableSession) -> IcebergState:
 
 
 def warnings_of(session: TableSession) -> Iterator[str]:
-    """Yield what a verification says of the Iceberg metadata: that it is behind and why, and files that it lacks."""
+    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and missing files."""
     try:
         shown = state(session)
         store = open_store(session)
