@@ -1,4 +1,4 @@
-"""Codec of commit messages as JSON, between tasks and the driver, and for lineage in the outbox.
+"""Codec of commit messages as JSON, between tasks and the driver.
 
 A table never stores them. A record becomes an object with the same member names, and bytes become base64. The
 declared types of the records decide how the text is read: it names no class, and builds no other.
