@@ -124,7 +124,7 @@ def test_a_feed_fails_where_changes_were_lost_and_starts_anew_from_the_rows(feed
     sales.upsert(sale(2, 1))
     expire_all_but_one(sales)
     told = feed.fails()
-    assert "not all changes of shop.sales after snapshot 1 can be told" in told
+    assert "not all changes of shop.sales after snapshot 1 can be read" in told
     assert "drop shop.sums" in told
     feed.lake.catalog.drop_table("shop.sums")
     feed.run()
