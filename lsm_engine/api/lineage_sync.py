@@ -5,8 +5,8 @@ asked for, and before maintenance takes some of them away (decision 68)."""
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,14 @@ from lsm_engine.catalog.lineage.facts import (
     commit_facts,
     inherited_files,
 )
-from lsm_engine.catalog.lineage.lineage import Lineage, RecordedState, tag_row
+from lsm_engine.catalog.lineage.lineage import (
+    EXPIRY,
+    FACTS_PER_TRANSACTION,
+    Lineage,
+    RecordedState,
+    pieces,
+    tag_row,
+)
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.catalog.sql_catalog import HeldKeys, SqlCatalog
 from lsm_engine.format.snapshot import Snapshot
@@ -53,7 +60,7 @@ _NOTHING_RECORDED = RecordedState(live={}, tags={})
 
 
 def commits_in_files(
-    session: TableSession,
+    read: Callable[[Snapshot], CommittedFiles],
     table: TableName,
     snapshots: Mapping[int, Snapshot],
     expired: Iterable[int],
@@ -68,7 +75,7 @@ def commits_in_files(
     expired_ids = set(expired)
     for number in sorted(snapshots):
         try:
-            files = committed_files(session, snapshots[number])
+            files = read(snapshots[number])
         except NotFoundError:
             continue  # expired while we read: history that can no longer be read
         except CorruptFileError as error:
@@ -156,7 +163,8 @@ def _history(
     # A table without snapshots and tags has no history.
     if snapshots:
         yield from files_before(session, table, snapshots[min(snapshots)])
-        yield from commits_in_files(session, table, snapshots, tagged.keys() - live.keys())
+        read = partial(committed_files, session)
+        yield from commits_in_files(read, table, snapshots, tagged.keys() - live.keys())
 
 
 def _recorded_name(session: TableSession) -> TableName:
@@ -225,7 +233,8 @@ def _new_facts(
     # After a gap in the recorded history nobody knows which snapshots added the files.
     if first.id > 1 and not lineage.has_snapshot(table, first.id - 1):
         yield from files_before(session, table, first)
-    yield from commits_in_files(session, table, snapshots, expired, skips_damaged=True)
+    read = partial(committed_files, session)
+    yield from commits_in_files(read, table, snapshots, expired, skips_damaged=True)
 
 
 def _unrecorded_ids(
@@ -310,7 +319,7 @@ class LineageSync:
         lineage = self._names.hurried_lineage
         self._record_removals(lineage)
         # Without this the doctor would miss the snapshots, until the next question.
-        if removal.snapshot_ids:
+        if removal.snapshot_ids and removal.kind != EXPIRY:
             is_rollback = removal.kind in _TAKES_NEWEST
             rolled_back = removal.table.branch if is_rollback else None
             self._sync(_main(removal.table), lineage, rolled_back=rolled_back)
@@ -374,12 +383,63 @@ class LineageSync:
             self._record_removals(self._names.lineage)
             self._sync(name, self._names.lineage)
 
+    def before_expiry(
+        self, name: str, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], CommittedFiles]
+    ) -> None:
+        """Record the snapshots that expire and are not recorded; LineageError: then none may expire.
+
+        Their files are read, and nothing else of the table, as an expiry reads them anyway. A whole sync follows the
+        tables whose recorded history has a gap before them, or others of their ids.
+        """
+        if self._names.database.is_in_memory or not self._is_named(name):
+            return
+        lineage = self._names.lineage
+        self._record_removals(lineage)
+        table = TableName.parse(name)
+        recorded = lineage.recorded_states(table).get(MAIN_BRANCH, _NOTHING_RECORDED).live
+        new = [snapshot for snapshot in snapshots if snapshot.id not in recorded]
+        is_as_recorded = all(
+            recorded.get(snapshot.id, snapshot.delta_manifest_list) == snapshot.delta_manifest_list
+            for snapshot in snapshots
+        )
+        if not (is_as_recorded and (not new or _follows(new[0].id, recorded, table, lineage))):
+            self._sync(name, lineage)
+            return
+        facts = commits_in_files(
+            read, table, {snapshot.id: snapshot for snapshot in new}, (), skips_damaged=True
+        )
+        for piece in pieces(facts, FACTS_PER_TRANSACTION):
+            lineage.record(*piece)
+
+
+def _follows(
+    snapshot_id: int, recorded: Collection[int], table: TableName, lineage: Lineage
+) -> bool:
+    """Whether a snapshot is the first that is not recorded: that before it is, and no later one."""
+    if any(number > snapshot_id for number in recorded):
+        return False
+    return snapshot_id == 1 or lineage.has_snapshot(table, snapshot_id - 1)
+
 
 def _main(table: TableName) -> str:
     return f"{table.database}.{table.table}"
 
 
 # -- Listener: what no file of a table holds -------------------------------------------------------
+
+
+@contextmanager
+def refusing_removals(table: str, names: SqlCatalog) -> Iterator[None]:
+    """Raise LineageError, which says that nothing was removed, for an error of the block."""
+    try:
+        yield
+    except LsmError as error:
+        raise LineageError(
+            "nothing was removed, as the catalog cannot record the lineage of what would go; try again, or open "
+            "the table by its path to do without",
+            table=table,
+            catalog=names.database.shown_url,
+        ) from error
 
 
 @record
@@ -404,15 +464,18 @@ class CatalogListener:
 
     def removing(self, table: str) -> None:
         """Record what is going to be removed, or raise LineageError, so that it stays."""
-        try:
+        with refusing_removals(table, self.names):
             self.sync.before_removal(table)
-        except LsmError as error:
-            raise LineageError(
-                "nothing was removed, as the catalog cannot record the lineage of what would go; try again, or open "
-                "the table by its path to do without",
-                table=table,
-                catalog=self.names.database.shown_url,
-            ) from error
+
+    def expiring(
+        self,
+        table: str,
+        snapshots: Sequence[Snapshot],
+        read: Callable[[Snapshot], CommittedFiles],
+    ) -> None:
+        """Record the snapshots that expire, or raise LineageError, so that they stay."""
+        with refusing_removals(table, self.names):
+            self.sync.before_expiry(table, snapshots, read)
 
     def removed(self, table: str, removal: Removal) -> None:
         """Record which files maintenance removed, and why."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 
@@ -61,7 +62,13 @@ from lsm_engine.planning.retention import (
 from lsm_engine.planning.snapshot_chain import believed
 from lsm_engine.storage.paths import EARLIEST
 from lsm_engine.table import tags as tags_table
-from lsm_engine.table.references import Roots, carry_out, keep_identifiers, planned_paths
+from lsm_engine.table.references import (
+    Roots,
+    carry_out,
+    committed_files,
+    keep_identifiers,
+    planned_paths,
+)
 from lsm_engine.table.session import TableSession
 
 # -- Consumers -------------------------------------------------------------------------------------
@@ -357,7 +364,7 @@ class _Expiry:
         choice = self._choose([consumer.next_snapshot_id for consumer in live_consumers])
         if choice.expired and not dry_run:
             # Once EARLIEST has moved, what expires does not count any more, and the lineage would not see it.
-            session.notify_removing()
+            self._notify_expiring(choice.expired)
             consumers_need_snapshots = not (
                 self._reads_changelogs_only or changelogs_outlive(session.options)
             )
@@ -413,6 +420,15 @@ class _Expiry:
         return live, tuple(
             consumer.name for consumer in expired_consumers if consumer.name in deleted
         )
+
+    def _notify_expiring(self, snapshots: Sequence[Snapshot]) -> None:
+        """Notify every listener of the snapshots that expire; the error of one stops the expiry."""
+        session = self._session
+        if session.paths.branch_name:
+            session.notify_removing()
+            return
+        for listener in session.components.listeners:
+            listener.expiring(session.name, snapshots, partial(committed_files, session))
 
     @property
     def _reads_changelogs_only(self) -> bool:

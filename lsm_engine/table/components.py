@@ -240,6 +240,15 @@ class TableListener(Protocol):
         """Maintenance is about to remove something. An error stops it before anything is removed."""
         ...
 
+    def expiring(
+        self,
+        table: str,
+        snapshots: Sequence[Snapshot],
+        read: Callable[[Snapshot], CommittedFiles],
+    ) -> None:
+        """Snapshots of main are about to expire; `read` reads their files. An error stops it, as that of `removing`."""
+        ...
+
     def removed(self, table: str, removal: Removal) -> None:
         """Maintenance took something away."""
         ...

@@ -52,7 +52,11 @@ def committed_files(session: TableSession, snapshot: Snapshot) -> CommittedFiles
         changelog = ()  # it goes with its snapshot, though a tag keeps the rest
     return CommittedFiles(
         snapshot=snapshot,
-        schema=session.schemas.load(snapshot.schema_id),
+        schema=(
+            session.schema
+            if snapshot.schema_id == session.schema.id
+            else session.schemas.load(snapshot.schema_id)
+        ),
         base_manifests=tuple(session.manifest_list(snapshot, snapshot.base_manifest_list)),
         delta_manifests=delta,
         changelog_manifests=changelog,

@@ -412,6 +412,10 @@ class Recorder:
             "freed_bytes": fact.freed_bytes,
         }
         self._add(connection, REMOVALS, [row])
+        if fact.kind == EXPIRY:
+            for numbers in pieces(fact.snapshot_ids, IDS_PER_STATEMENT):
+                rows = and_(SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id.in_(numbers))
+                connection.execute(update(SNAPSHOTS).where(rows).values(state=EXPIRED))
         for batch in pieces(sorted(fact.removed_files), IDS_PER_STATEMENT):
             rows = and_(FILES.c.table_id == table_id, FILES.c.file_name.in_(batch))
             connection.execute(update(FILES).where(rows).values(removed=True))
@@ -557,6 +561,8 @@ def pieces(items: Iterable[T], size: int) -> Iterator[list[T]]:
 # -- Recording of the lineage that a table's files hold --------------------------------------------
 
 FACTS_PER_TRANSACTION = 64
+EXPIRY = "expire-snapshots"
+"""The kind of removals that say which snapshots they took: no file of the table is read to mark them."""
 # Errors of the database, and of facts that do not fit into it.
 _FAILURES = (LsmError, SQLAlchemyError, OSError, ValueError, TypeError, KeyError, OverflowError)
 

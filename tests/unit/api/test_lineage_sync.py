@@ -305,6 +305,30 @@ def test_an_expiry_first_records_what_it_takes(catalog: lsm.Catalog) -> None:
     require_complete(catalog, table)
 
 
+@pytest.mark.parametrize("asked", [0, 1, 3])
+@pytest.mark.parametrize("act", ["nothing", "roll back", "expire"])
+def test_an_expiry_records_what_another_client_made_of_the_recorded_history(
+    catalog: lsm.Catalog, folder: Path, asked: int, act: str
+) -> None:
+    """Recorded snapshots have other content, or older ones of an unrecorded history are missing."""
+    table = created(catalog)
+    other = lsm.open_table(str(folder / "lake" / "db.db" / "t"))
+    put(table, *range(asked))
+    recorded(catalog)
+    put(other, 3, 4, 5)
+    if act == "roll back":
+        other.rollback_to(1)
+    if act == "expire":
+        other.expire_snapshots(retain_max=2, retain_min=1, older_than="0 s")
+    put(other, 6, 7, 8)
+    ids = [snapshot.id for snapshot in table.snapshots()]
+    expire_all_but_one(table)
+    now = states(catalog)
+    assert now[ids[-1]] == "live"
+    assert {now[number] for number in ids[:-1]} == {"expired"}
+    require_complete(catalog, table)
+
+
 def test_an_expiry_takes_nothing_that_the_catalog_cannot_record(folder: Path) -> None:
     with opened(folder) as catalog:
         created(catalog)
