@@ -82,6 +82,7 @@ from lsm_engine.iceberg.schema import (
 )
 from lsm_engine.metadata.manifests import DeletionVectorStore
 from lsm_engine.options import core_options
+from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.file_io import FileIO, FileStatus
 from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
 from lsm_engine.storage.warehouse import open_directory, undurable
@@ -505,7 +506,8 @@ class _Sync:
         session = self.session
         before = self._before()
         snapshot = session.snapshots.latest()
-        tags = [tag for tag in session.tags.list() if tag.name != "main"]
+        # A ref named main is the newest snapshot; tags that operations make for a while are no names of users.
+        tags = [tag for tag in session.tags.list() if tag.name != "main" and not is_lock(tag.name)]
         base = None if before is None or snapshot is None else self._base(before, snapshot)
         history: list[JsonObject] = []
         if before is not None and snapshot is not None:

@@ -164,7 +164,6 @@ def tag_for_operation(
         # Nothing may rest on a tag of a snapshot whose files are being deleted.
         session.tags.delete(tag)
         raise
-    session.follow_iceberg()
     return tag
 
 

@@ -206,6 +206,7 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
         clock=file_io,
         ids=Ids(name),
         notify=lambda act: None,
+        follow_iceberg=lambda: None,
         components=SimpleNamespace(listeners=(), commit_turns=CommitTurns()),
         live_entries=lambda snapshot: [],
         schema=None,
