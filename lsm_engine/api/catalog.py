@@ -23,6 +23,7 @@ from lsm_engine.api.table import Table
 from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
 from lsm_engine.base.errors import (
     AlreadyExistsError,
+    CommitUnknownError,
     InvalidInputError,
     LsmError,
     NotFoundError,
@@ -628,9 +629,9 @@ class Catalog(CatalogRegistry):
 
         try:
             self._names.rename_table(old, new, move)
-        except LsmError:
+        except LsmError as error:
             # Without an answer the name may be the new one all the same.
-            if is_moved and not self._exists(new):
+            if is_moved and not self._is_named(new, location, error):
                 move_directory(location, info.location, self._storage)
             raise
         remove_iceberg()
@@ -638,6 +639,18 @@ class Catalog(CatalogRegistry):
         # Iceberg metadata names files by where they lay.
         table.session.follow_iceberg()
         return table
+
+    def _is_named(self, name: TableName, location: str, error: LsmError) -> bool:
+        """Whether the catalog names a table whose rename failed; CommitUnknownError if it does not answer."""
+        try:
+            return self._exists(name)
+        except LsmError:
+            raise CommitUnknownError(
+                "the catalog does not answer whether the table was renamed, and its files are at the new place; once it "
+                "answers, rename the table again or move the directory back",
+                table=name.text,
+                path=location,
+            ) from error
 
     def explain_row(
         self,

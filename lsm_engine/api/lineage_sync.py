@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError, StorageError
 from lsm_engine.base.record import record
 from lsm_engine.catalog.lineage.facts import (
     BASE_LIST,
@@ -75,7 +75,7 @@ def commits_in_files(
     expired_ids = set(expired)
     for number in sorted(snapshots):
         try:
-            files = read(snapshots[number])
+            facts = _facts(table, read(snapshots[number]), expired=number in expired_ids)
         except NotFoundError:
             continue  # expired while we read: history that can no longer be read
         except CorruptFileError as error:
@@ -83,7 +83,7 @@ def commits_in_files(
                 raise
             log.warning("snapshot %d of %s is not recorded: %s", number, table, error)
             continue
-        yield _facts(table, files, expired=number in expired_ids)
+        yield facts
 
 
 def files_before(
@@ -232,7 +232,13 @@ def _new_facts(
     first = snapshots[min(snapshots)]
     # After a gap in the recorded history nobody knows which snapshots added the files.
     if first.id > 1 and not lineage.has_snapshot(table, first.id - 1):
-        yield from files_before(session, table, first)
+        try:
+            yield from files_before(session, table, first)
+        except (NotFoundError, CorruptFileError) as error:
+            # The commits that can be read are recorded all the same.
+            log.warning(
+                "the files of %s before snapshot %d are unknown: %s", table, first.id, error
+            )
     read = partial(committed_files, session)
     yield from commits_in_files(read, table, snapshots, expired, skips_damaged=True)
 
@@ -316,22 +322,20 @@ class LineageSync:
     def record_removal(self, removal: RemovalFacts) -> None:
         """Record a removal; where the catalog is busy, the next question or removal of this process does."""
         self._removals.append(removal)
-        lineage = self._names.hurried_lineage
-        self._record_removals(lineage)
-        # Without this the doctor would miss the snapshots, until the next question.
-        if removal.snapshot_ids and removal.kind != EXPIRY:
-            is_rollback = removal.kind in _TAKES_NEWEST
-            rolled_back = removal.table.branch if is_rollback else None
-            self._sync(_main(removal.table), lineage, rolled_back=rolled_back)
+        self._record_removals(self._names.hurried_lineage)
 
     def _record_removals(self, lineage: Lineage) -> None:
-        waiting = list(self._removals)
-        if waiting:
-            lineage.record(*waiting)
-            # Another thread may have added some, or recorded the same.
-            for removal in waiting:
-                with suppress(ValueError):
-                    self._removals.remove(removal)
+        for removal in list(self._removals):
+            lineage.record(removal)
+            # Without this the doctor would miss the snapshots: those of a rollback for ever, as no later sync knows of
+            # it. So a removal waits until both are done.
+            if removal.snapshot_ids and removal.kind != EXPIRY:
+                is_rollback = removal.kind in _TAKES_NEWEST
+                rolled_back = removal.table.branch if is_rollback else None
+                self._sync(_main(removal.table), lineage, rolled_back=rolled_back)
+            # Another thread may have recorded the same, or adds one.
+            with suppress(ValueError, IndexError):
+                self._removals.remove(removal)
 
     def close(self) -> None:
         """Record the removals that wait, if the catalog is not busy."""
@@ -355,19 +359,41 @@ class LineageSync:
             self._rests_until_millis = SystemClock().monotonic_millis() + _REST_MILLIS
             log.warning("the lineage is not up to date: %s", error.__cause__ or error)
 
-    def _sync(self, name: str, lineage: Lineage, *, rolled_back: str | None = None) -> None:
+    def _sync(
+        self,
+        name: str,
+        lineage: Lineage,
+        *,
+        rolled_back: str | None = None,
+        before_removal: bool = False,
+    ) -> None:
         # The lineage of a table that the catalog names no more is forgotten, and stays so.
         if self._is_named(name):
-            self._sync_named(name, lineage, rolled_back=rolled_back)
+            self._sync_named(name, lineage, rolled_back=rolled_back, before_removal=before_removal)
 
-    def _sync_named(self, name: str, lineage: Lineage, *, rolled_back: str | None = None) -> None:
+    def _sync_named(
+        self,
+        name: str,
+        lineage: Lineage,
+        *,
+        rolled_back: str | None = None,
+        before_removal: bool = False,
+    ) -> None:
+        """Sync a table; a failure is logged. `before_removal`: a storage that does not answer is an error."""
         try:
-            sync_table(self._open_table(name), lineage, rolled_back=rolled_back)
-        except LineageError:
-            raise
+            session = self._open_table(name)
         except NotFoundError:
             return  # dropped, or never there: what is recorded is all that there is
         except LsmError as error:  # one damaged table does not hide the others
+            log.warning("the lineage of table %s is not up to date: %s", name, error)
+            return
+        try:
+            sync_table(session, lineage, rolled_back=rolled_back)
+        except LineageError:
+            raise
+        except LsmError as error:
+            if before_removal and isinstance(error, StorageError):
+                raise  # it may answer later: what is removed now could be recorded then
             log.warning("the lineage of table %s is not up to date: %s", name, error)
 
     def after_commit(self, name: str) -> None:
@@ -381,7 +407,7 @@ class LineageSync:
         """
         if not self._names.database.is_in_memory:
             self._record_removals(self._names.lineage)
-            self._sync(name, self._names.lineage)
+            self._sync(name, self._names.lineage, before_removal=True)
 
     def before_expiry(
         self, name: str, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], CommittedFiles]
@@ -403,7 +429,7 @@ class LineageSync:
             for snapshot in snapshots
         )
         if not (is_as_recorded and (not new or _follows(new[0].id, recorded, table, lineage))):
-            self._sync(name, lineage)
+            self._sync(name, lineage, before_removal=True)
             return
         facts = commits_in_files(
             read, table, {snapshot.id: snapshot for snapshot in new}, (), skips_damaged=True

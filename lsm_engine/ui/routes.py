@@ -474,11 +474,15 @@ class Site:
         return replace(facts, dagster_run=run) if self._dagster else facts
 
     def _lineage(self, query: Query) -> Reply:
-        lineage = self._catalog.lineage.synced()
-        chosen = recorded = lineage.tables()
+        named = None
         if query.get("table"):
             # Of a table that does not exist the page would be empty, as of one without commits.
             table_of_name(self._catalog, query["table"])  # raises, with what it may have meant
+            named = TableName.parse(query["table"])
+        # Of a warehouse of many tables a page of one reads the files of that one.
+        lineage = self._catalog.lineage.synced(named)
+        chosen = recorded = lineage.tables()
+        if query.get("table"):
             chosen = [name for name in recorded if name.text == query["table"]]
         if not chosen:
             message = "The catalog has recorded no commit yet: no table has one that can be read."

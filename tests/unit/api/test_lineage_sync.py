@@ -683,3 +683,54 @@ def test_who_may_not_write_to_the_catalog_commits_all_the_same() -> None:
         with opened(folder) as catalog:
             assert recorded(catalog) == [1, 2]
             require_complete(catalog, catalog.table("db.t"))
+
+
+def test_a_rollback_that_the_busy_catalog_did_not_record_is_forgotten_at_the_next_question(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    put(table, *range(4))
+    ids = recorded(catalog)
+    with monkeypatch.context() as patched:
+
+        def busy(*_: object, **__: object) -> None:
+            raise LineageError("busy") from lsm.StorageError("locked")
+
+        patched.setattr(Lineage, "record", busy)
+        table.rollback_to(ids[1])
+    assert recorded(catalog) == ids[:2]
+    require_complete(catalog, table)
+
+
+def test_what_cannot_be_read_of_one_commit_keeps_no_other_from_being_recorded(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    put(table, *range(4))
+    ids = [snapshot.id for snapshot in table.snapshots()]
+    facts_of = lineage_sync.commit_facts
+
+    def damaged(name: object, snapshot: lsm.Snapshot, **more: Any) -> object:
+        if snapshot.id == ids[1]:
+            raise lsm.CorruptFileError("a stored key does not have 1 field", file="f")
+        return facts_of(name, snapshot, **more)
+
+    monkeypatch.setattr(lineage_sync, "commit_facts", damaged)
+    assert recorded(catalog) == [ids[0], *ids[2:]]
+    expire_all_but_one(table)
+    assert [snapshot.id for snapshot in table.snapshots()] == ids[-1:]
+
+
+def test_missing_files_of_before_the_recorded_history_keep_no_commit_from_being_recorded(
+    catalog: lsm.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(catalog)
+    other = lsm.open_table(str(folder / "lake" / "db.db" / "t"))
+    put(other, *range(4))
+    other.expire_snapshots(retain_max=2, retain_min=1, older_than="0 s")
+
+    def missing(*_: object) -> object:
+        raise lsm.NotFoundError("a base manifest list is missing")
+
+    monkeypatch.setattr(lineage_sync, "files_before", missing)
+    assert recorded(catalog) == [snapshot.id for snapshot in other.snapshots()]
