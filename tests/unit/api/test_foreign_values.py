@@ -27,7 +27,7 @@ FITTING = {
 NOT_CALLED = {
     "follow",  # waits for commits
     *("record", "rebuild"),  # what listeners hand to the lineage; `lsm.record` decorates a class
-    "tag",  # of a query: the batches of one task
+    "locate",  # of a query: the batches of one task
 }
 INJECTED = {"clock", "ids", "executor", "session", "cache", "file_io"}
 
