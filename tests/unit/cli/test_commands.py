@@ -575,3 +575,29 @@ def test_changelog_follows_and_remembers(shop) -> None:
     assert [row["_snapshot_id"] for row in shop.json(*follow, "--upto", "3")] == [3]
     assert "--json" in shop(*follow, "--upto", "3", code=5).output
     assert "--follow" in shop("changelog", "shop.orders", "--consumer", "etl", code=5).output
+
+
+# --- Iceberg metadata ----------------------------------------------------------------------------
+
+
+def test_iceberg_show(shop) -> None:
+    (state,) = shop.json("iceberg", "show", "shop.orders")
+    assert state["metadata_location"] is None
+    assert "metadata.iceberg.storage" in state["problem"]
+    shop("alter", "shop.orders", "--set", "metadata.iceberg.storage=table-location")
+    (state,) = shop.json("iceberg", "show", "shop.orders")
+    assert (state["snapshot_id"], state["lag"], state["hidden_files"]) == (3, 0, 3)
+    assert "3 files left out until a compaction" in shop("iceberg", "show", "shop.orders").stdout
+
+
+def test_iceberg_sync(shop) -> None:
+    shop("iceberg", "sync", "shop.orders", code=5)
+    shop("alter", "shop.orders", "--set", "metadata.iceberg.storage=table-location")
+    folder = shop.warehouse / "shop.db" / "orders" / "metadata"
+    for file in folder.iterdir():
+        file.unlink()
+    (state,) = shop.json("iceberg", "sync", "shop.orders")
+    assert (state["snapshot_id"], state["problem"]) == (3, None)
+    (rebuilt,) = shop.json("iceberg", "sync", "shop.orders", "--rebuild")
+    assert rebuilt["snapshot_id"] == 3
+    assert rebuilt["metadata_location"] != state["metadata_location"]

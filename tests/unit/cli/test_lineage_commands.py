@@ -2,6 +2,8 @@
 
 import json
 
+import lsm_engine as engine
+
 ORDERS = "shop.orders"
 
 
@@ -56,3 +58,12 @@ def test_lineage_page(shop) -> None:
     (told,) = shop.json("lineage", "--html", page, "--table", ORDERS)
     assert told["page"] == str(page)
     assert "Usage" in shop("lineage").stdout
+
+
+def test_catalog_sync_records_commits_of_other_clients(shop) -> None:
+    shop("catalog", "sync")
+    assert shop.json("catalog", "sync") == [{"table": ORDERS, "commits": 0}]
+    other = engine.open_table(str(shop.warehouse / "shop.db" / "orders"))
+    other.delete(where="order_id = 1")
+    assert shop.json("catalog", "sync", ORDERS) == [{"table": ORDERS, "commits": 1}]
+    shop("catalog", "sync", "shop.nothing", code=3)
