@@ -233,6 +233,29 @@ def shows_level(schema: TableSchema) -> Callable[[int], bool]:
     return lambda level: level == last
 
 
+def shown_files(schema: TableSchema, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+    """Return the live files whose rows are read without a merge.
+
+    With a key and without vectors those of the deepest level of each bucket: every merge of all of a bucket is there,
+    also where another number of levels was in force when it was written.
+    """
+    if not schema.has_primary_key or has_vectors(schema):
+        is_shown = shows_level(schema)
+        return [entry for entry in live if is_shown(entry.file.level)]
+    deepest: dict[tuple[bytes, int], int] = {}
+    for entry in live:
+        bucket = (entry.partition, entry.bucket)
+        deepest[bucket] = max(deepest.get(bucket, 1), entry.file.level)
+    return [entry for entry in live if entry.file.level == deepest[entry.partition, entry.bucket]]
+
+
+def shown_level(schema: TableSchema) -> int | None:
+    """Return the level whose files a table shows, if its number of levels stays; None: of several levels."""
+    if not schema.has_primary_key or has_vectors(schema):
+        return None
+    return schema.options.level_count - 1
+
+
 def has_vectors(schema: TableSchema) -> bool:
     """Whether rows of files may be deleted by vectors."""
     return schema.options[core_options.DELETION_VECTORS_ENABLED]

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.format.binary_row import decode_columns
+from lsm_engine.types.casts import can_cast
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import (
     BINARY,
@@ -179,11 +180,32 @@ def changed_column(stored: TableSchema, read: TableSchema) -> str | None:
     types = {field.id: field for field in stored.fields}
     for field in read.fields:
         before = types.get(field.id)
-        if before is not None and not _reads_as(
-            _iceberg_type(before.type, before, 1), _iceberg_type(field.type, field, 1)
+        if before is not None and not (
+            _keeps_values(before.type, field.type)
+            and _reads_as(
+                _iceberg_type(before.type, before, 1), _iceberg_type(field.type, field, 1)
+            )
         ):
             return field.name
     return None
+
+
+def _keeps_values(stored: DataType, read: DataType) -> bool:
+    """Whether a read changes no value. Iceberg knows no lengths, and its readers would show values that a scan cuts."""
+    match stored, read:
+        case RowType(), RowType():
+            members = {field.id: field.type for field in stored.fields}
+            return all(
+                _keeps_values(members[field.id], field.type)
+                for field in read.fields
+                if field.id in members
+            )
+        case ArrayType(), ArrayType():
+            return _keeps_values(stored.element, read.element)
+        case MapType(), MapType():
+            return _keeps_values(stored.key, read.key) and _keeps_values(stored.value, read.value)
+        case _:
+            return can_cast(stored, read)
 
 
 def _reads_as(stored: Any, read: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
+from threading import Lock
 
 import pyarrow.parquet as pq
 from cachetools import LRUCache
@@ -65,6 +66,8 @@ from lsm_engine.iceberg.metadata import (
     place_of,
     read_metadata,
     rows_to_merge,
+    shown_files,
+    shown_level,
     shows,
     shows_level,
     snapshot_json,
@@ -93,6 +96,7 @@ from lsm_engine.types.table_schema import TableSchema
 log = logging.getLogger(__name__)
 _STORAGE = core_options.METADATA_ICEBERG_STORAGE
 _RACES = 10
+_LEVEL = "lsm.level"
 _SNAPSHOTS_MAX = 100
 """Snapshots that are followed one by one; of more the whole state is read."""
 _SWEEP_AGE_MILLIS = 3_600_000
@@ -102,7 +106,7 @@ _SWEEP_AGE_MILLIS = 3_600_000
 # -- Store of the metadata's files ------------------------------------------------------------------
 
 _HINT_BYTES = 64
-_KEPT_ENTRIES = 200_000
+_KEPT_ENTRIES = 50_000
 
 
 def _weight(entries: list[JsonObject]) -> int:
@@ -111,6 +115,7 @@ def _weight(entries: list[JsonObject]) -> int:
 
 _decoded: LRUCache[str, list[JsonObject]] = LRUCache(_KEPT_ENTRIES, getsizeof=_weight)
 """Entries of manifests, and rows of lists, by location: these files never change, and have names of their own."""
+_decoded_lock = Lock()
 
 
 class IcebergStore:
@@ -161,8 +166,25 @@ class IcebergStore:
     def publish(self, metadata: TableMetadata) -> bool:
         """Write a version and name it in the hint, unless a newer one is named; False if the version is taken."""
         if not self.file_io.publish(metadata_path(metadata.version), metadata.content()):
+            self._finish(metadata.version)
             return False
-        new = str(metadata.version).encode()
+        self._name(metadata.version)
+        return True
+
+    def _finish(self, version: int) -> None:
+        """Name a version of another process, which may have died before it did; delete one that cannot be read."""
+        try:
+            self.version(version)
+        except NotFoundError:
+            return  # its writer has deleted it as one of too many
+        except CorruptFileError:
+            self.file_io.delete(metadata_path(version))
+        else:
+            self._name(version)
+
+    def _name(self, version: int) -> None:
+        """Name a version in the hint, unless a newer one is named."""
+        new = str(version).encode()
         for _ in range(_RACES):
             try:
                 old = self.file_io.read(VERSION_HINT, length=_HINT_BYTES)
@@ -171,27 +193,26 @@ class IcebergStore:
                     break
                 continue
             # Others have named a newer version meanwhile, which readers shall go on to see.
-            if old.strip().isdigit() and int(old) >= metadata.version:
+            if old.strip().isdigit() and int(old) >= version:
                 break
             if self.file_io.change_if_unchanged(VERSION_HINT, new, expected=old):
                 break
-        return True
 
     # Other files.
 
     def records(self, location: str) -> list[JsonObject]:
         """Return the entries of a manifest, or the rows of a list; raises NotFoundError and CorruptFileError."""
-        if location not in _decoded:
+        with _decoded_lock:
+            records: list[JsonObject] | None = _decoded.get(location)
+        if records is None:
             path = self.path_of(location)
-            with suppress(ValueError):  # too many to keep
-                records = read_records(self.file_io.read(path), path)
-                _decoded[location] = records
-            return records
-        return _decoded[location]
+            records = read_records(self.file_io.read(path), path)
+            self.keep(location, records)
+        return records
 
     def keep(self, location: str, records: list[JsonObject]) -> None:
         """Remember what a file that was just written holds."""
-        with suppress(ValueError):  # too many to keep
+        with _decoded_lock, suppress(ValueError):  # too many to keep
             _decoded[location] = records
 
     def write(self, path: str, data: bytes) -> str:
@@ -273,14 +294,14 @@ def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
     `rebuild`: from the whole state, as if there were none. Raises UnsupportedError for tables and files that Iceberg's
     readers would misread, CommitConflictError if others always write first.
     """
-    newest = session.newest()
-    problem = option_problem(newest.schema)
-    if problem is not None or not newest.options.writes_iceberg:
-        key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
-        raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
-    store = open_store(newest)
     for _ in range(_RACES):
-        metadata = _Sync(newest, store, rebuild=rebuild).run()
+        # Each attempt by the schema of its time: another process may show a newer one meanwhile.
+        newest = session.newest()
+        problem = option_problem(newest.schema)
+        if problem is not None or not newest.options.writes_iceberg:
+            key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
+            raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
+        metadata = _Sync(newest, open_store(newest), rebuild=rebuild).run()
         if metadata is not None:
             return metadata
     raise CommitConflictError(
@@ -472,9 +493,8 @@ def _missing_files(store: IcebergStore, current: TableMetadata) -> set[str]:
 
 
 def _hidden_count(session: TableSession, snapshot: Snapshot) -> int:
-    is_shown = shows_level(session.schema)
-    live = session.live_entries(snapshot, columns=WITHOUT_STATS)
-    return sum(not is_shown(entry.file.level) for entry in live)
+    live = list(session.live_entries(snapshot, columns=WITHOUT_STATS))
+    return len(live) - len(shown_files(session.schema, live))
 
 
 @record
@@ -500,6 +520,7 @@ class _Sync:
         )
         self.run_id = session.ids.new_id()
         self.written = 0
+        self.has_one_level = True
 
     def run(self) -> TableMetadata | None:
         """Return the version that shows the newest snapshot; None if another has taken its number."""
@@ -535,7 +556,7 @@ class _Sync:
             snapshots=history,
             tags=tag_ids,
             next_row_id=next_row_id,
-            properties={"lsm.table": session.name},
+            properties={"lsm.table": session.name} | self._level(),
         )
         if before is not None and base is not None and _is_same(before, state):
             return before
@@ -558,10 +579,18 @@ class _Sync:
         same = (absolute_location(self.session), self.layout.format_version, self.schema.id)
         if same != (members["location"], members["format-version"], members["current-schema-id"]):
             return None
+        # Otherwise files of several levels are shown, which change with any file of their buckets.
+        if members["properties"].get(_LEVEL) != self._level().get(_LEVEL):
+            return None
         if shows(shown, snapshot):
             return snapshot
         base = self.session.snapshots.find(shown["snapshot-id"])
         return base if shows(shown, base) else None
+
+    def _level(self) -> dict[str, str]:
+        """Return the property that says which level all shown files have, if they have one."""
+        last = shown_level(self.schema)
+        return {} if last is None else {_LEVEL: str(last) if self.has_one_level else "several"}
 
     def _still_shown(self, before: TableMetadata, tags: Sequence[Tag]) -> list[JsonObject]:
         """Return the snapshots of a version that are still what they were, as after a rollback."""
@@ -625,10 +654,11 @@ class _Sync:
 
     def shown_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """Return the files that a snapshot shows."""
-        is_shown = shows_level(self.schema)
-        return [
-            entry for entry in self.session.live_entries(snapshot) if is_shown(entry.file.level)
-        ]
+        live = list(self.session.live_entries(snapshot))
+        shown = shown_files(self.schema, live)
+        last = shown_level(self.schema)
+        self.has_one_level = last is None or all(entry.file.level == last for entry in shown)
+        return shown
 
     def _increment(
         self, current: JsonObject, base: Snapshot, snapshot: Snapshot, next_row_id: int
@@ -639,6 +669,11 @@ class _Sync:
             if deltas is None:
                 return None
             rows = self.store.records(current["manifest-list"])
+            last = shown_level(self.schema)
+            if last is not None and any(
+                entry.file.level > last for delta in deltas for entry in delta
+            ):
+                return None
             changes = file_changes(deltas, shows_level(self.schema))
             data_rows = [row for row in rows if row["content"] == DATA]
             data, next_row_id = self._changed_data(data_rows, changes, snapshot.id, next_row_id)
@@ -692,13 +727,11 @@ class _Sync:
         if base.index_manifest == snapshot.index_manifest or not has_vectors(self.schema):
             return tuple(rows)
         vectors = vector_files(self.session.index_entries(snapshot))
-        by_location = {
-            self.store.location_of(_puffin_path(name)): entry for name, entry in vectors.items()
-        }
         change = keep_manifests(
-            rows, self._entries, lambda file: file["file_path"] not in by_location
+            rows, self._entries, lambda file: _index_file_of(file["file_path"]) not in vectors
         )
-        new = [entry for location, entry in by_location.items() if location not in change.locations]
+        shown_names = set(map(_index_file_of, change.locations))
+        new = [entry for name, entry in vectors.items() if name not in shown_names]
         entries = self._deletes(new, snapshot.id)
         return self._with_entries(list(change.kept_rows), change.kept_entries, entries, snapshot.id)
 
@@ -759,7 +792,9 @@ class _Sync:
             )
             if not blobs:
                 continue
-            location = self.store.write(_puffin_path(entry.index_file.file_name), data)
+            # It names the data files by their location: after a rename the same vectors make another file.
+            name = f"dv-{entry.index_file.file_name}.{self.run_id}.puffin"
+            location = self.store.write(f"{METADATA_DIRECTORY}/{name}", data)
             partition = self._partitions([entry.partition])[entry.partition]
             files = delete_files(
                 blobs,
@@ -819,7 +854,7 @@ class _Sync:
                 problem = "is no Parquet file"
             elif file.external_path is not None:
                 problem = "lies outside of the table"
-            elif file.delete_row_count and self.schema.has_primary_key:
+            elif self.schema.has_primary_key and file.may_hold_deletes:
                 problem = "holds deletes that wait for a compaction"
             elif changed_columns[file.schema_id] is not None:
                 problem = f"holds column {changed_columns[file.schema_id]!r} in a type that Iceberg does not read as its own"
@@ -899,8 +934,9 @@ class _Sync:
         return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))
 
 
-def _puffin_path(index_file: str) -> str:
-    return f"{METADATA_DIRECTORY}/dv-{index_file}.puffin"
+def _index_file_of(puffin_location: str) -> str:
+    """Return the name of the index file whose vectors a Puffin file holds."""
+    return puffin_location.rpartition("/")[2].removeprefix("dv-").partition(".")[0]
 
 
 def _is_same(before: TableMetadata, state: FaceState) -> bool:

@@ -290,6 +290,93 @@ def test_a_table_renamed_with_its_metadata_shows_files_where_they_lie(tmp_path):
     assert shown_rows(table) == in_order(table.to_arrow())
 
 
+def test_vectors_count_wherever_the_table_lies(tmp_path):
+    """Puffin files name data files by their location, which a rename and a link change."""
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(2000)))
+    table.upsert(small(2, value=7))
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        table = catalog.rename_table("shop.orders", "shop.sales")
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.upsert(small(3, value=7))
+    assert shown_rows(table) == in_order(table.to_arrow())
+    (tmp_path / "link").symlink_to(tmp_path)
+    linked = lsm.open_table(str(tmp_path / "link" / "shop.db" / "sales"))
+    linked.upsert(small(4, value=7))
+    assert shown_rows(linked) == in_order(linked.to_arrow())
+    table.maintenance.sync_iceberg(rebuild=True)
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+@pytest.mark.parametrize(("before", "after"), [("3", "2"), ("2", "5")])
+def test_another_number_of_levels_shows_the_last_full_compaction_still(tmp_path, before, after):
+    trigger = "num-sorted-run.compaction-trigger"
+    options = IN_TABLE | {"merge-engine": "partial-update", trigger: before, "bucket": "1"}
+    table = create(tmp_path, SMALL, options=options)
+    table.upsert(small(*range(5000)))
+    table.compact(full=True)
+    shown = shown_rows(table)
+    assert len(shown) == 5000
+    table.alter(lsm.SetOption(trigger, after))
+    assert shown_rows(table) == shown
+    for value in range(4):
+        table.upsert([{"k": 1, "p": None, "v": 50 + value}])
+        table.compact()
+        rows = shown_rows(table)
+        assert rows in (shown, in_order(table.to_arrow()))
+    table.compact(full=True)
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.upsert(small(7, value=9))
+    table.compact(full=True)
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("kind", "narrow", "value"),
+    [
+        (pa.int32(), "SMALLINT", 70_000),
+        (pa.string(), "VARCHAR(2)", "abcd"),
+        (
+            pa.timestamp("us"),
+            "TIMESTAMP(3)",
+            dt.datetime.fromisoformat("2024-01-01T00:00:00.123456"),
+        ),
+    ],
+)
+def test_a_narrower_type_waits_for_a_compaction(tmp_path, kind, narrow, value):
+    schema = pa.schema([("k", pa.int64()), ("v", kind)])
+    options = VECTORS | {"alter-column.lossy-casts": "true"}
+    table = create(tmp_path, schema, options=options)
+    table.upsert([{"k": 1, "v": value}])
+    table.alter(lsm.ChangeType("v", narrow))
+    state = table.inspect.iceberg()
+    assert "holds column 'v' in a type" in state.problem
+    table.upsert([{"k": 2, "v": None}])
+    table.compact(full=True)
+    assert table.inspect.iceberg().lag == 0
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_death_before_the_hint_holds_nobody_up(tmp_path, monkeypatch, is_torn):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    for number in range(5):  # versions run ahead of snapshots
+        table.tags.create(f"t{number}")
+    with monkeypatch.context() as patched:
+        patched.setattr(iceberg.IcebergStore, "_name", lambda *_: None)
+        table.upsert(small(2))
+    if is_torn:
+        newest = max(
+            metadata_folder(table).glob("v*.metadata.json"),
+            key=lambda path: len(path.name) * 1000 + path.stat().st_mtime_ns,
+        )
+        newest.write_bytes(newest.read_bytes()[:100])
+    table.upsert(small(3))
+    assert table.inspect.iceberg().lag == 0
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
 def test_commits_that_died_before_their_metadata_are_caught_up(tmp_path, monkeypatch, caplog):
     table = create(tmp_path, SMALL, options=VECTORS)
     table.upsert(small(*range(5)))
