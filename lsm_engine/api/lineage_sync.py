@@ -456,7 +456,7 @@ def _main(table: TableName) -> str:
 
 @contextmanager
 def refusing_removals(table: str, names: SqlCatalog) -> Iterator[None]:
-    """Raise LineageError, which says that nothing was removed, for an error of the block."""
+    """Raise LineageError, as nothing was removed, for an error of the block."""
     try:
         yield
     except LsmError as error:

@@ -588,7 +588,7 @@ class _Sync:
         return base if shows(shown, base) else None
 
     def _level(self) -> dict[str, str]:
-        """Return the property that says which level all shown files have, if they have one."""
+        """Return the property that names the level of all shown files, if they have one level."""
         last = shown_level(self.schema)
         return {} if last is None else {_LEVEL: str(last) if self.has_one_level else "several"}
 

@@ -474,13 +474,13 @@ class Site:
         return replace(facts, dagster_run=run) if self._dagster else facts
 
     def _lineage(self, query: Query) -> Reply:
-        named = None
+        table_name = None
         if query.get("table"):
             # Of a table that does not exist the page would be empty, as of one without commits.
             table_of_name(self._catalog, query["table"])  # raises, with what it may have meant
-            named = TableName.parse(query["table"])
+            table_name = TableName.parse(query["table"])
         # Of a warehouse of many tables a page of one reads the files of that one.
-        lineage = self._catalog.lineage.synced(named)
+        lineage = self._catalog.lineage.synced(table_name)
         chosen = recorded = lineage.tables()
         if query.get("table"):
             chosen = [name for name in recorded if name.text == query["table"]]
