@@ -301,9 +301,14 @@ def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
         if problem is not None or not newest.options.writes_iceberg:
             key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
             raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
-        metadata = _Sync(newest, open_store(newest), rebuild=rebuild).run()
-        if metadata is not None:
+        store = open_store(newest)
+        metadata = _Sync(newest, store, rebuild=rebuild).run()
+        if metadata is None:
+            continue
+        # A change of the option deletes the metadata: a version written after that would never be followed by another.
+        if newest.newest().options[_STORAGE] == newest.options[_STORAGE]:
             return metadata
+        store.remove_all()
     raise CommitConflictError(
         "others keep writing the Iceberg metadata of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,

@@ -357,6 +357,30 @@ def test_a_narrower_type_waits_for_a_compaction(tmp_path, kind, narrow, value):
     assert shown_rows(table) == in_order(table.to_arrow())
 
 
+@pytest.mark.parametrize("storage", ["disabled", "hadoop-catalog"])
+def test_a_version_that_is_written_while_the_option_changes_stays_nowhere(
+    tmp_path, monkeypatch, storage
+):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    folder = metadata_folder(table)
+    publish = iceberg.IcebergStore.publish
+
+    def altered_before(store, metadata):
+        monkeypatch.setattr(iceberg.IcebergStore, "publish", publish)
+        table.alter(lsm.SetOption(STORAGE, storage))
+        return publish(store, metadata)
+
+    monkeypatch.setattr(iceberg.IcebergStore, "publish", altered_before)
+    lsm.open_table(table.location).upsert(small(2))
+    assert not folder.exists()
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        table = catalog.table("shop.orders")
+        if storage == "hadoop-catalog":
+            assert table.inspect.iceberg().lag == 0
+            assert shown_rows(table) == in_order(table.to_arrow())
+
+
 @pytest.mark.parametrize("is_torn", [False, True])
 def test_a_death_before_the_hint_holds_nobody_up(tmp_path, monkeypatch, is_torn):
     table = create(tmp_path, SMALL)
