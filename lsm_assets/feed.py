@@ -152,6 +152,8 @@ def _commits_newest_first(table: lsm.Table, lineage: Lineage) -> Iterator[_Commi
         )
         oldest = snapshot.id
     newest = oldest - 1
+    # Each question would read the files of the table again.
+    lineage = lineage.synced(TableName.parse(table.name)) if newest else lineage
     while newest > 0:
         try:
             page = lineage.snapshots(TableName.parse(table.name), upto=newest, limit=_PAGE_SIZE)
