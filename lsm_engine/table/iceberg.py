@@ -1,6 +1,7 @@
 """Iceberg metadata of a table: written after a snapshot is published, from that of before and what changed since.
 
-It decides and fails no commit. What a crash or another client's commits left behind, the next call catches up.
+It decides and fails no commit. What a crash or another client's commits left behind, the next call catches up
+(docs/decisions/0069).
 """
 
 import logging
