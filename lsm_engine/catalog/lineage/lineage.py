@@ -4,7 +4,7 @@ Every method is idempotent: late, out of order and concurrent calls with the sam
 rows. The files are the truth: what is not recorded is recorded by the next sync. Failures are a LineageError, never anything else."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -424,12 +424,14 @@ class Recorder:
         self,
         connection: Connection,
         table_id: int,
-        live_ids: Collection[int],
+        live_ids: Mapping[int, bool],
         tags: Sequence[Tag],
         before: Mapping[int, str],
     ) -> None:
         """Set the states of snapshots and tags by the table's files, after what they hold is recorded.
 
+        `live_ids`: True for snapshots whose files were read, False for those that were recorded as live before. If one of
+        these is recorded as expired by now, another process has let it expire meanwhile.
         Snapshots newer than all of `live_ids` may have been committed meanwhile and are retained, unless they
         were recorded `before` the files were read. Then they were rolled back, and are forgotten.
         """
@@ -446,9 +448,10 @@ class Recorder:
         )
         changes: dict[str, list[int]] = {LIVE: [], EXPIRED: []}
         for snapshot_id, state in connection.execute(recorded):
-            state_now = LIVE if snapshot_id in live_ids else EXPIRED
-            if state_now != state:
-                changes[state_now].append(snapshot_id)
+            if state == LIVE and snapshot_id not in live_ids:
+                changes[EXPIRED].append(snapshot_id)
+            elif state != LIVE and live_ids.get(snapshot_id):
+                changes[LIVE].append(snapshot_id)
         for state, ids in changes.items():
             self._set_state(connection, table_id, ids, state)
         connection.execute(update(TAGS).where(TAGS.c.table_id == table_id).values(deleted=True))
@@ -686,11 +689,11 @@ class Lineage(LineageTables):
         `live_ids`: the snapshots in the table's files that are recorded already. `before`: the snapshots that were
         recorded as live before the files were read, with their delta manifest lists.
         """
-        live, count = set(live_ids), 0
+        live, count = dict.fromkeys(live_ids, False), 0
         for piece in pieces(facts, FACTS_PER_TRANSACTION):
             self._record_piece(piece)
             commits = [fact for fact in piece if isinstance(fact, CommitFacts)]
-            live.update(fact.snapshot.id for fact in commits if not fact.expired)
+            live.update((fact.snapshot.id, True) for fact in commits if not fact.expired)
             count += len(commits)
         known_tags = [fact.tag for fact in tags]
         self._of_table(

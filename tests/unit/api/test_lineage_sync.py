@@ -329,6 +329,30 @@ def test_an_expiry_records_what_another_client_made_of_the_recorded_history(
     require_complete(catalog, table)
 
 
+def test_what_expires_during_a_slow_sync_stays_expired(
+    catalog: lsm.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    put(table, *range(4))
+    assert recorded(catalog) == (ids := [snapshot.id for snapshot in table.snapshots()])
+    put(table, 5)
+    read = lineage_sync.committed_files
+
+    def slow(session: Any, snapshot: lsm.Snapshot) -> Any:
+        """Another process expires what this sync has listed and found as recorded."""
+        monkeypatch.setattr(lineage_sync, "committed_files", read)
+        with opened(folder) as other:
+            expire_all_but_one(other.table("db.t"))
+        return read(session, snapshot)
+
+    monkeypatch.setattr(lineage_sync, "committed_files", slow)
+    catalog.sync_lineage(["db.t"])
+    assert lineage_sync.committed_files is read
+    # As the doctor reads it, without another sync.
+    state = catalog._names.lineage.recorded_states(NAME)["main"]
+    assert set(state.live).isdisjoint(ids)
+
+
 def test_an_expiry_takes_nothing_that_the_catalog_cannot_record(folder: Path) -> None:
     with opened(folder) as catalog:
         created(catalog)
