@@ -354,7 +354,7 @@ class LineageSync:
                 self._sync(_main(table), self._names.hurried_lineage)
                 return
             for name in self._table_names():
-                self._sync_named(name, self._names.hurried_lineage)
+                self._sync(name, self._names.hurried_lineage)
         except LineageError as error:
             self._rests_until_millis = SystemClock().monotonic_millis() + _REST_MILLIS
             log.warning("the lineage is not up to date: %s", error.__cause__ or error)
@@ -367,33 +367,25 @@ class LineageSync:
         rolled_back: str | None = None,
         before_removal: bool = False,
     ) -> None:
-        # The lineage of a table that the catalog names no more is forgotten, and stays so.
-        if self._is_named(name):
-            self._sync_named(name, lineage, rolled_back=rolled_back, before_removal=before_removal)
+        """Sync a table that the catalog names; a failure is logged.
 
-    def _sync_named(
-        self,
-        name: str,
-        lineage: Lineage,
-        *,
-        rolled_back: str | None = None,
-        before_removal: bool = False,
-    ) -> None:
-        """Sync a table; a failure is logged. `before_removal`: a storage that does not answer is an error."""
-        try:
-            session = self._open_table(name)
-        except NotFoundError:
-            return  # dropped, or never there: what is recorded is all that there is
-        except LsmError as error:  # one damaged table does not hide the others
-            log.warning("the lineage of table %s is not up to date: %s", name, error)
+        `before_removal`: a storage that does not answer is an error.
+        """
+        # The lineage of a table that the catalog names no more is forgotten, and stays so.
+        if not self._is_named(name):
             return
         try:
+            try:
+                session = self._open_table(name)
+            except NotFoundError:
+                return  # dropped, or never there: what is recorded is all that there is
             sync_table(session, lineage, rolled_back=rolled_back)
         except LineageError:
             raise
         except LsmError as error:
             if before_removal and isinstance(error, StorageError):
                 raise  # it may answer later: what is removed now could be recorded then
+            # One damaged table does not hide the others.
             log.warning("the lineage of table %s is not up to date: %s", name, error)
 
     def after_commit(self, name: str) -> None:

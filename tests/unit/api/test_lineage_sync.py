@@ -329,6 +329,30 @@ def test_an_expiry_records_what_another_client_made_of_the_recorded_history(
     require_complete(catalog, table)
 
 
+@pytest.mark.parametrize("step", ["open", "sync"])
+def test_nothing_is_removed_while_the_storage_does_not_answer_the_sync(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    table = created(catalog)
+    put(table, *range(3))
+    table.create_tag("kept", 1)
+
+    def refuse(*_: object, **__: object) -> object:
+        raise lsm.StorageError("no answer", path="tag")
+
+    with monkeypatch.context() as patched:
+        if step == "open":
+            patched.setattr(catalog._sync, "_open_table", refuse)
+        else:
+            patched.setattr(lineage_sync, "sync_table", refuse)
+        with pytest.raises(LineageError, match="nothing was removed"):
+            table.delete_tag("kept")
+    assert [tag.name for tag in table.tags()] == ["kept"]
+    table.delete_tag("kept")
+    tags = catalog.lineage.tags(NAME, with_deleted=True)
+    assert tags.column("deleted").to_pylist() == [True]
+
+
 def test_what_expires_during_a_slow_sync_stays_expired(
     catalog: lsm.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
