@@ -1,6 +1,6 @@
 """The data versions of an asset's partitions, and the partitions that commits of any client have changed."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -139,6 +139,23 @@ def changed_versions_since(
     later_commits = commits_since(table, lineage, snapshot_id, layout.column)
     commits = _with_unknown_commits(later_commits, snapshot_id)
     return changed_versions(recorded, commits, writer_runs(instance, key), layout)
+
+
+def empty_partitions(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table | None,
+    names: Collection[str],
+) -> set[str]:
+    """Return the partitions among `names` that certainly have no rows in a table. `table` None: it was dropped."""
+    newest = table.latest_snapshot() if table is not None else None
+    templates = declaration.templates
+    if table is None or newest is None or templates is None or not names:
+        return set(names)
+    current_keys = _current_keys(templates.definition, instance)
+    layout = partition_layout(table, templates, dict.fromkeys([*current_keys, *names]))
+    live_paths = {bucket.partition: None for bucket in table.tree(newest)}
+    return set(names) - layout.partitions_in(live_paths)
 
 
 def recorded_partitions(

@@ -1,5 +1,6 @@
 """Record commits in Dagster: partitions, materialisations, data versions; and the run in snapshot properties."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from lsm_assets.keys import (
 )
 from lsm_assets.metadata import lineage_link
 from lsm_assets.settings import lineage_page_url
-from lsm_assets.versions import TableVersion, parse_version
+from lsm_assets.versions import TableVersion, parse_version, version_from_snapshot
 from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, core_options, provenance_properties, record
 from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
@@ -27,6 +28,8 @@ from lsm_engine import LineageRun as Run
 DATA_VERSION_TAG = "dagster/data_version"
 CODE_VERSION_PROPERTY = "lsm.run.code-version"
 """The snapshot property with the code version of the asset that committed it."""
+_RUN_USER = re.compile(r"dagster-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+"""The commit user of a run, see `commit_identity`."""
 _INHERITED = (
     "dagster/input_data_version/",
     "dagster/input_event_pointer/",
@@ -35,23 +38,35 @@ _INHERITED = (
 
 
 def snapshot_events(
-    table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
+    table: lsm.Table,
+    keys: TableKeys,
+    snapshot: Snapshot,
+    *,
+    run_id: str | None,
+    is_abandoned: bool = False,
 ) -> list[dg.AssetMaterialization]:
-    """Return the events of one snapshot's partitions: first its manifest lists, then the snapshot."""
-    partition = snapshot_partition(snapshot.id)
+    """Return the events of one snapshot's partitions: first its manifest lists, then the snapshot.
+
+    `is_abandoned`: the run has ended without recording the snapshot, which the page says.
+    """
+    partition, version = snapshot_partition(snapshot.id), version_from_snapshot(snapshot).text
     counts = manifest_counts(table, snapshot)
+    note: metadata.Metadata = {}
+    if is_abandoned:
+        text = f"recorded by the sync sensor: run {run_id} ended before it recorded this commit"
+        note["lsm/recorded"] = dg.MetadataValue.text(text)
     return [
         _materialization(
             keys.asset(AssetKind.MANIFEST_LISTS),
             metadata.manifest_lists_metadata(keys, snapshot, counts)
             | inspection.read_manifests_metadata(table, snapshot),
-            partition,
+            version,
             partition,
         ),
         _materialization(
             keys.asset(AssetKind.SNAPSHOTS),
-            snapshot_page_metadata(table, keys, snapshot, run_id=run_id),
-            partition,
+            snapshot_page_metadata(table, keys, snapshot, run_id=run_id) | note,
+            version,
             partition,
         ),
     ]
@@ -88,9 +103,10 @@ def table_event(
     declaration: TableDeclaration,
     table: lsm.Table | None,
     version: TableVersion,
-    commits: Sequence[Snapshot] = (),
     partition: str | None = None,
     tags: Mapping[str, str] | None = None,
+    *,
+    is_empty: bool = False,
 ) -> dg.AssetMaterialization:
     """Return the event of the table asset, or of a partition, for commits of other clients.
 
@@ -98,17 +114,29 @@ def table_event(
         declaration: Declaration of the table.
         table: The table; None if it was dropped.
         version: The new data version.
-        commits: Commits to list on the page.
         partition: Partition key; None for the table.
         tags: Tags with the recorded inputs, see `inherited_tags`.
+        is_empty: Whether the partition has no rows any more.
     """
     keys = declaration.keys
     newest = table.latest_snapshot() if table is not None else None
     partition = _event_partition(declaration, partition)
-    if table is None or newest is None:
-        return _materialization(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
-    # No row count: counting takes a merge-read, and a sensor's tick is short.
-    page = table_page_metadata(table, keys, newest, row_count=None, commits=commits)
+    page: dict[str, Any] = {}
+    if table is None:
+        page["lsm/rows"] = dg.MetadataValue.text(f"none: {declaration.name} was dropped")
+    elif newest is None:
+        page["lsm/rows"] = dg.MetadataValue.text(f"none: {declaration.name} has no snapshot")
+    else:
+        # No row count: counting takes a merge-read, and a sensor's tick is short.
+        page |= table_page_metadata(table, keys, newest, row_count=None)
+    if is_empty:
+        page["dagster/partition_row_count"] = dg.MetadataValue.int(0)
+        page.setdefault(
+            "lsm/rows",
+            dg.MetadataValue.text(
+                "none: their commits were rolled back, or the rows were deleted or expired since"
+            ),
+        )
     return _materialization(keys.asset(AssetKind.TABLE), page, version.text, partition, tags)
 
 
@@ -156,6 +184,11 @@ def inherited_tags(
     return {name: value for name, value in tags.items() if name.startswith(_INHERITED)}
 
 
+def in_reading_order(versions: Mapping[str, TableVersion]) -> list[tuple[str, TableVersion]]:
+    """Return partitions and their versions, the newest last: Dagster takes the last event as that of the asset."""
+    return sorted(versions.items(), key=lambda item: (item[1].snapshot_id, item[0]))
+
+
 def partition_events(
     step: StepExecutionContext,
     declaration: TableDeclaration,
@@ -168,7 +201,7 @@ def partition_events(
     """
     key = declaration.keys.asset(AssetKind.TABLE)
     tags = input_tags(step, key) if versions else {}
-    for name, version in sorted(versions.items()):
+    for name, version in in_reading_order(versions):
         own = step.get_asset_metadata(asset_key=key, partition_key=name) or {}
         yield _materialization(
             key, {**run_metadata, **own}, version.text, _event_partition(declaration, name), tags
@@ -243,7 +276,12 @@ def recorded_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> TableVer
 
 def run_id_from_snapshot(snapshot: Snapshot) -> str | None:
     """Return the id of the Dagster run that made a snapshot; None for other clients."""
-    return (snapshot.properties or {}).get(RUN_DAGSTER_ID)
+    run_id = (snapshot.properties or {}).get(RUN_DAGSTER_ID)
+    if run_id is not None:
+        return run_id
+    # The engine keeps no properties for a compaction of manifests. The run has set its commit user.
+    match = _RUN_USER.match(snapshot.commit_user)
+    return match[1] if match else None
 
 
 def _materialization(

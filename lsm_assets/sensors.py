@@ -18,6 +18,7 @@ from lsm_assets.commits import EMPTY_VERSION, data_version, is_rolled_back
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import (
     AssetKind,
+    TableKeys,
     parse_snapshot_partition,
     partition_set_name,
     snapshot_partition,
@@ -27,10 +28,16 @@ from lsm_assets.keys import (
     tag_partitions,
 )
 from lsm_assets.metadata import REASON_TAG
-from lsm_assets.partitions import changed_versions_since, recorded_partitions
+from lsm_assets.partitions import (
+    changed_versions_since,
+    empty_partitions,
+    recorded_partitions,
+)
 from lsm_assets.recording import (
+    in_reading_order,
     inherited_tags,
     recorded_version,
+    recorded_versions,
     run_id_from_snapshot,
     snapshot_events,
     table_event,
@@ -56,8 +63,8 @@ EVENTS_MAX = 20
 class SyncPlan:
     """Partitions to add and to remove, and snapshots (ids, oldest first) and tags to report.
 
-    `is_recording`: a running Dagster run has committed and will record its commit. It then reports the table's
-    version itself.
+    `is_recording`: a running Dagster run has committed and still records. It reports the table's version itself, once
+    all of its commits are there.
     """
 
     add_snapshots: tuple[str, ...] = ()
@@ -85,11 +92,26 @@ class KnownPartitions:
     tags: Collection[str] = ()
 
 
+@record
+class RunCommits:
+    """New snapshots that Dagster runs have committed, by what the runs have done about them.
+
+    Attributes:
+        recording: Their run still records: it may commit more before readers should look.
+        recorded: Their run has recorded them.
+        abandoned: Their run has ended, or died, before it recorded them.
+    """
+
+    recording: frozenset[int] = frozenset()
+    recorded: frozenset[int] = frozenset()
+    abandoned: frozenset[int] = frozenset()
+
+
 def plan_sync(
     live: LiveReferences,
     partitions: KnownPartitions,
     *,
-    unrecorded_ids: Collection[int] = (),
+    runs: RunCommits | None = None,
     seen_tags: Collection[str] = (),
     replaced_ids: Collection[int] = (),
     events_max: int = EVENTS_MAX,
@@ -101,7 +123,7 @@ def plan_sync(
     Args:
         live: Snapshots and tags of the table.
         partitions: Partitions in Dagster.
-        unrecorded_ids: Snapshots of a running Dagster run, which will record them.
+        runs: Snapshots that Dagster runs have committed.
         seen_tags: Tags that an earlier tick has seen.
         replaced_ids: Snapshots whose id names another commit since a rollback. They are reported again.
         events_max: Newest snapshots, and tags, that get events.
@@ -112,8 +134,9 @@ def plan_sync(
         for snapshot_id in live.snapshot_ids
         if snapshot_partition(snapshot_id) not in partitions.snapshots
     ]
-    fresh = [snapshot_id for snapshot_id in fresh if snapshot_id not in unrecorded_ids]
-    to_report = sorted({*fresh, *replaced_ids})
+    runs = runs or RunCommits()
+    fresh = [snapshot_id for snapshot_id in fresh if snapshot_id not in runs.recording]
+    to_report = sorted(({*fresh, *replaced_ids} | runs.abandoned) - runs.recording - runs.recorded)
     expired_keys = set(partitions.snapshots) - set(live_keys)
     new_tags = [name for name in live.tags if name not in partitions.tags]
     # Users add the partition first and then materialise it. A tag that no tick has seen may still be created.
@@ -129,7 +152,7 @@ def plan_sync(
         remove_tags=tuple(sorted(dead_tags)),
         report_snapshots=tuple(to_report[-events_max:]) if events_max else (),
         report_tags=tuple(new_tags[-events_max:]) if events_max else (),
-        is_recording=bool(unrecorded_ids),
+        is_recording=bool(runs.recording),
     )
 
 
@@ -293,10 +316,6 @@ def version_events(
     recorded = recorded_version(instance, key) or EMPTY_VERSION
     if recorded.is_same(version) and seen_version == version:
         return []
-    events: list[dg.AssetMaterialization] = []
-    if not recorded.is_same(version):
-        tags = inherited_tags(instance, declaration)
-        events.append(table_event(declaration, table, version, tags=tags))
     # A snapshot after the last seen commit proves nothing about commits before it.
     common_id = common_id if seen_commit is not None and common_id <= seen_commit.snapshot_id else 0
     # Commits before a live commit are live, too: recorded versions up to `common_id` need no check.
@@ -305,9 +324,23 @@ def version_events(
     new_versions = _changed_partition_versions(
         instance, declaration, table, lineage, version, common_id
     )
-    for name, partition_version in sorted(new_versions.items()):
-        tags = inherited_tags(instance, declaration, name)
-        events.append(table_event(declaration, table, partition_version, partition=name, tags=tags))
+    empty = empty_partitions(instance, declaration, table, new_versions)
+    ordered = in_reading_order(new_versions)
+    events = [
+        table_event(
+            declaration,
+            table,
+            partition_version,
+            partition=name,
+            tags=inherited_tags(instance, declaration, name),
+            is_empty=name in empty,
+        )
+        for name, partition_version in ordered
+    ]
+    last = ordered[-1][1] if ordered else recorded
+    if not last.is_same(version):
+        tags = inherited_tags(instance, declaration)
+        events.append(table_event(declaration, table, version, tags=tags))
     return events
 
 
@@ -349,7 +382,15 @@ def _changed_partition_versions(
 # snapshots.
 
 INTERVAL_SECONDS = 30
-RECORDING_MILLIS_MAX = 5 * 60_000
+SILENCE_SECONDS_MAX = 6 * 60 * 60
+"""Seconds without an event after which a run counts as dead, although Dagster shows it as running."""
+UNSETTLED_MAX = 100
+"""Newest snapshots of a table of which a tick asks whether Dagster runs have committed and recorded them."""
+_STEP_EVENTS = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
+    dg.DagsterEventType.STEP_SUCCESS,
+    dg.DagsterEventType.STEP_FAILURE,
+}
 COMMITS_PER_TABLE_MAX = 20
 """Newest commits of a table whose hashes the cursor has, to detect that a rollback has assigned their ids again."""
 COMMITS_MAX = 4_000
@@ -481,12 +522,27 @@ def sync_table(
         common_id = max(
             (int(key) for key, _ in seen_commits.items() & state["commits"].items()), default=0
         )
-        events += version_events(
+        before = dict(state)
+        moved = version_events(
             context.instance, declaration, table, catalog.lineage, state, common_id
         )
+        # A run may have committed since the plan was made. The versions may show half of its commits, or be older than
+        # what it has recorded.
+        if moved and _has_committed(table, state["settled"]):
+            states[declaration.name] = before
+        else:
+            events += moved
     if table is None:
         del states[declaration.name]
     return events, plan
+
+
+def _has_committed(table: lsm.Table | None, after: int) -> bool:
+    """Whether a Dagster run has committed after a snapshot."""
+    if table is None:
+        return False
+    new_ids = [number for number in table.snapshot_ids() if number > after][-UNSETTLED_MAX:]
+    return any(map(run_id_from_snapshot, read_snapshots(table, new_ids)))
 
 
 def compare_table(
@@ -513,20 +569,24 @@ def compare_table(
         key: mark for key, mark in seen_commits.items() if len(mark) == COMMIT_HASH_LENGTH
     }
     commits = commit_hashes(table, live[-commits_max:]) if table is not None else {}
-    states[declaration.name] = {**state, "tags": tags, "commits": commits}
-    fresh = [
-        snapshot_id
-        for snapshot_id in live
-        if snapshot_partition(snapshot_id) not in known_partitions
+    replaced_ids = [
+        int(key) for key, commit in commits.items() if seen_commits.get(key, commit) != commit
     ]
+    settled = min([state.get("settled", 0), *(number - 1 for number in replaced_ids), *live[-1:]])
+    unsettled = [number for number in live if number > settled][-UNSETTLED_MAX:]
+    runs = run_commits(instance, keys, table, unsettled) if table is not None else RunCommits()
+    states[declaration.name] = {
+        **state,
+        "tags": tags,
+        "commits": commits,
+        "settled": min(runs.recording, default=max(live, default=0) + 1) - 1,
+    }
     return plan_sync(
         LiveReferences(snapshot_ids=live, tags=tags),
         KnownPartitions(snapshots=known_partitions, tags=set(known_tags)),
-        unrecorded_ids=unrecorded_snapshots(instance, table, fresh[-EVENTS_MAX:]) if table else (),
+        runs=runs,
         seen_tags=seen_tags,
-        replaced_ids=[
-            int(key) for key, commit in commits.items() if seen_commits.get(key, commit) != commit
-        ],
+        replaced_ids=replaced_ids,
     )
 
 
@@ -538,22 +598,65 @@ def commit_hashes(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
     }
 
 
-def unrecorded_snapshots(
-    instance: dg.DagsterInstance, table: lsm.Table, fresh: Sequence[int]
-) -> set[int]:
-    """Return new snapshots of Dagster runs that are still running: the runs record them.
+def run_commits(
+    instance: dg.DagsterInstance, keys: TableKeys, table: lsm.Table, snapshot_ids: Sequence[int]
+) -> RunCommits:
+    """Return the snapshots among `snapshot_ids` that Dagster runs have committed."""
+    committed = [
+        (snapshot, run_id)
+        for snapshot in read_snapshots(table, snapshot_ids)
+        if (run_id := run_id_from_snapshot(snapshot)) is not None
+    ]
+    run_ids = {run_id for _, run_id in committed}
+    busy = {run_id for run_id in run_ids if is_recording(instance, keys, run_id)}
+    recording = {snapshot.id for snapshot, run_id in committed if run_id in busy}
+    ended = {
+        snapshot_partition(snapshot.id): version_from_snapshot(snapshot)
+        for snapshot, run_id in committed
+        if run_id not in busy
+    }
+    # Looked up after the runs: a run that has ended in between has recorded its commits by then.
+    key = keys.asset(AssetKind.SNAPSHOTS)
+    known = recorded_versions(instance, key, list(ended)) if ended else {}
+    recorded = {
+        version.snapshot_id
+        for name, version in ended.items()
+        if name in known and known[name].is_same(version)
+    }
+    return RunCommits(
+        recording=frozenset(recording),
+        recorded=frozenset(recorded),
+        abandoned=frozenset(version.snapshot_id for version in ended.values()) - recorded,
+    )
 
-    Dagster may show a killed run as running for ever. After RECORDING_MILLIS_MAX the sensor reports the snapshot.
+
+def _now_seconds() -> float:
+    return (CLOCK.get() or SystemClock()).now_millis() / 1_000
+
+
+def is_recording(instance: dg.DagsterInstance, keys: TableKeys, run_id: str) -> bool:
+    """Whether a run may still commit to a table, or record what it has committed.
+
+    It may until its steps for the assets of the table have ended, and if it has none, until the run has. Dagster may
+    show a killed run as running for ever: after SILENCE_SECONDS_MAX without an event it counts as dead.
     """
-    snapshot_ids = set()
-    for snapshot in read_snapshots(table, fresh):
-        run_id = run_id_from_snapshot(snapshot)
-        if run_id is None or table.age_millis(snapshot) > RECORDING_MILLIS_MAX:
+    run = instance.get_run_by_id(run_id)
+    if run is None or run.is_finished:
+        return False
+    newest_event = instance.get_records_for_run(run_id, limit=1, ascending=False).records
+    if newest_event and _now_seconds() - newest_event[0].timestamp > SILENCE_SECONDS_MAX:
+        return False
+    assets = {keys.asset(kind) for kind in AssetKind}
+    planned, ended = set(), set()
+    for entry in instance.all_logs(run_id, of_type=_STEP_EVENTS):
+        event = entry.dagster_event
+        if event is None:
             continue
-        run = instance.get_run_by_id(run_id)
-        if run is not None and not run.is_finished:
-            snapshot_ids.add(snapshot.id)
-    return snapshot_ids
+        if event.event_type is not dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED:
+            ended.add(event.step_key)
+        elif event.asset_key in assets:
+            planned.add(event.step_key)
+    return not planned or not planned <= ended
 
 
 def read_snapshots(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot]:
@@ -573,7 +676,11 @@ def sync_events(
     fresh = read_snapshots(table, plan.report_snapshots)
     events: list[Event] = []
     for snapshot in fresh:
-        events += snapshot_events(table, keys, snapshot, run_id=run_id_from_snapshot(snapshot))
+        # A snapshot of a run is reported here only if the run has ended without recording it.
+        run_id = run_id_from_snapshot(snapshot)
+        events += snapshot_events(
+            table, keys, snapshot, run_id=run_id, is_abandoned=run_id is not None
+        )
     if fresh:
         events += files_events(instance, declaration, table, fresh[-1])
     for name in plan.report_tags:
@@ -686,7 +793,7 @@ def _next_request(
         retry_seconds = ended + min(
             FIRST_WAIT_SECONDS << min(attempts - 1, 20), LONGEST_WAIT_SECONDS
         )
-        if (CLOCK.get() or SystemClock()).now_millis() < retry_seconds * 1_000:
+        if _now_seconds() < retry_seconds:
             retry_time = f"{datetime.fromtimestamp(retry_seconds, UTC):%H:%M} UTC"
             return f"the compaction of {declaration.name} has failed, and is asked for again at {retry_time}"
     compactable = [bucket for bucket in table.pressure() if bucket.compactable]

@@ -47,6 +47,7 @@ from lsm_assets.pinning import inputs_markdown, pin_reasons, run_inputs
 from lsm_assets.recording import (
     commit_identity,
     files_event,
+    in_reading_order,
     input_tags,
     partition_events,
     record_commit,
@@ -201,7 +202,9 @@ def inspect_snapshots(
             )
         context.log.info("sound table=%s snapshot=%s %s", table.name, snapshot.id, report)
         _add_page_metadata(context, declaration, table, snapshot)
-    version = dg.DataVersion(str(snapshots[-1].id)) if len(snapshots) == 1 else None
+    version = (
+        dg.DataVersion(version_from_snapshot(snapshots[-1]).text) if len(snapshots) == 1 else None
+    )
     if lists_key in context.selected_asset_keys:
         yield from _compact_manifests(context, declaration, table, snapshots[-1])
         yield dg.MaterializeResult(asset_key=lists_key, data_version=version)
@@ -443,7 +446,9 @@ def write_table(
     result = _materialize_result(context, declaration, table, newest, commits, version)
     yield result
     yield from partition_events(step, declaration, partition_versions, result.metadata or {})
-    if partition_versions:  # Dagster takes the last event as the version of the table
+    # Dagster takes the last event as the version of the table.
+    newest_versions = [own for _, own in in_reading_order(partition_versions)][-1:]
+    if not all(own.is_same(version) for own in newest_versions):
         tags = input_tags(step, declaration.keys.asset(AssetKind.TABLE))
         yield table_event(declaration, table, version, tags=tags)
 

@@ -238,7 +238,7 @@ def test_a_run_that_seems_to_run_for_ever_is_not_waited_for(
     run = lake.instance.create_run_for_job(lake.repository.get_job("__ASSET_JOB"))
     table = lake.lsm.table(lake.tables[0].declaration)
     table.upsert(rows(1), properties={"lsm.run.id": "r", "lsm.run.dagster-id": run.run_id})
-    monkeypatch.setattr(sensors, "RECORDING_MILLIS_MAX", -1)
+    monkeypatch.setattr(sensors, "SILENCE_SECONDS_MAX", -1)
     assert lake.sync().asset_events
 
 

@@ -22,7 +22,7 @@ from lsm_assets.keys import (
 )
 from lsm_assets.metadata import BucketTree, LevelFacts, TreeFacts, count_tree
 from lsm_assets.pinning import inputs_markdown
-from lsm_assets.sensors import KnownPartitions, LiveReferences, SyncPlan, plan_sync
+from lsm_assets.sensors import KnownPartitions, LiveReferences, RunCommits, SyncPlan, plan_sync
 from lsm_assets.settings import settings_from
 from lsm_assets.translator import LsmTranslator
 from lsm_assets.versions import ChangedRanges
@@ -335,7 +335,9 @@ def test_only_the_newest_of_a_long_past_are_told() -> None:
 
 def test_what_a_run_is_about_to_record_is_left_to_it() -> None:
     assert plan_sync(
-        LiveReferences(snapshot_ids=[1, 2]), KnownPartitions(snapshots={"1"}), unrecorded_ids={2}
+        LiveReferences(snapshot_ids=[1, 2]),
+        KnownPartitions(snapshots={"1"}),
+        runs=RunCommits(recording=frozenset({2})),
     ) == SyncPlan(is_recording=True)
 
 
@@ -364,14 +366,14 @@ def test_after_a_sync_partitions_are_the_live_snapshots(
     plan = plan_sync(
         LiveReferences(snapshot_ids=sorted(live)),
         KnownPartitions(snapshots={str(each) for each in known}),
-        unrecorded_ids=busy - known,
+        runs=RunCommits(recording=frozenset(busy - known)),
     )
     after = ({str(each) for each in known} | set(plan.add_snapshots)) - set(plan.remove_snapshots)
     assert after == {str(each) for each in live - (busy - known)}
     again = plan_sync(
         LiveReferences(snapshot_ids=sorted(live)),
         KnownPartitions(snapshots=after),
-        unrecorded_ids=busy - known,
+        runs=RunCommits(recording=frozenset(busy - known)),
     )
     assert again == SyncPlan(is_recording=bool(busy - known))
 
