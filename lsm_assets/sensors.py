@@ -617,11 +617,11 @@ def run_commits(
     }
     # Looked up after the runs: a run that has ended in between has recorded its commits by then.
     key = keys.asset(AssetKind.SNAPSHOTS)
-    known = recorded_versions(instance, key, list(ended)) if ended else {}
+    versions = recorded_versions(instance, key, list(ended)) if ended else {}
     recorded = {
         version.snapshot_id
         for name, version in ended.items()
-        if name in known and known[name].is_same(version)
+        if name in versions and versions[name].is_same(version)
     }
     return RunCommits(
         recording=frozenset(recording),
