@@ -15,7 +15,13 @@ from lsm_engine.base.units import FIRST_SNAPSHOT_ID
 from lsm_engine.commit.commit import committed_before, maintenance_identity, propose
 from lsm_engine.commit.publish import Retries
 from lsm_engine.compact.bucket import compact_bucket, run_tasks
-from lsm_engine.compact.plan import BucketWork, bucket_pressures, plan_compaction
+from lsm_engine.compact.plan import (
+    BucketWork,
+    bounds_lag,
+    bucket_pressures,
+    hidden_from_iceberg,
+    plan_compaction,
+)
 from lsm_engine.format.commit_message import CommitMessage, CompactIncrement, DataIncrement
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, vector_places
@@ -25,7 +31,12 @@ from lsm_engine.kernels.buckets import bucket_of
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, FileSource
 from lsm_engine.planning.buckets import buckets_for
-from lsm_engine.planning.compaction import AppendSizes, append_groups, row_range_groups
+from lsm_engine.planning.compaction import (
+    FULL_COMPACTION,
+    AppendSizes,
+    append_groups,
+    row_range_groups,
+)
 from lsm_engine.planning.keys import emits_moves
 from lsm_engine.planning.proposal import CommitIdentity, Proposal
 from lsm_engine.planning.row_ids import column_groups, row_ids_of
@@ -90,6 +101,9 @@ def plan_append_compaction(
     for bucket, entries in by_bucket(session.live_entries(base, holds)).items():
         files = [entry.file for entry in entries]
         index = vectors.get(bucket, ())
+        marked = frozenset(vector_places(index))
+        if full:
+            marked |= hidden_from_iceberg(session, entries)
         if session.schema.evolves_data:
             groups = row_range_groups(files, sizes, full=full)
         else:
@@ -98,7 +112,7 @@ def plan_append_compaction(
                 sizes,
                 in_order=session.schema.bucket_mode.policy.is_fixed,
                 full=full,
-                must_rewrite=frozenset(vector_places(index)),
+                must_rewrite=marked,
             )
         if groups:
             work.append(
@@ -412,8 +426,6 @@ Buckets = frozenset[tuple[bytes, int]]
 HoldsBucket = Callable[[bytes, int], bool]
 Properties = Callable[[], Mapping[str, str]]
 """Properties to add to a compaction's snapshot, asked for when its files are written."""
-FULL_COMPACTION = "lsm.full-compaction"
-"""Property of the snapshots of full compactions of a whole table; other clients ignore it."""
 
 
 def compact(
@@ -536,7 +548,9 @@ class Compaction:
             if base is None:
                 return None
             full = session.schema.has_primary_key and self._full_is_due()
-            holds = None if full or emits_moves(session.schema) else BucketScope(buckets=touched)
+            # Buckets that this write did not touch may be behind for readers of Iceberg.
+            takes_all = full or emits_moves(session.schema) or bounds_lag(session)
+            holds = None if takes_all else BucketScope(buckets=touched)
             try:
                 return self._compacted(base, holds, full=full)
             except CommitConflictError as conflict:

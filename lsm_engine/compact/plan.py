@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.filter.stats import stored_bounds
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, vector_places
-from lsm_engine.format.manifest import BucketScope, by_bucket
+from lsm_engine.format.manifest import BucketScope, ManifestEntry, by_bucket
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lsm.levels import KeyOrder, Levels, LevelSortedRun, SortedRun, sections
 from lsm_engine.lsm.rewrite_plan import Rewrite, Step, Upgrade, bulk_load, plan_rewrite
@@ -161,10 +163,31 @@ def plan_compaction(
 ) -> list[BucketWork]:
     """Decide what to do in each bucket of a snapshot; buckets in shape are left out.
 
-    `counts_picks` False: the work is not carried out, so that gentle buckets come no nearer to their turn
+    All are compacted fully if the Iceberg metadata is further behind than its option allows. `counts_picks` False: the work is not carried out, so that gentle buckets come no nearer to their turn
     (`lookup-compact` = gentle).
     """
+    full = full or (bounds_lag(session) and _iceberg().exceeds_lag(session, base))
     return _Planner(session, full=full, counts_picks=counts_picks).work(base, holds)
+
+
+def bounds_lag(session: TableSession) -> bool:
+    """Whether compactions have to bring the Iceberg metadata up to the rows."""
+    return (
+        session.options.writes_iceberg
+        and session.options[core_options.METADATA_ICEBERG_MAX_LAG] is not None
+    )
+
+
+def hidden_from_iceberg(session: TableSession, entries: Sequence[ManifestEntry]) -> frozenset[str]:
+    """Return the names of files that the table's Iceberg metadata cannot name: a full compaction writes them anew."""
+    if not session.options.writes_iceberg:
+        return frozenset()
+    return frozenset(name for name, _ in _iceberg().unreadable_files(session, entries))
+
+
+def _iceberg() -> Any:
+    # Imported on use: few tables have such metadata.
+    return import_module("lsm_engine.table.iceberg")
 
 
 @record
@@ -208,7 +231,12 @@ class _Planner:
     def fewest_runs(self) -> int:
         """How many sorted runs a bucket has at least that may be due, by what options ask for."""
         strategy = self._strategy
-        if self._full or self._early.is_asked or isinstance(strategy, ForceUpLevelZero):
+        if (
+            self._full
+            or bounds_lag(self._session)
+            or self._early.is_asked
+            or isinstance(strategy, ForceUpLevelZero)
+        ):
             return 1
         return strategy.run_count_trigger
 
@@ -237,7 +265,10 @@ class _Planner:
             files = [entry.file for entry in entries]
             levels = Levels.from_files(files, level_count=count, key_order=self._key_order)
             vector_files = vectors.get(key, ())
-            planned = self._steps(levels, key, frozenset(vector_places(vector_files)))
+            marked = frozenset(vector_places(vector_files))
+            if self._full:
+                marked |= hidden_from_iceberg(session, entries)
+            planned = self._steps(levels, key, marked)
             if planned is not None:
                 work.append(
                     BucketWork(
@@ -256,7 +287,7 @@ class _Planner:
     def _steps(
         self, levels: Levels, bucket: tuple[bytes, int], marked: frozenset[str]
     ) -> _Steps | None:
-        """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""
+        """Return what to do; None: nothing. `marked` names files to write anew by a full compaction: those with deletion vectors."""
         expired = self._expired(levels)
         unfinished = marked | expired
         pick = partial(self._pick, bucket, unfinished=unfinished)

@@ -344,11 +344,14 @@ def _conflict(schema: TableSchema) -> tuple[str, str] | None:
 
 def check_iceberg(schema: TableSchema) -> None:
     """Raise InvalidOptionError or UnsupportedError where options or columns do not go with Iceberg metadata."""
-    if not schema.options.writes_iceberg:
+    options = schema.options
+    if not (options.writes_iceberg or options[core_options.ICEBERG_COMPATIBILITY_ENABLED]):
         return
     problem = option_problem(schema)
     if problem is not None:
         key, why = problem
-        storage = core_options.METADATA_ICEBERG_STORAGE.key
-        raise InvalidOptionError(f"option {key!r} {why}; or leave {storage!r} out", key=key)
+        cause = core_options.METADATA_ICEBERG_STORAGE.key
+        if options[core_options.ICEBERG_COMPATIBILITY_ENABLED]:
+            cause = core_options.ICEBERG_COMPATIBILITY_ENABLED.key
+        raise InvalidOptionError(f"option {key!r} {why}; or leave {cause!r} out", key=key)
     iceberg_schema(schema)

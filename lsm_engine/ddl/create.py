@@ -18,7 +18,7 @@ from lsm_engine.metadata.schemas import SchemaStore
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import SortOrder
-from lsm_engine.options.table_options import given_options
+from lsm_engine.options.table_options import given_options, with_implied_options
 from lsm_engine.storage.clock import Clock
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import BEING_DROPPED, EARLIEST, LATEST, ROOT_DIRECTORIES, TablePaths
@@ -66,8 +66,10 @@ def create_table(
     primary_key = _primary_key(primary_key, texts)
     if primary_key and core_options.BUCKET.key not in texts:
         texts[core_options.BUCKET.key] = "1"
+    stored_options = with_implied_options(given_options(texts), has_primary_key=bool(primary_key))
+    texts = dict(stored_options.texts)
     # Some readers of Iceberg refuse a column with the id 0.
-    ids = FieldIds(0 if given_options(texts).writes_iceberg else -1)
+    ids = FieldIds(0 if stored_options.writes_iceberg else -1)
     fields = tuple(_not_null(field_from_arrow(field, ids), primary_key) for field in columns)
     schema = TableSchema(
         id=0,
@@ -75,7 +77,7 @@ def create_table(
         highest_field_id=ids.highest,
         partition_keys=partitioned_by,
         primary_keys=primary_key,
-        options=given_options(texts),
+        options=stored_options,
         comment=comment,
         time_millis=clock.now_millis(),
     )

@@ -219,41 +219,49 @@ FilePlace = tuple[bytes, int, str]
 """Partition, bucket and name: which file it is, whatever its level."""
 
 
-def shows_level(schema: TableSchema) -> Callable[[int], bool]:
-    """Return which levels hold files whose rows are read without a merge.
+@record
+class ShownLevels:
+    """Levels whose files hold rows that are read without a merge.
 
-    All of a table without a key; with deletion vectors every level but 0; else the last one, where the last full
-    compaction of each bucket is.
+    `first` and all below it; if `is_deepest`, the files of the deepest level of each bucket, where `first` is the last
+    level.
+    """
+
+    first: int
+    is_deepest: bool = False
+
+    def __contains__(self, level: int) -> bool:
+        """Whether files of a level are shown, as long as the number of levels stays."""
+        return level == self.first if self.is_deepest else level >= self.first
+
+    def files(self, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+        """Return the live files that are shown.
+
+        Every merge of all of a bucket is on its deepest level, also where another number of levels was in force when it
+        was written.
+        """
+        if not self.is_deepest:
+            return [entry for entry in live if entry.file.level in self]
+        deepest: dict[tuple[bytes, int], int] = {}
+        for entry in live:
+            bucket = (entry.partition, entry.bucket)
+            deepest[bucket] = max(deepest.get(bucket, 1), entry.file.level)
+        return [
+            entry for entry in live if entry.file.level == deepest[entry.partition, entry.bucket]
+        ]
+
+
+def shown_levels(schema: TableSchema) -> ShownLevels:
+    """Return the levels that are shown: all of a table without a key; all but 0 where no key is in two files of them.
+
+    That is with deletion vectors, and with first-row. Else the last level, where the last full compaction of each
+    bucket is.
     """
     if not schema.has_primary_key:
-        return lambda level: True
-    if has_vectors(schema):
-        return lambda level: level > 0
-    last = schema.options.level_count - 1
-    return lambda level: level == last
-
-
-def shown_files(schema: TableSchema, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """Return the live files whose rows are read without a merge.
-
-    With a key and without vectors those of the deepest level of each bucket: every merge of all of a bucket is there,
-    also where another number of levels was in force when it was written.
-    """
-    if not schema.has_primary_key or has_vectors(schema):
-        is_shown = shows_level(schema)
-        return [entry for entry in live if is_shown(entry.file.level)]
-    deepest: dict[tuple[bytes, int], int] = {}
-    for entry in live:
-        bucket = (entry.partition, entry.bucket)
-        deepest[bucket] = max(deepest.get(bucket, 1), entry.file.level)
-    return [entry for entry in live if entry.file.level == deepest[entry.partition, entry.bucket]]
-
-
-def shown_level(schema: TableSchema) -> int | None:
-    """Return the level whose files a table shows, if its number of levels stays; None: of several levels."""
-    if not schema.has_primary_key or has_vectors(schema):
-        return None
-    return schema.options.level_count - 1
+        return ShownLevels(first=0)
+    if has_vectors(schema) or schema.options[core_options.MERGE_ENGINE].policy.keeps_first_row:
+        return ShownLevels(first=1)
+    return ShownLevels(first=schema.options.level_count - 1, is_deepest=True)
 
 
 def has_vectors(schema: TableSchema) -> bool:
@@ -270,6 +278,10 @@ def format_version_of(schema: TableSchema) -> int:
 def option_problem(schema: TableSchema) -> tuple[str, str] | None:
     """Return an option that Iceberg metadata does not go with, and why; None if there is none."""
     options = schema.options
+    if options[core_options.ICEBERG_COMPATIBILITY_ENABLED]:
+        contradiction = _contradiction(schema)
+        if contradiction is not None:
+            return contradiction
     if format_version_of(schema) == 2 and has_vectors(schema):
         key = core_options.METADATA_ICEBERG_FORMAT_VERSION.key
         return key, "is 2, which has no deletion vectors; give 3, or leave it out"
@@ -284,6 +296,23 @@ def option_problem(schema: TableSchema) -> tuple[str, str] | None:
         return (
             core_options.DATA_EVOLUTION_ENABLED.key,
             "keeps columns of a row in several files, which Iceberg metadata does not join",
+        )
+    return None
+
+
+def _contradiction(schema: TableSchema) -> tuple[str, str] | None:
+    """Return an option by which readers of Iceberg would see other rows than a scan, and why; None if there is none."""
+    if not schema.options.writes_iceberg:
+        return core_options.METADATA_ICEBERG_STORAGE.key, "is 'disabled'; give 'table-location'"
+    if shown_levels(schema).is_deepest:
+        return (
+            core_options.DELETION_VECTORS_ENABLED.key,
+            "is false: readers of Iceberg would see rows of full compactions alone; set it to true",
+        )
+    if has_vectors(schema) and schema.options[core_options.DELETION_VECTORS_MERGE_ON_READ]:
+        return (
+            core_options.DELETION_VECTORS_MERGE_ON_READ.key,
+            "is true: a scan merges level 0, which readers of Iceberg cannot; set it to false",
         )
     return None
 
@@ -306,9 +335,7 @@ def place_of(entry: ManifestEntry) -> FilePlace:
     return entry.partition, entry.bucket, entry.file.file_name
 
 
-def file_changes(
-    deltas: Iterable[Iterable[ManifestEntry]], shows: Callable[[int], bool]
-) -> FileChanges:
+def file_changes(deltas: Iterable[Iterable[ManifestEntry]], levels: ShownLevels) -> FileChanges:
     """Return what the entries of consecutive snapshots, oldest first, change in the files of some levels.
 
     A file that a compaction moves to another level is added and moved.
@@ -316,7 +343,7 @@ def file_changes(
     live: dict[FilePlace, ManifestEntry | None] = {}
     touched: set[FilePlace] = set()
     for delta in deltas:
-        entries = [entry for entry in delta if shows(entry.file.level)]
+        entries = [entry for entry in delta if entry.file.level in levels]
         # Within one snapshot a file may leave one level for another.
         for entry in entries:
             if entry.kind is EntryKind.DELETE:

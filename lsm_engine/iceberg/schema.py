@@ -12,7 +12,15 @@ import pyarrow as pa
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.format.binary_row import decode_columns
 from lsm_engine.types.casts import can_cast
-from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.table_schema import (
+    KEY_ID_OFFSET,
+    KEY_PREFIX,
+    SEQUENCE_NUMBER,
+    SEQUENCE_NUMBER_ID,
+    VALUE_KIND,
+    VALUE_KIND_ID,
+    TableSchema,
+)
 from lsm_engine.types.types import (
     BINARY,
     TEXT,
@@ -170,6 +178,53 @@ def has_lists_or_maps(schema: TableSchema) -> bool:
                 return True
 
     return any(holds(field.type) for field in schema.fields)
+
+
+def name_mapping(schema: TableSchema) -> list[JsonObject]:
+    """Return the names by which readers find the columns of files without field ids (spec, column projection)."""
+    keys = schema.select(schema.trimmed_primary_keys)
+    stored_keys = [
+        {"field-id": KEY_ID_OFFSET + field.id, "names": [f"{KEY_PREFIX}{field.name}"]}
+        for field in keys
+    ]
+    # Readers want to know every column of such a file, also those that the table does not show.
+    own = [
+        {"field-id": number, "names": [name]}
+        for number, name in ((SEQUENCE_NUMBER_ID, SEQUENCE_NUMBER), (VALUE_KIND_ID, VALUE_KIND))
+    ]
+    return [*_names_of(iceberg_schema(schema)["fields"]), *(stored_keys + own if keys else [])]
+
+
+def _names_of(columns: Iterable[JsonObject]) -> list[JsonObject]:
+    return [_named(column["id"], column["name"], column["type"]) for column in columns]
+
+
+def _named(number: int, name: str, kind: Any) -> JsonObject:
+    mapped: JsonObject = {"field-id": number, "names": [name]}
+    if isinstance(kind, str):
+        return mapped
+    if kind["type"] == "struct":
+        members = _names_of(kind["fields"])
+    else:
+        members = [
+            _named(kind[f"{member}-id"], member, kind[member])
+            for member in ("element", "key", "value")
+            if member in kind
+        ]
+    return {**mapped, "fields": members}
+
+
+def renamed_column(stored: TableSchema, read: TableSchema) -> str | None:
+    """Return a column that files of schema `stored` have by another name than `read`; None: none."""
+    names = {field.id: field.name for field in stored.fields}
+    names_before = set(names.values())
+    for field in read.fields:
+        # A column that is new has no values in the file, unless a former one had its name.
+        if names.get(field.id, field.name) != field.name or (
+            field.id not in names and field.name in names_before
+        ):
+            return field.name
+    return None
 
 
 def changed_column(stored: TableSchema, read: TableSchema) -> str | None:

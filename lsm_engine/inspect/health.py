@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from lsm_engine.planning.health import (
     Depth,
     Finding,
     HealthReport,
+    IcebergFacts,
     LiveSnapshots,
     PinFacts,
     TableFacts,
@@ -217,6 +219,7 @@ def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = N
         facts: dict[str, Any] = {**state, **_retention(session, latest)}
         if depth > Depth.SHALLOW and not _is_damaged(damage):
             facts |= _storage_facts(session, facts)
+            facts["iceberg"] = _iceberg(session, latest, deep=depth is Depth.DEEP)
     except LsmError as error:
         if _is_damaged(damage):  # the same, with what mends it
             return TableFacts(table=session.name, **_settings(session), **damage)
@@ -388,6 +391,29 @@ def _small_files(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtF
         runs=sum(len(group) for item in work for group in item.groups),
         size_bytes=sum(item.size_bytes for item in work),
         waiting=False,
+    )
+
+
+def _iceberg(session: TableSession, latest: Snapshot | None, *, deep: bool) -> IcebergFacts | None:
+    """Return what readers of Iceberg see; None where they see the newest rows, or there is nothing for them."""
+    if latest is None or session.paths.branch_name:
+        return None
+    # Imported on use: few tables have such metadata.
+    iceberg = import_module("lsm_engine.table.iceberg")
+    if not session.options.writes_iceberg:
+        count = (
+            iceberg.files_without_member_ids(session, session.live_entries(latest)) if deep else 0
+        )
+        return IcebergFacts(without_ids=count) if count else None
+    state = iceberg.state(session)
+    waits = state.waiting_commits and iceberg.waits_for_full_compaction(session)
+    return IcebergFacts(
+        shown_id=state.snapshot_id,
+        problem=state.problem,
+        waiting_commits=state.waiting_commits if waits else 0,
+        waiting_millis=state.waiting_millis,
+        is_bounded=session.options[core_options.METADATA_ICEBERG_MAX_LAG] is not None,
+        is_late=iceberg.exceeds_lag(session, latest),
     )
 
 

@@ -30,6 +30,7 @@ from lsm_engine.options.option import (
     one_of,
     optional,
     parse_bool,
+    parse_lag,
     per_level,
 )
 
@@ -438,6 +439,10 @@ MANIFEST_COMPRESSION = Option(
     key="manifest.compression", parse=one_of(("zstd", "zstandard", "deflate", "null", "none")),
     default="zstd", doc="Compression of manifests and manifest lists.",
 )  # fmt: skip
+ICEBERG_COMPATIBILITY_ENABLED = Option(
+    key="iceberg-compatibility.enabled", parse=parse_bool, default=False,
+    doc="Readers of Iceberg see the rows of a scan, at each commit. Sets `metadata.iceberg.storage`, and `deletion-vectors.enabled` of a table with a key, if they are not given; options that contradict it are refused. No option of Java's, which reads those.",
+)  # fmt: skip
 METADATA_ICEBERG_STORAGE = Option(
     key="metadata.iceberg.storage",
     parse=one_of(("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog")),
@@ -463,6 +468,10 @@ METADATA_ICEBERG_COMPACTION_MAX_FILE_NUM = Option(
 METADATA_ICEBERG_DELETE_AFTER_COMMIT = Option(
     key="metadata.iceberg.delete-after-commit.enabled", parse=parse_bool, default=True,
     doc="Delete versions of the Iceberg metadata beyond `metadata.iceberg.previous-versions-max`, and with expiry the files that only they name.",
+)  # fmt: skip
+METADATA_ICEBERG_MAX_LAG = Option(
+    key="metadata.iceberg.max-lag", parse=optional(parse_lag), default=None,
+    doc="How far the Iceberg metadata of a table with a key and without deletion vectors may be behind: a number of commits such as `10`, or a duration such as `1 h`. Beyond that a compaction, of a writer or of upkeep, is a full one. Not an option of other clients.",
 )  # fmt: skip
 METADATA_ICEBERG_PREVIOUS_VERSIONS_MAX = Option(
     key="metadata.iceberg.previous-versions-max", parse=at_least(0), default=10,

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar, overload
 
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
-from lsm_engine.base.units import LONG_MAX
+from lsm_engine.base.units import LONG_MAX, parse_millis
 from lsm_engine.options.modes import ExternalAccess
 
 T = TypeVar("T")
@@ -127,6 +127,27 @@ def bounded_or_unlimited(text: str) -> int:
     if number < 1 and number != -1:
         raise ValueError("give a number of at least 1, or -1 for no limit")
     return number
+
+
+@record
+class LagBound:
+    """How far one state may be behind another: by a number of commits, or by milliseconds."""
+
+    commits: int | None = None
+    millis: int | None = None
+
+    def is_exceeded(self, commits: int, millis: int) -> bool:
+        """Whether a lag is beyond the bound."""
+        if self.commits is not None:
+            return commits > self.commits
+        return self.millis is not None and millis > self.millis
+
+
+def parse_lag(text: str) -> LagBound:
+    """Return a bound of a number of commits, or of a duration with its unit; anything else is a ValueError."""
+    if text.strip().isdigit():
+        return LagBound(commits=at_least(0)(text))
+    return LagBound(millis=parse_millis(text))
 
 
 def fraction(text: str) -> float:

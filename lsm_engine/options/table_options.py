@@ -219,6 +219,17 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
     return options
 
 
+def with_implied_options(options: TableOptions, *, has_primary_key: bool) -> TableOptions:
+    """Return options with those that `iceberg-compatibility.enabled` sets, where they are not given."""
+    if not options[core_options.ICEBERG_COMPATIBILITY_ENABLED]:
+        return options
+    implied = {core_options.METADATA_ICEBERG_STORAGE.key: "table-location"}
+    # The rows of first-row are read without a merge anyway, and no vector deletes any.
+    if has_primary_key and not options[core_options.MERGE_ENGINE].policy.keeps_first_row:
+        implied[core_options.DELETION_VECTORS_ENABLED.key] = "true"
+    return options.with_texts({**implied, **options.texts})
+
+
 def foreign_options(texts: Mapping[str, str]) -> TableOptions:
     """Return options found on a table, kept verbatim, unknown keys included."""
     return TableOptions(texts=MappingProxyType(dict(texts)))

@@ -10,6 +10,9 @@ from lsm_engine.format.manifest import ManifestEntry, by_bucket
 from lsm_engine.options.modes import CommitKind, EntryKind
 from lsm_engine.planning.row_ids import column_groups, row_ids_of
 
+FULL_COMPACTION = "lsm.full-compaction"
+"""Property of the snapshots of full compactions of a whole table; other clients ignore it."""
+
 # -- Which small files of an append table become one: nothing is merged, so only sizes decide ------
 
 _SMALL = 0.7

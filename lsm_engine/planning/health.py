@@ -215,6 +215,23 @@ class PinFacts:
 
 
 @record
+class IcebergFacts:
+    """What the Iceberg metadata of a table shows, as `inspect.iceberg()` has it.
+
+    `is_late`: rows wait for a full compaction for longer than `metadata.iceberg.max-lag`; `is_bounded`: that is set;
+    `without_ids`: of a table without such metadata, files that it could not name.
+    """
+
+    shown_id: int | None = None
+    problem: str | None = None
+    waiting_commits: int = 0
+    waiting_millis: int = 0
+    is_bounded: bool = False
+    is_late: bool = False
+    without_ids: int = 0
+
+
+@record
 class DamageFacts:
     """A damaged file or document. `rebuildable`: the table can give it back; `has_older_rows`: of its keys.
 
@@ -296,6 +313,7 @@ class TableFacts:
     unfinished_uploads: int = 0
     refused_options: tuple[tuple[str, str], ...] = ()
     at_odds: tuple[OptionsAtOdds, ...] = ()
+    iceberg: IcebergFacts | None = None
 
     def finding(
         self,
@@ -800,4 +818,35 @@ def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
         )
 
 
-_RULES: tuple[Rule, ...] = (_damage, _debt, _buckets, _retention, _orphans, _options)
+def _iceberg(facts: TableFacts, _: int) -> Iterator[Finding]:
+    """Rows that readers of Iceberg do not see."""
+    shown = facts.iceberg
+    if shown is None:
+        return
+    position = f"Iceberg metadata shows snapshot {shown.shown_id} of {facts.newest_id}"
+    full = ("compact", facts.table, "--full")
+    if shown.without_ids:
+        yield facts.finding(
+            "iceberg", Severity.NOTE,
+            f"{counted(shown.without_ids, 'file')} without field ids of members of lists and maps",
+            "Iceberg metadata cannot name them: with 'metadata.iceberg.storage' a full compaction writes them anew",
+        )  # fmt: skip
+    elif shown.problem is not None:
+        yield facts.finding(
+            "iceberg", Severity.WARNING, f"{position}: {shown.problem}", "other engines read older rows", full
+        )  # fmt: skip
+    elif shown.shown_id != facts.newest_id:
+        yield facts.finding(
+            "iceberg", Severity.WARNING, position, "other engines read older rows",
+            ("iceberg", "sync", facts.table),
+        )  # fmt: skip
+    elif shown.waiting_commits and (shown.is_late or not shown.is_bounded):
+        yield facts.finding(
+            "iceberg", Severity.WARNING if shown.is_late else Severity.NOTE,
+            f"rows of {counted(shown.waiting_commits, 'commit')} in {format_age(shown.waiting_millis)} "
+            "wait for a full compaction",
+            "other engines do not read them by Iceberg metadata", full,
+        )  # fmt: skip
+
+
+_RULES: tuple[Rule, ...] = (_damage, _debt, _buckets, _retention, _orphans, _options, _iceberg)

@@ -4,6 +4,7 @@ It decides and fails no commit. What a crash or another client's commits left be
 (docs/decisions/0069).
 """
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,10 +27,10 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.base.units import counted
-from lsm_engine.data_files.columns import lacks_member_ids
+from lsm_engine.base.units import FIRST_SNAPSHOT_ID, counted, format_age
+from lsm_engine.data_files.columns import FIELD_ID, lacks_member_ids
 from lsm_engine.format.index_file import IndexManifestEntry
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import ManifestEntry, by_bucket
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
@@ -67,10 +68,8 @@ from lsm_engine.iceberg.metadata import (
     place_of,
     read_metadata,
     rows_to_merge,
-    shown_files,
-    shown_level,
+    shown_levels,
     shows,
-    shows_level,
     snapshot_json,
     totals_of,
     vector_files,
@@ -82,10 +81,14 @@ from lsm_engine.iceberg.schema import (
     changed_column,
     has_lists_or_maps,
     iceberg_schema,
+    name_mapping,
     partition_tuples,
+    renamed_column,
 )
 from lsm_engine.metadata.manifests import DeletionVectorStore
 from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.compaction import FULL_COMPACTION
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.file_io import FileIO, FileStatus
 from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
@@ -377,7 +380,8 @@ class IcebergState:
 
     `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
     `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a
-    compaction. `problem`: why it cannot show the newest snapshot; None if it can.
+    compaction; `waiting_commits`: how many commits since which some of these rows wait, at most 100, and
+    `waiting_millis`: how long. `problem`: why it cannot show the newest snapshot; None if it can.
     """
 
     metadata_location: str | None
@@ -387,6 +391,8 @@ class IcebergState:
     data_files: int = 0
     delete_files: int = 0
     hidden_files: int = 0
+    waiting_commits: int = 0
+    waiting_millis: int = 0
     problem: str | None = None
 
     @property
@@ -405,6 +411,8 @@ class IcebergState:
             "data_files": self.data_files,
             "delete_files": self.delete_files,
             "hidden_files": self.hidden_files,
+            "waiting_commits": self.waiting_commits,
+            "waiting_millis": self.waiting_millis,
             "problem": self.problem,
         }
 
@@ -417,6 +425,8 @@ class IcebergState:
                 f"{counted(self.data_files, 'data file')}, {counted(self.delete_files, 'deletion vector')}; "
                 f"{counted(self.hidden_files, 'file')} left out until a compaction"
             )
+            if self.waiting_commits:
+                text += f", of {counted(self.waiting_commits, 'commit')} in {format_age(self.waiting_millis)}"
         return f"{text}; {self.problem}" if self.problem else text
 
 
@@ -441,6 +451,7 @@ def state(session: TableSession) -> IcebergState:
             attempt.require_readable(attempt.shown_entries(snapshot))
     except (CorruptFileError, NotFoundError, UnsupportedError) as error:
         problem = error.message
+    lag = RowLag() if snapshot is None else row_lag(session, snapshot)
     current = None if metadata is None else metadata.current
     summary = {} if current is None else current["summary"]
     return IcebergState(
@@ -452,7 +463,9 @@ def state(session: TableSession) -> IcebergState:
         newest_snapshot_id=newest_id,
         data_files=int(summary.get("total-data-files", 0)),
         delete_files=int(summary.get("total-delete-files", 0)),
-        hidden_files=0 if snapshot is None else _hidden_count(session, snapshot),
+        hidden_files=lag.files,
+        waiting_commits=lag.commits,
+        waiting_millis=lag.millis,
         problem=problem,
     )
 
@@ -498,9 +511,90 @@ def _missing_files(store: IcebergStore, current: TableMetadata) -> set[str]:
     return paths - listed
 
 
-def _hidden_count(session: TableSession, snapshot: Snapshot) -> int:
-    live = list(session.live_entries(snapshot, columns=WITHOUT_STATS))
-    return len(live) - len(shown_files(session.schema, live))
+def unreadable_files(
+    session: TableSession, entries: Sequence[ManifestEntry]
+) -> list[tuple[str, str]]:
+    """Return the names of files that readers of Iceberg would misread, and why."""
+    return list(_Sync(session, open_store(session), rebuild=False).problems(entries))
+
+
+def files_without_member_ids(session: TableSession, entries: Iterable[ManifestEntry]) -> int:
+    """Return how many files lack field ids of members of lists and maps; older versions of this engine wrote none."""
+    if not has_lists_or_maps(session.schema):
+        return 0
+    attempt = _Sync(session, open_store(session), rebuild=False)
+    return sum(
+        attempt.id_problem(entry, None) is not None
+        for entry in entries
+        if entry.file.file_name.endswith(".parquet") and entry.file.external_path is None
+    )
+
+
+# -- Rows that wait for a compaction ---------------------------------------------------------------
+
+
+@record
+class RowLag:
+    """Live files that are not shown, and the commits and milliseconds since which some of their rows wait.
+
+    `is_cut`: older commits, which have expired, may wait as well.
+    """
+
+    files: int = 0
+    commits: int = 0
+    millis: int = 0
+    is_cut: bool = False
+
+
+def row_lag(session: TableSession, snapshot: Snapshot) -> RowLag:
+    """Return how far the shown rows of a snapshot are behind its own.
+
+    A bucket is taken to be merged up to the last full compaction of the table, or to when the newest of its shown files
+    was written: compactions of single buckets, and of other clients, leave no mark.
+    """
+    levels = shown_levels(session.schema)
+    merged_millis = snapshot.time_millis
+    hidden = 0
+    for entries in by_bucket(session.live_entries(snapshot, columns=WITHOUT_STATS)).values():
+        shown = levels.files(entries)
+        if len(shown) < len(entries):
+            hidden += len(entries) - len(shown)
+            newest = max((entry.file.creation_millis or 0 for entry in shown), default=0)
+            merged_millis = min(merged_millis, newest)
+    if not hidden:
+        return RowLag()
+    waiting = [snapshot]
+    is_cut = False
+    for older in session.snapshots.down_from(snapshot, _SNAPSHOTS_MAX):
+        is_merged = older.time_millis <= merged_millis or FULL_COMPACTION in (
+            older.properties or {}
+        )
+        is_cut = not is_merged and older.id > FIRST_SNAPSHOT_ID
+        if is_merged:
+            break
+        if older.commit_kind is not CommitKind.COMPACT:
+            waiting.append(older)
+    return RowLag(
+        files=hidden,
+        # What others committed beside the compaction lies below its snapshot.
+        commits=max(1, len(waiting) - 1),
+        millis=max(0, session.clock.now_millis() - waiting[-1].time_millis),
+        is_cut=is_cut,
+    )
+
+
+def waits_for_full_compaction(session: TableSession) -> bool:
+    """Whether readers of Iceberg see the rows of full compactions alone."""
+    return shown_levels(session.schema).is_deepest
+
+
+def exceeds_lag(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot's shown rows are further behind than `metadata.iceberg.max-lag`, so that a full compaction is due."""
+    bound = session.options[core_options.METADATA_ICEBERG_MAX_LAG]
+    if bound is None or not waits_for_full_compaction(session):
+        return False
+    lag = row_lag(session, snapshot)
+    return lag.files > 0 and (lag.is_cut or bound.is_exceeded(lag.commits, lag.millis))
 
 
 @record
@@ -526,6 +620,7 @@ class _Sync:
         )
         self.run_id = session.ids.new_id()
         self.written = 0
+        self.levels = shown_levels(self.schema)
         self.has_one_level = True
 
     def run(self) -> TableMetadata | None:
@@ -562,7 +657,11 @@ class _Sync:
             snapshots=history,
             tags=tag_ids,
             next_row_id=next_row_id,
-            properties={"lsm.table": session.name} | self._level(),
+            properties={
+                "lsm.table": session.name,
+                "schema.name-mapping.default": json.dumps(name_mapping(self.schema)),
+                **self._level(),
+            },
         )
         if before is not None and base is not None and _is_same(before, state):
             return before
@@ -595,8 +694,9 @@ class _Sync:
 
     def _level(self) -> dict[str, str]:
         """Return the property that names the level of all shown files, if they have one level."""
-        last = shown_level(self.schema)
-        return {} if last is None else {_LEVEL: str(last) if self.has_one_level else "several"}
+        if not self.levels.is_deepest:
+            return {}
+        return {_LEVEL: str(self.levels.first) if self.has_one_level else "several"}
 
     def _still_shown(self, before: TableMetadata, tags: Sequence[Tag]) -> list[JsonObject]:
         """Return the snapshots of a version that are still what they were, as after a rollback."""
@@ -661,9 +761,8 @@ class _Sync:
     def shown_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """Return the files that a snapshot shows."""
         live = list(self.session.live_entries(snapshot))
-        shown = shown_files(self.schema, live)
-        last = shown_level(self.schema)
-        self.has_one_level = last is None or all(entry.file.level == last for entry in shown)
+        shown = self.levels.files(live)
+        self.has_one_level = all(entry.file.level in self.levels for entry in shown)
         return shown
 
     def _increment(
@@ -675,12 +774,11 @@ class _Sync:
             if deltas is None:
                 return None
             rows = self.store.records(current["manifest-list"])
-            last = shown_level(self.schema)
-            if last is not None and any(
-                entry.file.level > last for delta in deltas for entry in delta
+            if self.levels.is_deepest and any(
+                entry.file.level > self.levels.first for delta in deltas for entry in delta
             ):
                 return None
-            changes = file_changes(deltas, shows_level(self.schema))
+            changes = file_changes(deltas, self.levels)
             data_rows = [row for row in rows if row["content"] == DATA]
             data, next_row_id = self._changed_data(data_rows, changes, snapshot.id, next_row_id)
             delete_rows = [row for row in rows if row["content"] == DELETES]
@@ -848,14 +946,27 @@ class _Sync:
 
     def require_readable(self, entries: Sequence[ManifestEntry]) -> None:
         """Raise UnsupportedError, naming a file, if readers of Iceberg would misread one of some files."""
+        for name, problem in self.problems(entries):
+            raise UnsupportedError(
+                f"Iceberg metadata cannot name file {name}, which {problem}; a full compaction writes its rows anew",
+                file=name,
+                table=self.session.name,
+            )
+
+    def problems(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[str, str]]:
+        """Yield the names of files that readers of Iceberg would misread, and why."""
         schemas = self._schemas_of(entries)
         changed_columns = {
             number: changed_column(old, self.schema) for number, old in schemas.items()
+        }
+        renamed_columns = {
+            number: renamed_column(old, self.schema) for number, old in schemas.items()
         }
         needs_members = has_lists_or_maps(self.schema)
         for entry in entries:
             file = entry.file
             problem = None
+            renamed = renamed_columns[file.schema_id]
             if not file.file_name.endswith(".parquet"):
                 problem = "is no Parquet file"
             elif file.external_path is not None:
@@ -864,21 +975,22 @@ class _Sync:
                 problem = "holds deletes that wait for a compaction"
             elif changed_columns[file.schema_id] is not None:
                 problem = f"holds column {changed_columns[file.schema_id]!r} in a type that Iceberg does not read as its own"
-            elif needs_members and self._lacks_ids(entry):
-                problem = "has no field ids of members of lists and maps"
+            elif needs_members or renamed is not None:
+                problem = self.id_problem(entry, renamed)
             if problem is not None:
-                raise UnsupportedError(
-                    f"Iceberg metadata cannot name file {file.file_name}, which {problem}; a full compaction "
-                    "writes its rows anew",
-                    file=file.file_name,
-                    table=self.session.name,
-                )
+                yield file.file_name, problem
 
-    def _lacks_ids(self, entry: ManifestEntry) -> bool:
+    def id_problem(self, entry: ManifestEntry, renamed: str | None) -> str | None:
+        """Return why the field ids of a file do not do; without any, readers go by the names of columns."""
         path = self._context.data_file(*place_of(entry))
         with self.session.file_io.open_input(path, size=entry.file.file_size) as source:
-            columns = pq.ParquetFile(source).schema_arrow
-        return any(lacks_member_ids(column) for column in columns if column.name in self.schema)
+            stored = pq.ParquetFile(source).schema_arrow
+        if not any(FIELD_ID in (column.metadata or {}) for column in stored):
+            return renamed and f"has no field ids, and another name for column {renamed!r}"
+        shared = [column for column in stored if column.name in self.schema]
+        if any(map(lacks_member_ids, shared)):
+            return "has no field ids of members of lists and maps"
+        return None
 
     def _schemas_of(self, entries: Sequence[ManifestEntry]) -> dict[int, TableSchema]:
         numbers = {entry.file.schema_id for entry in entries}

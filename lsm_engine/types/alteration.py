@@ -18,7 +18,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.options import core_options
 from lsm_engine.options.option import Option
-from lsm_engine.options.table_options import TableOptions, given_options
+from lsm_engine.options.table_options import TableOptions, given_options, with_implied_options
 from lsm_engine.types.arrow_types import (
     FieldIds,
     default_of,
@@ -344,8 +344,18 @@ def _with_option(
     texts.pop(change.key, None)
     if isinstance(change, SetOption):
         texts |= given_options({change.key: change.value}).texts
-    options = TableOptions(texts=texts)
+    given = TableOptions(texts=texts)
+    options = with_implied_options(given, has_primary_key=schema.has_primary_key)
     option = core_options.find(change.key)
+    vectors = core_options.DELETION_VECTORS_ENABLED
+    if has_data and options[vectors] != given[vectors]:
+        raise InvalidOptionError(
+            f"option {change.key!r} needs {vectors.key!r} = true, which is fixed once a table holds data; create a new "
+            f"table with it and copy the rows, or set {core_options.METADATA_ICEBERG_STORAGE.key!r} with "
+            f"{core_options.METADATA_ICEBERG_MAX_LAG.key!r}, which shows full compactions",
+            kind=ErrorKind.IMMUTABLE_OPTION,
+            key=change.key,
+        )
     if has_data and isinstance(option, Option) and _is_fixed(option, schema.options, options):
         counts = (schema.options[core_options.BUCKET], options[core_options.BUCKET])
         remedy = "create a new table with it and copy the rows"

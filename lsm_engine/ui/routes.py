@@ -180,12 +180,14 @@ def _state(table: Table, name: str) -> TableState:
 def overview(table: Table, name: str) -> TableFacts:
     """Return the facts of a table's own page."""
     schema = table.schema
-    facts = {
+    facts: dict[str, object] = {
         "location": table.location,
         "comment": schema.comment,
         "primary_key": keys_text(schema.primary_keys),
         "partitioned_by": keys_text(schema.partition_keys),
     }
+    if "@" not in name and schema.options.writes_iceberg:
+        facts["iceberg"] = _iceberg_text(table)
     return TableFacts(
         state=_state(table, name),
         facts=facts,
@@ -201,6 +203,13 @@ def overview(table: Table, name: str) -> TableFacts:
             for consumer in table.consumers()
         ],
     )
+
+
+def _iceberg_text(table: Table) -> str:
+    try:
+        return str(table.inspect.iceberg())
+    except LsmError as error:  # the page of a damaged table has its other facts
+        return f"cannot be read: {error.message}"
 
 
 def history(table: Table, name: str, newest: int | None) -> History:
