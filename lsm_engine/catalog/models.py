@@ -92,6 +92,51 @@ PAIMON_DISTRIBUTED_LOCKS = Table(
     Column("expire_time_seconds", BigInteger, nullable=False, server_default=text("0")),
 )
 
+# ---- Iceberg's ----------------------------------------------------------------------------------
+#
+# The tables of Iceberg's JDBC catalog, made once a table has Iceberg metadata.
+
+ICEBERG_METADATA = MetaData()
+
+ICEBERG_TABLES = Table(
+    "iceberg_tables",
+    ICEBERG_METADATA,
+    _name("catalog_name"),
+    _name("table_namespace"),
+    _name("table_name"),
+    Column("metadata_location", String(PROPERTY_VALUE_MAX)),
+    Column("previous_metadata_location", String(PROPERTY_VALUE_MAX)),
+    Column("iceberg_type", String(5)),
+)
+
+ICEBERG_NAMESPACE_PROPERTIES = Table(
+    "iceberg_namespace_properties",
+    ICEBERG_METADATA,
+    _name("catalog_name"),
+    _name("namespace"),
+    _name("property_key"),
+    Column("property_value", String(PROPERTY_VALUE_MAX), nullable=False),
+)
+
+_OWN_TABLE = (
+    "SELECT 1 FROM paimon_tables WHERE catalog_key = OLD.catalog_name "
+    "AND database_name = OLD.table_namespace AND table_name = OLD.table_name"
+)
+_REFUSAL = "a Paimon table is only read through its Iceberg metadata; write it by lsm_engine, or by a client of Paimon"
+ICEBERG_GUARDS = {
+    "sqlite": (
+        "CREATE TRIGGER IF NOT EXISTS lsm_iceberg_guard BEFORE UPDATE ON iceberg_tables "
+        f"WHEN EXISTS ({_OWN_TABLE}) BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
+    ),
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION lsm_iceberg_guard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF EXISTS ({_OWN_TABLE}) THEN RAISE EXCEPTION '{_REFUSAL}'; END IF; RETURN NEW; END $$",
+        "CREATE OR REPLACE TRIGGER lsm_iceberg_guard BEFORE UPDATE ON iceberg_tables "
+        "FOR EACH ROW EXECUTE FUNCTION lsm_iceberg_guard()",
+    ),
+}
+"""Statements, by dialect, by which the commit of another engine to one of the catalog's tables fails: it updates the row."""
+
 # ---- ours ---------------------------------------------------------------------------------------
 
 VERSIONS = Table(

@@ -19,6 +19,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    inspect,
     or_,
     select,
     union,
@@ -42,6 +43,9 @@ from lsm_engine.catalog.models import (
     EXPIRED,
     FILE_EDGES,
     FILES,
+    ICEBERG_GUARDS,
+    ICEBERG_METADATA,
+    ICEBERG_TABLES,
     PAIMON_DATABASE_PROPERTIES,
     PAIMON_TABLE_PROPERTIES,
     PAIMON_TABLES,
@@ -391,6 +395,7 @@ class SqlCatalog:
         self.warehouse = warehouse
         self.catalog_key = catalog_key
         self._rows = PaimonRows(catalog_key=catalog_key)
+        self._has_iceberg_guard = False
         self._hurried = database.waiting(QUESTION_WAIT_MILLIS)
         self._copying = database.waiting(COPY_WAIT_MILLIS)
         self.lineage = Lineage(database, catalog_key=catalog_key)
@@ -630,6 +635,7 @@ class SqlCatalog:
                 )
             # Rows of a table that another client has dropped must not block the name.
             connection.execute(delete(TABLES).where(*self._rows.of_table(TABLES, target)))
+            self._delete_iceberg_rows(connection, source, target)
             for model in (PAIMON_TABLES, PAIMON_TABLE_PROPERTIES, TABLES):
                 renamed = update(model).where(*self._rows.of_table(model, source))
                 connection.execute(
@@ -656,9 +662,66 @@ class SqlCatalog:
                 return False
             for model in (PAIMON_TABLE_PROPERTIES, TABLES):
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
+            self._delete_iceberg_rows(connection, name)
             return True
 
         return self.database.write(work)
+
+    # ---- rows of Iceberg's JDBC catalog ---------------------------------------------------------
+
+    def replace_iceberg_location(self, name: TableName, current: Callable[[], str | None]) -> None:
+        """Name the Iceberg metadata of a table for readers of Iceberg's JDBC catalog, such as pyiceberg's `SqlCatalog`.
+
+        `current` returns the location of the newest version; None: there is no metadata. It is asked once the table's
+        row is locked, so that the last of several processes names the newest. Raises StorageError if others keep the lock.
+        """
+
+        def work(connection: Connection) -> None:
+            row = select(PAIMON_TABLES).where(*self._rows.of_table(PAIMON_TABLES, name))
+            if connection.execute(row.with_for_update()).first() is None:
+                return  # dropped, or renamed, in between
+            location = current()
+            has_tables = inspect(connection).has_table(ICEBERG_TABLES.name)
+            if location is None and not has_tables:
+                return
+            if not has_tables:
+                ICEBERG_METADATA.create_all(connection)
+            if not self._has_iceberg_guard:
+                for statement in ICEBERG_GUARDS.get(self.database.dialect, ()):
+                    connection.exec_driver_sql(statement)
+            own = self._iceberg_row(name)
+            former_location = connection.execute(
+                select(ICEBERG_TABLES.c.metadata_location).where(*own)
+            ).scalar()
+            if former_location == location:
+                return
+            # Updates of the row are refused: they are commits of other engines.
+            connection.execute(delete(ICEBERG_TABLES).where(*own))
+            if location is not None:
+                values = {
+                    "catalog_name": self.catalog_key,
+                    "table_namespace": name.database,
+                    "table_name": name.table,
+                    "metadata_location": location,
+                    "previous_metadata_location": former_location,
+                }
+                connection.execute(insert(ICEBERG_TABLES).values(values))
+
+        self._hurried.write(work)
+        self._has_iceberg_guard = True
+
+    def _iceberg_row(self, name: TableName) -> tuple[ColumnElement[bool], ...]:
+        columns = ICEBERG_TABLES.c
+        return (
+            columns.catalog_name == self.catalog_key,
+            columns.table_namespace == name.database,
+            columns.table_name == name.table,
+        )
+
+    def _delete_iceberg_rows(self, connection: Connection, *names: TableName) -> None:
+        if inspect(connection).has_table(ICEBERG_TABLES.name):
+            for name in names:
+                connection.execute(delete(ICEBERG_TABLES).where(*self._iceberg_row(name)))
 
     # ---- inside a transaction -------------------------------------------------------------------
 

@@ -196,10 +196,10 @@ def name_mapping(schema: TableSchema) -> list[JsonObject]:
 
 
 def _names_of(columns: Iterable[JsonObject]) -> list[JsonObject]:
-    return [_named(column["id"], column["name"], column["type"]) for column in columns]
+    return [_mapped_field(column["id"], column["name"], column["type"]) for column in columns]
 
 
-def _named(number: int, name: str, kind: Any) -> JsonObject:
+def _mapped_field(number: int, name: str, kind: Any) -> JsonObject:
     mapped: JsonObject = {"field-id": number, "names": [name]}
     if isinstance(kind, str):
         return mapped
@@ -207,7 +207,7 @@ def _named(number: int, name: str, kind: Any) -> JsonObject:
         members = _names_of(kind["fields"])
     else:
         members = [
-            _named(kind[f"{member}-id"], member, kind[member])
+            _mapped_field(kind[f"{member}-id"], member, kind[member])
             for member in ("element", "key", "value")
             if member in kind
         ]

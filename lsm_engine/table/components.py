@@ -232,6 +232,10 @@ class TableListener(Protocol):
         """A new schema is in force."""
         ...
 
+    def shown_by_iceberg(self, table: str, current: Callable[[], str | None]) -> None:
+        """Iceberg metadata was written, or deleted. `current` returns the location of the newest version, if any."""
+        ...
+
     def committed_beside_others(self, table: str) -> None:
         """A snapshot was published where another client, which may replace it by a rename, commits as well."""
         ...

@@ -311,6 +311,7 @@ def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
             continue
         # A change of the option deletes the metadata: a version written after that would never be followed by another.
         if newest.newest().options[_STORAGE] == newest.options[_STORAGE]:
+            _notify(newest, store)
             return metadata
         store.remove_all()
     raise CommitConflictError(
@@ -322,7 +323,19 @@ def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
 
 def remove(session: TableSession) -> None:
     """Delete the Iceberg metadata: nothing keeps it in step any more."""
-    open_store(session).remove_all()
+    store = open_store(session)
+    store.remove_all()
+    _notify(session, store)
+
+
+def _notify(session: TableSession, store: IcebergStore) -> None:
+    """Notify every listener of the newest version; a failure is logged, and the next version notifies again."""
+
+    def current() -> str | None:
+        version = store.hinted_version()
+        return None if version is None else store.location_of(metadata_path(version))
+
+    session.notify_listeners(lambda listener: listener.shown_by_iceberg(session.name, current))
 
 
 def sweep(session: TableSession) -> int:

@@ -344,11 +344,11 @@ def _with_option(
     texts.pop(change.key, None)
     if isinstance(change, SetOption):
         texts |= given_options({change.key: change.value}).texts
-    given = TableOptions(texts=texts)
-    options = with_implied_options(given, has_primary_key=schema.has_primary_key)
+    changed_options = TableOptions(texts=texts)
+    options = with_implied_options(changed_options, has_primary_key=schema.has_primary_key)
     option = core_options.find(change.key)
     vectors = core_options.DELETION_VECTORS_ENABLED
-    if has_data and options[vectors] != given[vectors]:
+    if has_data and options[vectors] != changed_options[vectors]:
         raise InvalidOptionError(
             f"option {change.key!r} needs {vectors.key!r} = true, which is fixed once a table holds data; create a new "
             f"table with it and copy the rows, or set {core_options.METADATA_ICEBERG_STORAGE.key!r} with "

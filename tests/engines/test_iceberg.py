@@ -5,13 +5,19 @@ import datetime as dt
 import json
 import logging
 import random
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.expressions import GreaterThanOrEqual, IsNull, NotNull
 
 import lsm_engine as lsm
@@ -712,6 +718,91 @@ def test_files_without_any_field_id_are_read_by_the_names_of_columns(tmp_path, u
     table.compact(full=True)
     assert shown_rows(table) == in_order(table.to_arrow())
     assert table.inspect.iceberg().problem is None
+
+
+# -- By name, in the catalog's database ------------------------------------------------------------
+
+
+def by_name(folder: Path) -> SqlCatalog:
+    return SqlCatalog("jdbc", uri=f"sqlite:///{folder}/catalog.db")
+
+
+def test_pyiceberg_and_polars_open_a_table_by_its_name(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    named = by_name(tmp_path)
+    loaded = named.load_table("shop.orders")
+    assert loaded.metadata_location == table.inspect.iceberg().metadata_location
+    table.upsert(small(1, value=10))
+    loaded.refresh()
+    assert in_order(loaded.scan().to_arrow().cast(SMALL)) == in_order(table.to_arrow())
+    frame = polars.scan_iceberg(loaded, reader_override="pyiceberg")
+    assert (
+        frame.select(polars.col("v").sum()).collect().item()
+        == pc.sum(table.to_arrow()["v"]).as_py()
+    )
+    assert named.list_tables("shop") == [("shop", "orders")]
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        catalog.rename_table("shop.orders", "shop.sales")
+        assert named.list_tables("shop") == [("shop", "sales")]
+        renamed, table = named.load_table("shop.sales"), catalog.table("shop.sales")
+        assert in_order(renamed.scan().to_arrow().cast(SMALL)) == in_order(table.to_arrow())
+        catalog.drop_table("shop.sales")
+    assert not named.table_exists("shop.sales")
+
+
+def test_the_row_goes_with_the_option_and_comes_again(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    named = by_name(tmp_path)
+    table.alter(lsm.SetOption(STORAGE, "disabled"))
+    assert not named.table_exists("shop.orders")
+    table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
+    table.alter(lsm.SetOption(STORAGE, "hadoop-catalog"))
+    assert named.load_table("shop.orders").scan().to_arrow().num_rows == 1
+
+
+def test_a_commit_of_another_engine_is_refused(tmp_path):
+    table = create(tmp_path, SMALL, key=(), options=IN_TABLE)
+    table.append(small(1))
+    loaded = by_name(tmp_path).load_table("shop.orders")
+    with pytest.raises(
+        sqlalchemy.exc.IntegrityError, match="only read through its Iceberg metadata"
+    ):
+        loaded.append(small(2).cast(loaded.schema().as_arrow()))
+    with pytest.raises(TableAlreadyExistsError) as refusal:  # what pyiceberg makes of any refusal
+        by_name(tmp_path).rename_table("shop.orders", "shop.other")
+    assert "only read through its Iceberg metadata" in str(refusal.value.__cause__)
+    table.append(small(3))
+    loaded.refresh()
+    assert in_order(loaded.scan().to_arrow().cast(SMALL)) == in_order(table.to_arrow())
+    assert table.to_arrow().num_rows == 2
+    # Tables that pyiceberg makes in the same database are its own.
+    other = by_name(tmp_path).create_table(("shop", "mine"), SMALL, location=str(tmp_path / "mine"))
+    other.append(small(4))
+    assert other.scan().to_arrow().num_rows == 1
+
+
+def test_a_row_that_another_engine_deleted_comes_again_with_the_next_sync(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    named = by_name(tmp_path)
+    named.drop_table("shop.orders")
+    table.maintenance.sync_iceberg()
+    assert named.load_table("shop.orders").scan().to_arrow().num_rows == 1
+
+
+def test_a_busy_catalog_fails_no_commit_and_is_caught_up(tmp_path, caplog):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        table.upsert(small(2))
+    assert "busy" in caplog.text
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.upsert(small(3))
+    loaded = by_name(tmp_path).load_table("shop.orders")
+    assert in_order(loaded.scan().to_arrow().cast(SMALL)) == in_order(table.to_arrow())
 
 
 def test_forget_refuses_a_table_whose_metadata_may_hold_the_key(tmp_path):
