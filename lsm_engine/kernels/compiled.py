@@ -17,16 +17,19 @@ temporary files, so several processes may start cold at once.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from importlib import import_module
 from types import FunctionType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from lsm_engine.kernels import interpreted_memory
 from lsm_engine.kernels.interpreted_memory import argument, arithmetic
+
+if TYPE_CHECKING:
+    from lsm_engine.kernels.machine_code import Kinds, MachineCode, MachineLoop
 
 F = TypeVar("F", bound=Callable[..., Any])
 Work: TypeAlias = Callable[..., int]
@@ -38,9 +41,17 @@ BUDGET = 500_000
 """Steps that all kernels of a process interpret together before the compiler is loaded."""
 
 LOADED_BUDGET = 10_000
-"""Steps that one kernel interprets where it is: to load its compiled form takes some milliseconds."""
+"""Steps that one kernel interprets once the compiler is there."""
 
-_MACHINE = "lsm_engine.kernels.machine_memory"
+LLVM_BUDGET = 30_000
+"""Steps that all kernels interpret although a file has the compiled form: to load LLVM takes 30 milliseconds."""
+
+KEPT_BUDGET = 2_000
+"""Steps that one kernel interprets although a file has its compiled form and LLVM is there."""
+
+# Both are imported when a loop is worth it: rules, which import kernels, start no threads and open no files.
+_COMPILER = "lsm_engine.kernels.machine_memory"
+_MACHINE_CODE = "lsm_engine.kernels.machine_code"
 
 
 class Kernel:
@@ -54,27 +65,36 @@ class Kernel:
         self._work = work or _largest
         self._plain: Callable[..., Any] | None = interpreted
         self._interpreted: Callable[..., Any] | None = None
-        self._compiled: Callable[..., Any] | None = None
+        self._compiled: MachineLoop | None = None
+        self._jit: Any = None
+        self._is_compiled = False
         self._spent = 0
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the loop in the form that its inputs are worth."""
         # Once the compiled form exists it is faster for any input.
-        if self._compiled is not None:
-            return self._compiled(*arguments)
+        if self._is_compiled:
+            return self.compiled()(*arguments)
         steps = self._work(*arguments)
         # The compiler pays only for many steps, so the first few are interpreted.
-        if steps > CALL_LIMIT or not self._may_interpret(steps):
+        if steps > CALL_LIMIT or not self._may_interpret(steps, arguments):
+            self._is_compiled = True
             return self.compiled()(*arguments)
         self._spent += steps
         Kernel.spent_by_all += steps
         return self.interpret(*arguments)
 
-    def _may_interpret(self, steps: int) -> bool:
-        # The compiler is loaded already, and only this kernel's own form is missing.
-        if _MACHINE in sys.modules:
-            return self._spent + steps <= LOADED_BUDGET
-        return Kernel.spent_by_all + steps <= BUDGET
+    def _may_interpret(self, steps: int, arguments: Sequence[Any]) -> bool:
+        spent, by_all = self._spent + steps, Kernel.spent_by_all + steps
+        # LLVM is loaded already, and only this kernel's own form is missing.
+        if is_loaded():
+            return spent <= KEPT_BUDGET or (
+                spent <= LOADED_BUDGET and not self.compiled().is_kept(*arguments)
+            )
+        # Code that a file has costs no compiler, but LLVM, which loads it.
+        return by_all <= LLVM_BUDGET or (
+            by_all <= BUDGET and not self.compiled().is_kept(*arguments)
+        )
 
     def interpret(self, *arguments: Any) -> Any:
         """Run the loop without a compiler."""
@@ -89,16 +109,38 @@ class Kernel:
             )
         return self._interpreted
 
-    def compiled(self) -> Callable[..., Any]:
-        """Return the loop for the machine, without the GIL; compiled at its first call for each types.
+    def compiled(self) -> "MachineLoop":
+        """Return the loop for the machine (`machine_code.MachineLoop`), which runs without the GIL.
 
-        Where no directory takes the cache, every process compiles anew.
+        Its first call for each combination of types loads or compiles it. Where no directory takes the code, every process compiles anew.
         """
         if self._compiled is None:
-            machine = _machine()
-            loop = self._made_of(lambda kernel: kernel.compiled(), machine.INTRINSICS)
-            self._compiled = machine.jit(loop)
-        return cast("Callable[..., Any]", self._compiled)
+            name = f"{self._loop.__module__}.{self._loop.__name__}"
+            machine_loop: MachineLoop = import_module(_MACHINE_CODE).MachineLoop(
+                name, self.content(), self._machine_code
+            )
+            self._compiled = machine_loop
+        return self._compiled
+
+    def _machine_code(self, kinds: "Kinds") -> "MachineCode":
+        machine = import_module(_COMPILER)
+        code: MachineCode = machine.machine_code(self.jitted(machine), kinds)
+        return code
+
+    def jitted(self, machine: Any) -> Any:
+        """Return the loop as numba calls it from others."""
+        if self._jit is None:
+            loop = self._made_of(lambda kernel: kernel.jitted(machine), machine.INTRINSICS)
+            self._jit = machine.jit(loop)
+        return self._jit
+
+    def content(self) -> str:
+        """Return all that machine code comes from, as text: byte code, constants, and the same of called kernels."""
+        loop = cast("FunctionType", self._loop)
+        code = loop.__code__
+        used = {name: loop.__globals__.get(name) for name in sorted(_names_of(loop))}
+        described = {name: _described(value) for name, value in used.items()}
+        return repr((code.co_code, code.co_consts, code.co_names, code.co_varnames, described))
 
     def _made_of(
         self, form: Callable[["Kernel"], Callable[..., Any]], used_globals: dict[str, Any]
@@ -115,14 +157,19 @@ class Kernel:
         return update_wrapper(function, loop)
 
 
-def _machine() -> Any:
-    try:
-        return import_module(_MACHINE)
-    except OSError as cause:
-        # Whatever keeps the library from being loaded, llvmlite says that it is not found.
-        if "failed to map" in str(cause.__context__):
-            raise MemoryError("the compiler of loops needs some 200 MB of memory more") from cause
-        raise
+def is_loaded() -> bool:
+    """Whether this process has loaded machine code, so that LLVM is there."""
+    machine_code = sys.modules.get(_MACHINE_CODE)
+    return machine_code is not None and bool(machine_code.is_loaded())
+
+
+def _described(value: Any) -> str:
+    """Return what compiled code takes of a name: the code of a kernel, the value of a constant."""
+    if isinstance(value, Kernel):
+        return value.content()
+    if isinstance(value, type) and hasattr(value, "_fields"):
+        return f"{value.__name__}{value._fields}"
+    return repr(value) if isinstance(value, int | float | tuple | np.generic) else ""
 
 
 def _names_of(loop: FunctionType) -> set[str]:

@@ -620,7 +620,7 @@ def _with_ties_sorted(table: KeyTable, words: Words, tags: Longs) -> Longs:
 def _radix_sorted(words: Words, tags: Longs) -> tuple[Words, Longs]:
     """Return words in order and their tags; stable. Uses up the arrays handed in."""
     spare_words, spare_tags = np.empty_like(words), np.empty_like(tags)
-    passes = _radix_sort(words, tags, spare_words, spare_tags)
+    passes = _radix_sort(words, tags, spare_words, spare_tags, np.empty(256, np.int64))
     return (spare_words, spare_tags) if passes % 2 else (words, tags)
 
 
@@ -639,12 +639,16 @@ def _is_sorted(keys: KeyParts, words: Words) -> bool:
 
 
 @compiled
-def _radix_sort(words: Words, tags: Longs, spare_words: Words, spare_tags: Longs) -> int:
-    """Sort by one byte after the other, lowest first; each pass changes sides. Returns the passes."""
+def _radix_sort(
+    words: Words, tags: Longs, spare_words: Words, spare_tags: Longs, counts: Longs
+) -> int:
+    """Sort by one byte after the other, lowest first; each pass changes sides. Returns the passes.
+
+    `counts` has a place for each value of a byte.
+    """
     varying = np.uint64(0)
     for row in range(len(words)):
         varying |= words[row] ^ words[0]
-    counts = np.empty(256, np.int64)
     passes = 0
     for byte in range(8):
         shift, low = np.uint64(8 * byte), np.uint64(255)

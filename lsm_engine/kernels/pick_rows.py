@@ -206,31 +206,30 @@ def order_around_greatest(
 
 @compiled
 def find_resets(
-    words: Words, valid: Bools, clocks: int, deletes: Bools, offsets: Longs, resets: Longs
+    words: Words, valid: Bools, latest: Longs, deletes: Bools, offsets: Longs, resets: Longs
 ) -> None:
     """Write the last row of each group that empties it, or -1.
 
-    `words` and `valid` hold one stretch of len(deletes) rows per clock. A delete empties the group
+    `words` and `valid` hold one stretch of len(deletes) rows per clock, and `latest` a place. A delete empties the group
     if one of its clocks is set and not behind; every clock stands at the delete's own then, so that
     older rows that come late are behind it. Without clocks any does.
     """
-    count = len(deletes)
-    best = np.empty(max(clocks, 1), np.int64)
+    count, clocks = len(deletes), len(latest)
     for group in range(len(offsets) - 1):
         resets[group] = -1
         for clock in range(clocks):
-            best[clock] = -1
+            latest[clock] = -1
         for index in range(offsets[group], offsets[group + 1]):
             empties = deletes[index] and clocks == 0
             for clock in range(clocks):
                 slot = clock * count + index
                 if not valid[slot]:
                     continue
-                if best[clock] < 0 or words[slot] >= words[best[clock]]:
+                if latest[clock] < 0 or words[slot] >= words[latest[clock]]:
                     empties = empties or deletes[index]
-                    best[clock] = slot
+                    latest[clock] = slot
             if empties:
                 resets[group] = index
                 for clock in range(clocks):
                     slot = clock * count + index
-                    best[clock] = slot if valid[slot] else -1
+                    latest[clock] = slot if valid[slot] else -1

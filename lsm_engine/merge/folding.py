@@ -346,7 +346,8 @@ class Removal:
             clocks = [group.clock(versions) for group in self.clocks]
             words = np.concatenate([clock_words for clock_words, _ in clocks])
             valid = np.concatenate([clock_valid for _, clock_valid in clocks])
-        find_resets(words, valid, len(self.clocks), deletes, versions.offsets, resets)
+        latest = np.empty(len(self.clocks), np.int64)
+        find_resets(words, valid, latest, deletes, versions.offsets, resets)
         return resets
 
 

@@ -61,6 +61,7 @@ OP_PRESENT = 9
 OP_LIST = 10  # operand: where its OP_LIST_END is
 OPERANDS = 6
 LIST_DEPTH_MAX = 8
+FAILURE_PLACES = 3
 _WORD = 2**64 - 1
 
 DONE = 0
@@ -422,14 +423,13 @@ def run_blocks(
     ops: Table,
     columns: Table,  # rows of (level, base in slots or -1, level of items or -1)
     target: DecodedSlots,
-    failure: Longs,  # (block, -, level) where it failed
+    failure: Longs,  # (block, -, level) where it failed, then a place for each level of lists
 ) -> int:
     """Decode every record of every block into slots; return DONE or the code of the damage."""
     slots, valid, room, used = target
-    remaining = np.zeros(LIST_DEPTH_MAX, np.int64)
     program = (ops.ctypes.data, len(ops), columns.ctypes.data)
     filled = (slots.ctypes.data, valid.ctypes.data, room.ctypes.data, used.ctypes.data)
-    scratch = (remaining.ctypes.data, failure.ctypes.data)
+    scratch = (failure.ctypes.data + 8 * FAILURE_PLACES, failure.ctypes.data)
     for block in range(len(blocks)):
         failure[0] = block
         position, end = blocks[block, 0], blocks[block, 1]
@@ -948,7 +948,7 @@ def _run(chunk: _Chunk, program: Program, stored: Bools, limits: Limits) -> _Dec
     room[0] = rows
     for level in set(range(program.level_count)) - set(levels[stored].tolist()):
         room[level] = np.iinfo(np.int64).max // 2  # counted, never kept
-    failure = np.zeros(3, np.int64)
+    failure = np.zeros(FAILURE_PLACES + LIST_DEPTH_MAX, np.int64)
     while True:
         sizes = np.where(stored, room[levels], 0)
         bases = np.where(stored, np.cumsum(sizes) - sizes, -1)

@@ -32,36 +32,3 @@ def test_kernels_compile_where_no_directory_takes_their_cache(tmp_path: Path) ->
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"{package / '__init__.py'} [6, 7, 0] [0, 2, 3]"
-
-
-LOOP = """
-import sys
-from typing import NamedTuple
-import numpy as np
-from lsm_engine.kernels.compiled import compiled
-
-class Pair(NamedTuple):
-    left: int
-    right: int
-
-@compiled
-def total(pair: Pair, values: np.ndarray) -> int:
-    return pair.left + pair.right + values[0]
-
-print(total.compiled()(Pair(1, 2), np.array([4])))
-"""
-
-
-def test_code_that_was_cached_for_a_class_of_another_name_is_compiled_anew(tmp_path: Path) -> None:
-    """numba unpickles the class with the index, before it looks whether the source is the same."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    module = tmp_path / "loop.py"
-    for source in (LOOP, LOOP.replace("Pair", "Duo")):
-        module.write_text(source)
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", "import loop"], capture_output=True, text=True,
-            timeout=300, cwd=tmp_path, check=False, env=environment,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip() == "7"
-    assert list((tmp_path / "cache").rglob("*.nbi"))

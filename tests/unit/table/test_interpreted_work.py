@@ -56,7 +56,7 @@ def test_no_loop_over_many_rows_is_interpreted(tmp_path: Path, key: pa.DataType)
         mock.patch.object(compiled, "CALL_LIMIT", limit),  # benches leave another one behind
     ):
         for kernel in kernels():
-            kernel._spent, kernel._compiled = 0, None
+            kernel._spent, kernel._is_compiled = 0, False
         table.upsert(rows)
         table.upsert(rows.slice(0, ROWS // 2))
         table.compact(full=True)
@@ -69,25 +69,30 @@ def test_no_loop_over_many_rows_is_interpreted(tmp_path: Path, key: pa.DataType)
 
 
 @pytest.mark.parametrize(
-    ("is_loaded", "budget"), [(False, compiled.BUDGET), (True, compiled.LOADED_BUDGET)]
-)
-def test_loops_are_compiled_sooner_where_the_compiler_is_loaded(
-    is_loaded: bool, budget: int
+    ("is_loaded", "is_kept", "budget"),
+    [
+        (False, False, compiled.BUDGET), (False, True, compiled.LLVM_BUDGET),
+        (True, False, compiled.LOADED_BUDGET), (True, True, compiled.KEPT_BUDGET),
+    ],
+)  # fmt: skip
+def test_loops_are_compiled_sooner_where_that_costs_less(
+    is_loaded: bool, is_kept: bool, budget: int
 ) -> None:
+    """A file with the machine code costs less than a compiler, and what is loaded costs nothing."""
+
     def loop(rows: Any) -> str:
         return "interpreted"
 
     some = [Kernel(loop, None, None) for _ in range(2)]
     steps = np.zeros(budget // 2 // 10, np.int64)
-    modules = {compiled._MACHINE: sys} if is_loaded else {}
+    machine_loop = mock.Mock(return_value="compiled")
+    machine_loop.is_kept.return_value = is_kept
     with (
         mock.patch.object(Kernel, "spent_by_all", 0),
         mock.patch.object(compiled, "CALL_LIMIT", budget),
-        mock.patch.object(Kernel, "compiled", return_value=lambda _: "compiled"),
-        mock.patch.dict(sys.modules, modules),
+        mock.patch.object(Kernel, "compiled", return_value=machine_loop),
+        mock.patch.object(compiled, "is_loaded", return_value=is_loaded),
     ):
-        if not is_loaded:
-            sys.modules.pop(compiled._MACHINE, None)
         ran = [kernel(steps) for kernel in some * 10]
         assert ran == ["interpreted"] * 20, "each spends half of a budget"
         assert some[0](steps) == ("interpreted" if is_loaded else "compiled")
