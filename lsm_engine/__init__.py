@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lsm_engine.api.catalog_tables import CATALOG_TABLES, SYSTEM_DATABASE
     from lsm_engine.api.doctor import doctor
     from lsm_engine.api.open_table import open_table
+    from lsm_engine.api.row_files import FileOptions, RowFiles, read_files, write_file
     from lsm_engine.api.table import Table
     from lsm_engine.base.errors import (
         AlreadyExistsError,
@@ -128,31 +129,34 @@ if TYPE_CHECKING:
         SetOption,
     )
     from lsm_engine.types.table_schema import ROW_ID, TableSchema
+    from lsm_engine.types.text_columns import parse_texts, plain_rows, plain_values
     from lsm_engine.types.type_text import columns_of_text, type_of_text
     from lsm_engine.types.types import DataField, ScalarType, type_text
 
 __all__ = [
-    "CATALOG_TABLES", "FOUND_COLUMN", "KEY_VERSION_FACTS", "LINEAGE_PAGE", "OPENLINEAGE_NAMESPACE",
-    "RESTORED", "ROW_ID", "RUN_DAGSTER_ID", "SNAPSHOT_VERSION", "SYSTEM_DATABASE", "SYSTEM_TABLES",
-    "AddColumn", "AlreadyExistsError", "Amplification", "Branches", "BucketTree", "Catalog", "ChangeMode",
-    "ChangeType", "Changes", "Clock", "CommitConflictError", "CommitKind", "CommitMessage", "CommitOptions",
-    "CommitUnknownError", "CompactionMetrics", "Consumers", "CorruptFileError", "DamagedFile", "DataField",
-    "Discard", "DropColumn", "ErrorKind", "Executor", "ExpiredError", "ExpiryReport", "FileCommit",
-    "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport", "IcebergState", "Inspect",
-    "InvalidInputError", "InvalidOptionError", "LeftFiles", "Lineage", "LineageInput", "LineageOrigin",
-    "LineageRun", "LocalExecutor", "LsmError", "Maintenance", "ManifestCache", "MoveColumn",
-    "NotFoundError", "OrphanReport", "Predicate", "PruneCounts", "RemoveOption", "RenameColumn",
-    "RepairReport", "RestoreReport", "RetentionSimulation", "RowCounts", "RowKind", "ScalarType", "Scan",
+    "CATALOG_TABLES", "FOUND_COLUMN", "KEY_VERSION_FACTS", "LINEAGE_PAGE",
+    "OPENLINEAGE_NAMESPACE", "RESTORED", "ROW_ID", "RUN_DAGSTER_ID", "SNAPSHOT_VERSION",
+    "SYSTEM_DATABASE", "SYSTEM_TABLES", "AddColumn", "AlreadyExistsError", "Amplification", "Branches",
+    "BucketTree", "Catalog", "ChangeMode", "ChangeType", "Changes", "Clock", "CommitConflictError",
+    "CommitKind", "CommitMessage", "CommitOptions", "CommitUnknownError", "CompactionMetrics", "Consumers",
+    "CorruptFileError", "DamagedFile", "DataField", "Discard", "DropColumn", "ErrorKind", "Executor",
+    "ExpiredError", "ExpiryReport", "FileCommit", "FileExplanation", "FileOptions", "Follower",
+    "ForgetPlan", "ForgetReport", "HealthReport", "IcebergState", "Inspect", "InvalidInputError",
+    "InvalidOptionError", "LeftFiles", "Lineage", "LineageInput", "LineageOrigin", "LineageRun",
+    "LocalExecutor", "LsmError", "Maintenance", "ManifestCache", "MoveColumn", "NotFoundError",
+    "OrphanReport", "Predicate", "PruneCounts", "RemoveOption", "RenameColumn", "RepairReport",
+    "RestoreReport", "RetentionSimulation", "RowCounts", "RowFiles", "RowKind", "ScalarType", "Scan",
     "SchemaChange", "SetColumnComment", "SetColumnDefault", "SetComment", "SetNullable", "SetOption",
     "Snapshot", "SnapshotDiff", "Staging", "StartMode", "StorageError", "StreamWriter", "SystemClock",
     "SystemIds", "Table", "TableName", "TableSchema", "Tag", "Tags", "TreeRun", "UnsafePathError",
     "UnsupportedError", "VerifyReport", "WriteResult", "__version__", "absolute_warehouse", "arrow_fields",
     "arrow_type", "choose_rows", "clear_manifest_cache", "col", "columns_of_text", "compaction_metrics_of",
     "core_options", "default_cache_root", "default_catalog_url", "doctor", "format_bytes", "format_millis",
-    "given_options", "lineage_page", "manifest_cache", "millis_of", "open_catalog", "open_rows",
-    "open_table", "openlineage_events", "parse_millis", "processes_of_directory", "provenance_properties",
-    "record", "row_counts_of", "set_damaged_file_aside", "snapshot_ranges", "sql_field",
-    "sweep_process_directories", "type_of_field", "type_of_text", "type_text", "unsupported_options",
+    "given_options", "lineage_page", "manifest_cache", "millis_of", "open_catalog",
+    "open_rows", "open_table", "openlineage_events", "parse_millis", "parse_texts", "plain_rows",
+    "plain_values", "processes_of_directory", "provenance_properties", "read_files", "record",
+    "row_counts_of", "set_damaged_file_aside", "snapshot_ranges", "sql_field", "sweep_process_directories",
+    "type_of_field", "type_of_text", "type_text", "unsupported_options", "write_file",
 ]  # fmt: skip
 
 _HOMES = {
@@ -163,6 +167,7 @@ _HOMES = {
         "api.catalog_tables": "CATALOG_TABLES SYSTEM_DATABASE",
         "api.doctor": "doctor",
         "api.open_table": "open_table",
+        "api.row_files": "FileOptions RowFiles read_files write_file",
         "api.table": "Table",
         "base.errors": """
             AlreadyExistsError CommitConflictError CommitUnknownError CorruptFileError ErrorKind
@@ -229,6 +234,7 @@ _HOMES = {
             SetColumnComment SetColumnDefault SetComment SetNullable SetOption
         """,
         "types.table_schema": "ROW_ID TableSchema",
+        "types.text_columns": "parse_texts plain_rows plain_values",
         "types.type_text": "columns_of_text type_of_text",
         "types.types": "DataField ScalarType type_text",
     }.items()

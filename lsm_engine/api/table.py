@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lsm_engine.api.row_files import FileOptions
     from lsm_engine.read.engines import ArrowDataset
 
 A = TypeVar("A", bound=Accessor)
@@ -568,6 +569,24 @@ class Table:
         dataset: type[ArrowDataset] = import_module("lsm_engine.read.engines").ArrowDataset
         scan = self.scan(columns, **read)
         return dataset(scan.schema, scan.narrowed)
+
+    def to_file(
+        self,
+        path: str | os.PathLike[str],
+        columns: str | Sequence[str] | None = None,
+        *,
+        form: "FileOptions | None" = None,
+        **read: Any,
+    ) -> int:
+        """Write the rows to a new CSV, JSON lines, Parquet or Arrow file; return their number.
+
+        `form`: options of `lsm.write_file`; other arguments as of `scan`.
+        """
+        row_files = import_module("lsm_engine.api.row_files")
+        count: int = row_files.write_rows(
+            self.to_reader(columns, **read), path, {} if form is None else form
+        )
+        return count
 
     def head(self, n: int = 5, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
         """Return some `n` rows, to have a look; arguments as of `scan`."""

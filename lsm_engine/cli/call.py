@@ -2,10 +2,10 @@
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from lsm_engine.cli.output import Output
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+STANDARD_STREAM = "-"
+"""The file that stands for standard input or output."""
+
 # -- Common options of commands --------------------------------------------------------------------
 
-FORMATS = ("parquet", "csv", "jsonl", "arrow")
+FORMATS = ("parquet", "csv", "jsonl", "arrow", "excel")
 """Formats of files of rows, as options name them."""
 ROWS_SHOWN = 100
 """Rows that are printed where nobody says how many."""
@@ -51,12 +55,50 @@ PARTITIONS = click.option(
     multiple=True,
     help="Only this partition; repeat it for more partitions.",
 )
-FORMAT = click.option(
-    "--format",
-    "kind",
-    type=click.Choice(FORMATS),
-    help="Format of the files.  [default: by extension]",
-)
+_TEXT_FORMS = (
+    click.option("--format", type=click.Choice(FORMATS),
+                 help="Format of the files.  [default: by extension]"),
+    click.option("--null", "null_values", metavar="TEXT", multiple=True,
+                 help="CSV: what means null; repeatable.  [default: nothing; NA, NULL in numbers and times]"),
+    click.option("--delimiter", metavar="CHAR",
+                 help="CSV: between values.  [default: a comma, in .tsv a tab]"),
+    click.option("--quote", metavar="CHAR", help="CSV: around text; '': none.  [default: \"]"),
+    click.option("--header/--no-header", default=True, help="CSV: whether a line has the columns' names."),
+    click.option("--date-format", metavar="FORMAT", help="CSV: such as %d/%m/%Y.  [default: ISO 8601]"),
+    click.option("--time-format", metavar="FORMAT", help="CSV: such as %H.%M.  [default: ISO 8601]"),
+    click.option("--timestamp-format", metavar="FORMAT",
+                 help="CSV: such as '%d/%m/%Y %H:%M'.  [default: ISO 8601]"),
+    click.option("--decimal-point", metavar="CHAR", help="CSV: of numbers.  [default: .]"),
+)  # fmt: skip
+_READING_FORMS = (
+    click.option("--names", metavar="NAMES", callback=lambda _, __, value: value.split(",") if value else (),
+                 help="CSV: names of the columns, in place of the header's."),
+    click.option("--thousands", metavar="CHAR", help="CSV: between the thousands of numbers."),
+    click.option("--escape", metavar="CHAR", help="CSV: before a character that stands for itself."),
+    click.option("--encoding", metavar="NAME", help="CSV, JSON: such as latin1.  [default: UTF-8]"),
+    click.option("--skip-lines", type=click.IntRange(0), default=0, metavar="N",
+                 help="Lines before the header."),
+    click.option("--sheet", metavar="NAME", help="Excel: the sheet.  [default: the first]"),
+    click.option("--on-error", type=click.Choice(("fail", "skip")), default="fail",
+                 help="What a line that cannot be read does: fail, or be left out.  [default: fail]"),
+    click.option("--rejects", metavar="FILE", help="Write the lines that were left out to this CSV file."),
+)  # fmt: skip
+
+
+def written_files(function: F) -> F:
+    """Add the options of files that are written; they come under the names of `lsm_engine.FileOptions`."""
+    for option in reversed(_TEXT_FORMS):
+        function = option(function)
+    return function
+
+
+def read_options(function: F) -> F:
+    """Add the options of files that are read; they come under the names of `lsm_engine.FileOptions`."""
+    for option in reversed((*_TEXT_FORMS, *_READING_FORMS)):
+        function = option(function)
+    return function
+
+
 RETAIN_MIN = click.option(
     "--retain-min",
     type=click.IntRange(1),

@@ -16,6 +16,7 @@ from lsm_engine import (
     CommitMessage,
     Discard,
     LocalExecutor,
+    RowFiles,
     SystemClock,
     SystemIds,
     Table,
@@ -23,9 +24,9 @@ from lsm_engine import (
 )
 from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import STANDARD_STREAM, Call
 from lsm_engine.cli.exit_codes import INTERRUPTED
-from lsm_engine.cli.row_files import STDIN, RowSource
+from lsm_engine.cli.output import counted
 from lsm_engine.cli.safe_text import neutral
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ def _user() -> str | None:
 
 
 def _dataset(path: str) -> str:
-    return "stdin" if path == STDIN else Path(path).absolute().as_uri()
+    return "stdin" if path == STANDARD_STREAM else Path(path).absolute().as_uri()
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def _bars(call: Call, *columns: Any) -> Iterator[Progress]:
 
 
 @contextmanager
-def row_progress(call: Call, source: RowSource, label: str) -> Iterator["CountedRows"]:
+def row_progress(call: Call, source: RowFiles, label: str) -> Iterator["CountedRows"]:
     """Yield the rows of a source, counted as they are taken."""
     columns = (
         TextColumn("{task.description}"),
@@ -106,6 +107,8 @@ def row_progress(call: Call, source: RowSource, label: str) -> Iterator["Counted
     )
     with _bars(call, *columns) as progress:
         yield CountedRows(source, progress, progress.add_task(label, total=source.row_count))
+    if source.rejected_count:
+        call.out.note(f"{counted(source.rejected_count, 'line')} left out")
 
 
 @contextmanager
@@ -124,14 +127,19 @@ def file_progress(
 
 
 class CountedRows:
-    """`reader` gives a source's rows; `count` is how many of them were taken."""
+    """`reader` gives a source's rows; `count` is how many of them were taken, `rejected_count` of lines left out."""
 
-    def __init__(self, source: RowSource, progress: Progress, task: TaskID) -> None:
+    def __init__(self, source: RowFiles, progress: Progress, task: TaskID) -> None:
         self.count = 0
         self._source = source
         self._progress = progress
         self._task = task
         self.reader = pa.RecordBatchReader.from_batches(source.reader.schema, self._batches())
+
+    @property
+    def rejected_count(self) -> int:
+        """Lines that could not be read."""
+        return self._source.rejected_count
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._source.reader:

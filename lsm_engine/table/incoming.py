@@ -458,8 +458,10 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
     """
     if isinstance(rows, list):
         return decoded(_from_dictionaries(rows, table).to_reader())
-    if isinstance(rows, pa.RecordBatchReader):
-        reader = rows
+    # An object that offers its reader raises errors of its own, which a C stream turns into Arrow's.
+    reader = getattr(rows, "reader", rows)
+    if isinstance(reader, pa.RecordBatchReader):
+        pass
     elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
         reader = _exported(rows)
     else:

@@ -31,13 +31,13 @@ from lsm_engine import (
     col,
     doctor,
     lineage_page,
+    plain_rows,
     record,
     type_text,
 )
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.look import schema_rows, system_rows
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.values import plain_rows
 from lsm_engine.ui.pages import (
     History,
     KeyAnswer,

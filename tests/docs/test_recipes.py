@@ -23,6 +23,11 @@ def test_a_recipe(page, tmp_path):
     assert threading.active_count() <= before  # others may have ended theirs
 
 
+@pytest.mark.parametrize("page", ["files"])
+def test_a_guide_of_the_shell(page, tmp_path):
+    assert run_page(DOCS / f"{page}.md", tmp_path)["text"]
+
+
 @pytest.fixture(scope="module")
 def postgres():
     with running_server("wal_level=logical", "synchronous_commit=on") as server:

@@ -1,14 +1,13 @@
 """Databases and tables by name: list, create, rename, drop."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
-import pyarrow as pa
 
-from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text
-from lsm_engine.cli.call import FORMAT, YES, Call
+from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text, read_files
+from lsm_engine.cli.call import YES, Call, read_options
 from lsm_engine.cli.output import code, counted, listed, number, words
-from lsm_engine.cli.row_files import open_row_files
 from lsm_engine.cli.verb import VerbGroup, confirm, table_verb, verb
 
 
@@ -71,7 +70,7 @@ def tables(call: Call, database: str | None) -> None:
 @click.option(
     "--from", "source", metavar="FILE", help="Take the columns of a file; no rows are read."
 )
-@FORMAT
+@read_options
 @click.option(
     "--primary-key",
     metavar="COLUMNS",
@@ -89,12 +88,12 @@ def create(
     table: str,
     columns: str | None,
     source: str | None,
-    kind: str | None,
     primary_key: str | None,
     partitioned_by: str | None,
     options: Sequence[str],
     comment: str | None,
     if_not_exists: bool,
+    **form: Any,
 ) -> None:
     """Create a table, and the catalog and its database if they do not exist.
 
@@ -103,7 +102,11 @@ def create(
     """
     if (columns is None) == (source is None):
         raise click.UsageError("give either --columns or --from")
-    schema = columns_of_text(columns) if columns is not None else _schema_of(str(source), kind)
+    schema = (
+        columns_of_text(columns)
+        if columns is not None
+        else read_files(str(source), **form).reader.schema
+    )
     created = call.catalog(create=True).create_table(
         call.catalog_name(table),
         schema,
@@ -115,10 +118,6 @@ def create(
     )
     facts = {"table": created.name, "location": created.location}
     call.out.report(f"{created.name} is in {created.location}", facts)
-
-
-def _schema_of(source: str, kind: str | None) -> pa.Schema:
-    return open_row_files([source], None, kind).reader.schema
 
 
 def split_names(names: str | None) -> tuple[str, ...]:

@@ -14,13 +14,14 @@ from lsm_engine import (
     InvalidInputError,
     RetentionSimulation,
     Table,
+    parse_texts,
+    plain_rows,
     type_text,
 )
 from lsm_engine import FileCommit as Commit
 from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, RETAIN_MAX, RETAIN_MIN, Call
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.values import parsed, plain_rows
 from lsm_engine.cli.verb import VerbGroup, table_verb
 
 _FLAGS = ("--json", "--quiet", "-q", "--debug")
@@ -130,7 +131,7 @@ def key_of(table: Table, words_: Sequence[str]) -> dict[str, Any]:
             )
         kind = table.schema.arrow.field(name).type
         try:
-            values[name] = parsed(pa.array([text]), kind)[0].as_py()
+            values[name] = parse_texts(pa.array([text]), kind)[0].as_py()
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
                 f"{name} is {type_text(table.schema.field(name).type)}, which {text!r} does not fit",

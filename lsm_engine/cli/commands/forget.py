@@ -1,11 +1,12 @@
 """Forget a key: show where it is kept, take it out of all of that, and prove it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from lsm_engine import ForgetReport
-from lsm_engine.cli.call import FORMAT, YES, Call
+from lsm_engine.cli.call import YES, Call, read_options
 from lsm_engine.cli.commands.keys import KEY_OPTION, keys_given
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.output import counted
@@ -28,7 +29,7 @@ from lsm_engine.cli.verb import confirm, table_verb
 @click.option("--unreferenced-older-than", default="1 d", metavar="AGE", show_default=True,
               help='Delete files that nothing names from this age on; "0 s" while no process writes.')  # fmt: skip
 @YES
-@FORMAT
+@read_options
 def forget(
     call: Call,
     /,
@@ -42,7 +43,7 @@ def forget(
     move_consumers: bool,
     unreferenced_older_than: str,
     yes: bool,
-    kind: str | None,
+    **form: Any,
 ) -> None:
     """Erase keys from all files of a table and from the catalog, then search for them.
 
@@ -53,7 +54,7 @@ def forget(
     docs/forget.md. Exit code 1 if a key is left, or came back.
     """
     target = call.table(table)
-    keys = keys_given(target, files, pairs, kind).read_all()
+    keys = keys_given(target, files, pairs, form).read_all()
 
     def run(*, dry_run: bool) -> ForgetReport:
         return target.forget(

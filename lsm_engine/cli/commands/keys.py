@@ -7,13 +7,21 @@ import click
 import pyarrow as pa
 
 from lsm_engine import FOUND_COLUMN as FOUND
-from lsm_engine import InvalidInputError, RowCounts, Table, TableSchema, WriteResult, row_counts_of
-from lsm_engine.cli.call import COLUMNS, FORMAT, Call
+from lsm_engine import (
+    InvalidInputError,
+    RowCounts,
+    Table,
+    TableSchema,
+    WriteResult,
+    parse_texts,
+    plain_rows,
+    read_files,
+    row_counts_of,
+)
+from lsm_engine.cli.call import COLUMNS, Call, read_options
 from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import RowSource, open_row_files
-from lsm_engine.cli.values import parsed, plain_rows
 from lsm_engine.cli.verb import table_verb
 
 KEY_OPTION = click.option(
@@ -29,7 +37,7 @@ KEY_OPTION = click.option(
 @click.argument("files", nargs=-1)
 @KEY_OPTION
 @COLUMNS
-@FORMAT
+@read_options
 def lookup(
     call: Call,
     /,
@@ -38,7 +46,7 @@ def lookup(
     files: Sequence[str],
     pairs: Sequence[str],
     columns: str | None,
-    kind: str | None,
+    **form: Any,
 ) -> None:
     """Print the newest row of each key, in the order of the keys, and whether it is there.
 
@@ -47,7 +55,7 @@ def lookup(
     """
     target = call.table(table)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    rows = target.lookup(keys_given(target, files, pairs, kind), names)
+    rows = target.lookup(keys_given(target, files, pairs, form), names)
     shown = [Column(name=name, heading=name) for name in rows.schema.names if name != FOUND]
     call.out.rows([words(FOUND, "found"), *shown], plain_rows(rows), empty="no keys")
 
@@ -58,16 +66,16 @@ def lookup(
 )
 @click.argument("files", nargs=-1)
 @KEY_OPTION
-@FORMAT
+@read_options
 def locate(
-    call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], kind: str | None
+    call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], **form: Any
 ) -> None:
     """Show for each row whether it is an insert or an update, and the file of the replaced row.
 
     How records are found is the table's index.type; see docs/options.md.
     """
     target = call.table(table)
-    rows = target.locate(keys_given(target, files, pairs, kind))
+    rows = target.locate(keys_given(target, files, pairs, form))
     columns = [words("action"), words("partition"), words("bucket"), words("file_name", "file")]
     call.out.rows(columns, plain_rows(rows), empty="no rows")
 
@@ -76,14 +84,12 @@ def locate(
 @click.argument("files", nargs=-1, required=True)
 @click.option("--existing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="Refuse or skip rows whose key exists.")  # fmt: skip
-@FORMAT
-def insert(
-    call: Call, *, table: str, files: Sequence[str], existing: str, kind: str | None
-) -> None:
+@read_options
+def insert(call: Call, *, table: str, files: Sequence[str], existing: str, **form: Any) -> None:
     """Insert rows whose keys do not exist; one commit, which never replaces a row."""
     target = call.table(table)
     _write(
-        call, target, files, kind, "insert",
+        call, target, files, form, "insert",
         lambda rows, identity: target.insert(rows, existing, **identity),
     )  # fmt: skip
 
@@ -95,12 +101,12 @@ def insert(
 @click.argument("files", nargs=-1, required=True)
 @click.option("--missing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="Refuse or skip rows whose key does not exist.")  # fmt: skip
-@FORMAT
-def update(call: Call, *, table: str, files: Sequence[str], missing: str, kind: str | None) -> None:
+@read_options
+def update(call: Call, *, table: str, files: Sequence[str], missing: str, **form: Any) -> None:
     """Replace rows whose keys exist; one commit, which never adds a key."""
     target = call.table(table)
     _write(
-        call, target, files, kind, "update",
+        call, target, files, form, "update",
         lambda rows, identity: target.update(rows, missing, **identity),
     )  # fmt: skip
 
@@ -109,11 +115,11 @@ def _write(
     call: Call,
     table: Table,
     files: Sequence[str],
-    kind: str | None,
+    form: dict[str, Any],
     verb: str,
     write: Callable[[Any, dict[str, Any]], WriteResult | None],
 ) -> None:
-    source = open_row_files(files, table.schema.arrow, kind)
+    source = read_files(files, table, **form)
     with (
         writing(table, verb, files) as identity,
         row_progress(call, source, f"{verb.capitalize()} into {table.name}") as rows,
@@ -141,15 +147,14 @@ def _write(
 
 
 def keys_given(
-    table: Table, files: Sequence[str], pairs: Sequence[str], kind: str | None
+    table: Table, files: Sequence[str], pairs: Sequence[str], form: dict[str, Any]
 ) -> pa.RecordBatchReader:
     """Return the keys of files, or the one that is given column by column."""
     # Both together would leave open which keys count.
     if bool(files) == bool(pairs):
         raise click.UsageError("give either FILES with keys, or --key column=value")
     if files:
-        source: RowSource = open_row_files(files, table.schema.arrow, kind)
-        return source.reader
+        return read_files(files, table, **form).reader
     return _one_key(table.schema, pairs).to_reader()
 
 
@@ -166,7 +171,7 @@ def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
                 column=name,
             )
         try:
-            columns[name] = parsed(pa.array([text]), schema.arrow.field(name).type)
+            columns[name] = parse_texts(pa.array([text]), schema.arrow.field(name).type)
         except pa.ArrowException as cause:
             raise InvalidInputError(
                 f"{text!r} is no value of column {name!r}: {cause}", column=name

@@ -6,11 +6,10 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import Lineage, TableName, lineage_page
+from lsm_engine import Lineage, TableName, lineage_page, plain_rows
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.output import Column, code, number, size, words
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import VerbGroup, table_verb, verb
 
 _RUNS = [

@@ -7,14 +7,21 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import Snapshot, Table, TableSchema, format_bytes, type_text, unsupported_options
+from lsm_engine import (
+    Snapshot,
+    Table,
+    TableSchema,
+    format_bytes,
+    plain_rows,
+    type_text,
+    unsupported_options,
+)
 from lsm_engine.cli.call import DEEP, Call
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.output import Column, code, counted, number, size, words
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.tree_drawing import draw_tree, largest_run
-from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import table_verb
 
 SNAPSHOT_OPTION = click.option(

@@ -6,10 +6,9 @@ from typing import Any, TypeVar
 import click
 import pyarrow as pa
 
-from lsm_engine import PruneCounts, Scan
+from lsm_engine import PruneCounts, Scan, plain_rows
 from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, ROWS_SHOWN, WHERE, Call
 from lsm_engine.cli.output import code, columns_of, words
-from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import table_verb
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,33 +1,34 @@
 """Rows in and out as files, and MERGE: import, export, merge."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from lsm_engine import (
-    AlreadyExistsError,
+    ErrorKind,
+    FileOptions,
     InvalidInputError,
     LsmError,
     NotFoundError,
-    StorageError,
+    RowFiles,
+    UnsupportedError,
+    read_files,
     row_counts_of,
+    write_file,
 )
-from lsm_engine.cli.call import COLUMNS, FORMAT, Call
+from lsm_engine.cli.call import COLUMNS, STANDARD_STREAM, Call, read_options, written_files
 from lsm_engine.cli.commands.catalog import pairs_of, split_names
 from lsm_engine.cli.commands.read import open_scan, reading
-from lsm_engine.cli.commands.write import committed, hint, rows_of
+from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import folder_rows, format_of
-from lsm_engine.cli.safe_text import json_text
-from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import table_verb
 
 
@@ -105,57 +106,26 @@ def import_(
 
 @table_verb(
     "lsm export shop.orders orders.parquet",
-    'lsm export shop.orders monday.csv --tag monday --where "price > 5"',
+    'lsm export shop.orders monday.csv.gz --tag monday --where "price > 5" --date-format %d.%m.%Y',
+    "lsm export shop.orders - --format jsonl | jq .price",
 )
 @click.argument("file", type=click.Path(dir_okay=False))
 @COLUMNS
 @reading
-@FORMAT
-def export(
-    call: Call, /, *, table: str, file: str, columns: str | None, kind: str | None, **options: Any
-) -> None:
-    """Write rows, merged by key, to a new Parquet, CSV, JSON lines or Arrow file: whole or not at all."""
-    chosen = kind or format_of(file)
-    # An existing file is never overwritten.
-    if os.path.lexists(file):
-        raise AlreadyExistsError("the file is there; name another, or move it away", file=file)
+@written_files
+def export(call: Call, /, *, table: str, file: str, columns: str | None, **options: Any) -> None:
+    """Write rows, merged by key, to a new Parquet, CSV, JSON lines or Arrow file: whole or not at all.
+
+    Names that end in .gz, .bz2, .zst or .lz4 are compressed; - is standard output.
+    """
+    form = {name: options.pop(name) for name in FileOptions.__annotations__ if name in options}
     table_scan = open_scan(call, table, columns=columns, **options)
-    count = 0
-    try:
-        with _written(file, chosen, table_scan.schema) as write:
-            for batch in table_scan.to_batches():
-                write(batch)
-                count += batch.num_rows
-    except pa.ArrowException as cause:
-        raise InvalidInputError(f"these columns do not go into a {chosen} file: {cause}") from cause
+    count = write_file(table_scan.to_reader(), file, **form)
+    if file == STANDARD_STREAM:
+        call.out.note(f"{counted(count, 'row')} of {table}")
+        return
     facts = {"table": table, "file": file, "rows": count, "size_bytes": os.path.getsize(file)}
     call.out.report(f"{counted(count, 'row')} of {table} are in {file}", facts)
-
-
-@contextmanager
-def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
-    """Yield what writes a batch; the file gets its name at the end, and none if something fails."""
-    part = f"{file}.part"
-    try:
-        with open(part, "wb") as sink:
-            if kind == "jsonl":
-                yield lambda batch: sink.writelines(
-                    f"{json_text(row)}\n".encode() for row in plain_rows(batch)
-                )
-            else:
-                make = {
-                    "parquet": pq.ParquetWriter,
-                    "csv": pa.csv.CSVWriter,
-                    "arrow": pa.ipc.new_file,
-                }[kind]
-                with make(sink, schema) as writer:
-                    yield writer.write_batch if kind == "parquet" else writer.write
-        # The name appears only once the file is complete.
-        os.rename(part, file)
-    except OSError as cause:
-        raise StorageError(f"cannot write {file}: {cause}") from cause
-    finally:
-        Path(part).unlink(missing_ok=True)
 
 
 @table_verb(
@@ -188,10 +158,10 @@ def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
 @click.option("--insert-all", is_flag=True, help="Insert rows of the source that match none.")
 @click.option("--delete-unmatched", metavar="FILTER",
               help="Delete rows that no source row matches, where this holds; 'true': all of them.")  # fmt: skip
-@FORMAT
+@read_options
 def merge(
     call: Call, *, table: str, files: Sequence[str], on: str | None, delete: str | None, sets: Sequence[str],
-    update_all: bool, insert_all: bool, delete_unmatched: str | None, kind: str | None,
+    update_all: bool, insert_all: bool, delete_unmatched: str | None, **form: Any,
 ) -> None:  # fmt: skip
     """MERGE the rows of files into a table: the clauses apply in the order above, in one commit.
 
@@ -199,7 +169,7 @@ def merge(
     them. The first clause whose condition holds decides about a row. FILES as for lsm upsert.
     """
     target = call.table(table)
-    source = rows_of(target, files, kind)
+    source = read_files(files, target, **form)
     with (
         writing(target, "merge", files) as identity,
         row_progress(call, source, f"Merging into {table}") as rows,
@@ -225,3 +195,88 @@ def merge(
         f"{counted(rows.count, 'row')} merged{hint(result)}: snapshot {result.id} of {target.name}"
         + (f"; {counts.inserted:,} inserted, {'at most ' * counts.at_most}{counts.updated:,} updated, {counts.deleted:,} deleted" if counts else ""), facts,
     )  # fmt: skip
+
+
+# -- Rows of a folder: Parquet files, or a Delta table as its log says -----------------------------
+
+DELTA_LOG = "_delta_log"
+_OTHER_LOGS = ("metadata", ".hoodie", "snapshot")
+
+
+class FolderRows(NamedTuple):
+    """The rows of a folder, and their number."""
+
+    data: ds.Dataset
+    row_count: int
+
+    def source(self) -> RowFiles:
+        """Return the rows in batches."""
+        return RowFiles(self.data.scanner().to_reader(), self.row_count)
+
+    def files(self, folder: str) -> list[str]:
+        """Return where the files lie that hold them."""
+        is_within = isinstance(self.data.filesystem, SubTreeFileSystem)
+        return [str(Path(folder if is_within else "", path)) for path in self.data.files]
+
+    def require_columns(self, names: Collection[str], folder: str) -> None:
+        """Raise InvalidInputError for columns that a table of these names would leave out.
+
+        Folders named column=value hold columns of which the files below them have nothing.
+        """
+        extra = [name for name in self.data.schema.names if name not in names]
+        if extra:
+            raise InvalidInputError(
+                f"no column {extra[0]!r} in the table: add it with lsm alter, or leave what holds it out",
+                kind=ErrorKind.INVALID_ROWS,
+                folder=folder,
+                columns=extra,
+            )
+
+
+def folder_rows(folder: str) -> FolderRows:
+    """Return the rows of a folder; its files stay as they are.
+
+    Those of a Delta table are those of its newest version. Else they are those of all Parquet files
+    below the folder, with all columns that any of them has. Raises InvalidInputError for a table of
+    another format, whose log says which of its files count; UnsupportedError without the extra
+    `delta`, and for Delta tables with deletion vectors or mapped columns, which it does not read.
+    """
+    if Path(folder, DELTA_LOG).is_dir():
+        return _delta_rows(folder)
+    logs = [name for name in _OTHER_LOGS if Path(folder, name).is_dir()]
+    if logs:
+        raise InvalidInputError(
+            f"{folder} is a table with a log of its own ({logs[0]}): some of its files may not count; export "
+            "its rows with its own client, and import those",
+            kind=ErrorKind.INVALID_NAME,
+        )
+    try:
+        dataset = ds.dataset(folder, format="parquet", partitioning="hive")
+        own = [fragment.physical_schema for fragment in dataset.get_fragments()]
+        return _counted(dataset.replace_schema(pa.unify_schemas([dataset.schema, *own])))
+    except pa.ArrowException as cause:
+        raise InvalidInputError(f"cannot read {folder} as Parquet files: {cause}") from cause
+
+
+def _delta_rows(folder: str) -> FolderRows:
+    try:
+        deltalake = import_module("deltalake")
+        errors = import_module("deltalake.exceptions")
+    except ImportError as cause:
+        raise UnsupportedError(
+            f"{folder} is a Delta table, whose log deltalake reads: pip install 'lsm-assets[delta]'",
+            extra="delta",
+        ) from cause
+    try:
+        # Its log alone by deltalake: files read through its own file system now and then end the
+        # process by an abort.
+        files = SubTreeFileSystem(folder, LocalFileSystem())
+        return _counted(deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=files))
+    except (errors.DeltaError, pa.ArrowException, OSError) as cause:
+        raise UnsupportedError(
+            f"cannot read the Delta table {folder}: {cause}; export its rows with Spark, and import those"
+        ) from cause
+
+
+def _counted(data: ds.Dataset) -> FolderRows:
+    return FolderRows(data, data.count_rows())

@@ -1,5 +1,6 @@
 """Write rows: upsert, append, delete, overwrite. Each is one commit, visible whole or not at all."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,42 +9,45 @@ import pyarrow as pa
 
 from lsm_engine import (
     ROW_ID,
+    ErrorKind,
+    InvalidInputError,
+    RowFiles,
     Snapshot,
     StreamWriter,
     Table,
     WriteResult,
     core_options,
+    read_files,
     row_counts_of,
 )
-from lsm_engine.cli.call import FORMAT, Call
+from lsm_engine.cli.call import Call, read_options
 from lsm_engine.cli.output import counted
-from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import RowSource, open_row_files
-from lsm_engine.cli.values import partition_values
+from lsm_engine.cli.progress import CountedRows, row_progress, writing
 from lsm_engine.cli.verb import table_verb
 
 
 @table_verb(
     "lsm upsert shop.orders monday.parquet tuesday.parquet",
-    "lsm upsert shop.orders changes.csv",
+    "lsm upsert shop.orders changes.csv --delimiter ';' --date-format %d.%m.%Y --null -",
+    "lsm upsert shop.orders dirty.csv --on-error skip --rejects rejected.csv",
     "curl -s https://example.com/orders.jsonl | lsm upsert shop.orders - --format jsonl",
 )
 @click.argument("files", nargs=-1, required=True)
-@FORMAT
-def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
+@read_options
+def upsert(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None:
     """Insert the rows of files, replacing those whose key is already there; one commit.
 
-    FILES are Parquet, CSV (with a header line), JSON lines or Arrow, also compressed; - is standard
+    FILES are Parquet, CSV, JSON lines, Arrow or (extra excel) Excel, also compressed; - is standard
     input. A column _row_kind may hold +I, -U, +U or -D per row. Of several rows of one key the last
     counts. Columns that a file lacks become null.
     """
     target = call.table(table)
     with (
         writing(target, "upsert", files) as identity,
-        row_progress(call, rows_of(target, files, kind), f"Upserting {table}") as rows,
+        row_progress(call, read_files(files, target, **form), f"Upserting {table}") as rows,
     ):
         result = target.upsert(rows.reader, **identity)
-    _report(call, target, result, f"{counted(rows.count, 'row')} upserted", rows.count)
+    _report(call, target, result, f"{counted(rows.count, 'row')} upserted", rows)
 
 
 @table_verb(
@@ -51,8 +55,8 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     "lsm append shop.clicks - --format jsonl < clicks.jsonl",
 )
 @click.argument("files", nargs=-1, required=True)
-@FORMAT
-def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
+@read_options
+def append(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None:
     """Add the rows of files to a table without a primary key; one commit.
 
     FILES as for lsm upsert, which writes to tables with a key.
@@ -60,10 +64,10 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     target = call.table(table)
     with (
         writing(target, "append", files) as identity,
-        row_progress(call, rows_of(target, files, kind), f"Appending to {table}") as rows,
+        row_progress(call, read_files(files, target, **form), f"Appending to {table}") as rows,
     ):
         result = target.append(rows.reader, **identity)
-    _report(call, target, result, f"{counted(rows.count, 'row')} appended", rows.count)
+    _report(call, target, result, f"{counted(rows.count, 'row')} appended", rows)
 
 
 @table_verb(
@@ -73,10 +77,8 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
 @click.argument("files", nargs=-1, required=True)
 @click.option("--commit-rows", type=click.IntRange(1), default=100_000, show_default=True,
               metavar="N", help="Commit whenever so many rows have come.")  # fmt: skip
-@FORMAT
-def ingest(
-    call: Call, *, table: str, files: Sequence[str], commit_rows: int, kind: str | None
-) -> None:
+@read_options
+def ingest(call: Call, *, table: str, files: Sequence[str], commit_rows: int, **form: Any) -> None:
     """Upsert (or append) a stream of rows: many commits, compaction in the background.
 
     FILES as for lsm upsert. Each commit is reported with how busy the compaction is
@@ -88,7 +90,7 @@ def ingest(
     waiting = 0
     with (
         writing(target, "upsert", files) as identity,
-        row_progress(call, rows_of(target, files, kind), f"Ingesting into {table}") as rows,
+        row_progress(call, read_files(files, target, **form), f"Ingesting into {table}") as rows,
         target.writer(**identity) as writer,
     ):
         for batch in rows.reader:
@@ -131,8 +133,8 @@ _METRICS = (
     "lsm update-columns shop.clicks urls.jsonl",
 )
 @click.argument("files", nargs=-1, required=True)
-@FORMAT
-def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
+@read_options
+def update_columns(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None:
     """Give rows that have ids new values in some columns; one commit, and no other column is rewritten.
 
     FILES, as for lsm upsert, have _ROW_ID and the columns to replace. The table has to have
@@ -142,10 +144,10 @@ def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | 
     columns = pa.schema([*target.schema.arrow, (ROW_ID, pa.int64())])
     with (
         writing(target, "update-columns", files) as identity,
-        row_progress(call, open_row_files(files, columns, kind), f"Updating {table}") as rows,
+        row_progress(call, read_files(files, columns, **form), f"Updating {table}") as rows,
     ):
         result = target.update_columns(rows.reader, **identity)
-    _report(call, target, result, f"columns of {counted(rows.count, 'row')} updated", rows.count)
+    _report(call, target, result, f"columns of {counted(rows.count, 'row')} updated", rows)
 
 
 @table_verb(
@@ -153,10 +155,8 @@ def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | 
 )
 @click.argument("files", nargs=-1)
 @click.option("--where", metavar="FILTER", help="Delete the rows that match; see lsm scan --help.")
-@FORMAT
-def delete(
-    call: Call, *, table: str, files: Sequence[str], where: str | None, kind: str | None
-) -> None:
+@read_options
+def delete(call: Call, *, table: str, files: Sequence[str], where: str | None, **form: Any) -> None:
     """Delete rows by key: the keys in files, or of the rows that match a filter; one commit.
 
     Files need the primary key columns only; in a table without a primary key, every row goes that
@@ -173,10 +173,10 @@ def delete(
             count = 0 if counts is None else counts.deleted
             _report(call, target, result, f"{counted(count, 'row')} deleted", count)
             return
-        chosen = rows_of(target, files, kind) if where is None else _keys_of(target, where)
+        chosen = read_files(files, target, **form) if where is None else _keys_of(target, where)
         with row_progress(call, chosen, f"Deleting from {table}") as rows:
             result = target.delete(rows.reader, **identity)
-    _report(call, target, result, f"{counted(rows.count, 'key')} deleted", rows.count)
+    _report(call, target, result, f"{counted(rows.count, 'key')} deleted", rows)
 
 
 @table_verb(
@@ -186,9 +186,9 @@ def delete(
 @click.argument("files", nargs=-1, required=True)
 @click.option("--partition", "partition", metavar="COLUMN=VALUE", multiple=True,
               help="Replace this partition and nothing else; repeatable for several columns.")  # fmt: skip
-@FORMAT
+@read_options
 def overwrite(
-    call: Call, *, table: str, files: Sequence[str], partition: Sequence[str], kind: str | None
+    call: Call, *, table: str, files: Sequence[str], partition: Sequence[str], **form: Any
 ) -> None:
     """Replace rows by those of files; one commit.
 
@@ -199,7 +199,7 @@ def overwrite(
     values = partition_of(target, partition) if partition else None
     with (
         writing(target, "overwrite", files) as identity,
-        row_progress(call, rows_of(target, files, kind), f"Overwriting {table}") as rows,
+        row_progress(call, read_files(files, target, **form), f"Overwriting {table}") as rows,
     ):
         result = target.overwrite(rows.reader, values, **identity)
     _report(
@@ -207,18 +207,13 @@ def overwrite(
         target,
         result,
         f"{counted(rows.count, 'row')} written in place of what was there",
-        rows.count,
+        rows,
     )
 
 
-def rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
-    """Return the rows of files, read as the table's types."""
-    return open_row_files(files, table.schema.arrow, kind)
-
-
-def _keys_of(table: Table, row_filter: str) -> RowSource:
+def _keys_of(table: Table, row_filter: str) -> RowFiles:
     key_scan = table.scan(columns=table.schema.primary_keys, where=row_filter)
-    return RowSource(reader=key_scan.to_reader(), row_count=None)
+    return RowFiles(key_scan.to_reader(), None)
 
 
 def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
@@ -226,8 +221,13 @@ def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
     return partition_values(pairs, table.options[core_options.PARTITION_DEFAULT_NAME])
 
 
-def _report(call: Call, table: Table, result: WriteResult | None, text: str, count: int) -> None:
+def _report(
+    call: Call, table: Table, result: WriteResult | None, text: str, rows: CountedRows | int
+) -> None:
+    count = rows if isinstance(rows, int) else rows.count
     facts: dict[str, Any] = {"table": table.name, "rows": count, **committed(result)}
+    if not isinstance(rows, int) and rows.rejected_count:
+        facts["rejected_lines"] = rows.rejected_count
     if result is None:
         call.out.report("nothing to commit", facts)
     else:
@@ -246,3 +246,18 @@ def committed(result: Snapshot | None) -> dict[str, Any]:
         "commit_kind": None if result is None else result.commit_kind.value,
         "total_record_count": None if result is None else result.total_record_count,
     }
+
+
+def partition_values(pairs: Sequence[str], default_name: str) -> dict[str, str | None]:
+    """Return {"dt": "2024-05-01"} for ["dt=2024-05-01"]; the default partition's name means null."""
+    values: dict[str, str | None] = {}
+    for pair in pairs:
+        for part in re.split(r",(?=[^,=]+=)", pair):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip():
+                raise InvalidInputError(
+                    f"a partition is written column=value, such as dt=2024-05-01, not {part!r}",
+                    kind=ErrorKind.INVALID_KEY,
+                )
+            values[name.strip()] = None if value == default_name else value
+    return values

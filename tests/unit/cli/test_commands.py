@@ -223,8 +223,9 @@ def test_ingest_commits_as_it_goes_and_reports_the_compaction(shop) -> None:
     assert listed[-1]["compaction_completed_count"] >= 1
     empty = shop.file("none.csv", "order_id,day\n")
     assert shop("ingest", ORDERS, empty).stdout == "nothing to commit\n"
-    wrong = shop.file("wrong.csv", "order_id,day\n7,mon\n,mon\n")
-    shop("ingest", ORDERS, wrong, "--commit-rows", 1, code=5)
+    right = shop.file("right.csv", "order_id,day\n7,mon\n")
+    wrong = shop.file("wrong.csv", "order_id,day\n8,mon\n,mon\n")
+    shop("ingest", ORDERS, right, wrong, "--commit-rows", 1, code=5)
     assert shop.json("count", ORDERS)[0]["rows"] == 29, "the first commit stands"
 
 
@@ -237,9 +238,15 @@ def test_upsert_nothing(shop) -> None:
     ("text", "says"),
     [
         ("order_id\n1\n", "day"),
-        ("order_id,day\n,mon\n", "without a value in key column 'order_id'"),
+        (
+            "order_id,day\n,mon\n",
+            "line 2, column 'order_id': no value, and the column may not be null",
+        ),
         ("order_id,day,prize\n1,mon,2\n", "did you mean 'price'"),
-        ("order_id,day,price\n1,mon,2.555\n", "as rows"),
+        (
+            "order_id,day,price\n1,mon,2.555\n",
+            "line 2, column 'price': '2.555' is no DECIMAL(10, 2)",
+        ),
     ],
 )
 def test_upsert_refuses_before_anything_is_written(shop, text: str, says: str) -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine import columns_of_text, format_bytes, type_of_text
+from lsm_engine import columns_of_text, format_bytes, parse_texts, plain_values, type_of_text
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
+from lsm_engine.cli.commands.write import partition_values
 from lsm_engine.cli.output import Output, listed, words
 from lsm_engine.cli.progress import Interrupted
 from lsm_engine.cli.safe_text import cell_text, json_text, neutral, utc_text
 from lsm_engine.cli.tree_drawing import bar
-from lsm_engine.cli.values import parsed, partition_values, plain_values
 from lsm_engine.cli.verb import confirm
 from lsm_engine.types.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.types.types import type_text
@@ -65,14 +65,14 @@ def test_times_are_utc() -> None:
 
 
 def test_hexadecimal_text_becomes_bytes() -> None:
-    found = parsed(pa.array(["00ff", None, "", "6A"]), pa.binary())
+    found = parse_texts(pa.array(["00ff", None, "", "6A"]), pa.binary())
     assert found.to_pylist() == [b"\x00\xff", None, b"", b"j"]
-    sliced = parsed(pa.array(["zz", "00ff"]).slice(1), pa.binary())
+    sliced = parse_texts(pa.array(["zz", "00ff"]).slice(1), pa.binary())
     assert sliced.to_pylist() == [b"\x00\xff"]
     with pytest.raises(pa.ArrowInvalid, match="hexadecimal"):
-        parsed(pa.array(["0g"]), pa.binary())
+        parse_texts(pa.array(["0g"]), pa.binary())
     with pytest.raises(pa.ArrowInvalid, match="hexadecimal"):
-        parsed(pa.array(["000", "0"]), pa.binary())
+        parse_texts(pa.array(["000", "0"]), pa.binary())
 
 
 def test_partitions_are_column_and_value() -> None:

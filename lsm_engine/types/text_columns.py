@@ -1,0 +1,319 @@
+"""Columns of text → columns of a type, such as the cells of CSV files, and columns → plain JSON values.
+
+Encodings in JSON: timestamps ISO 8601 (with Z if they are instants), dates and times ISO 8601, decimals
+text that keeps every digit, binary lower-case hexadecimal text, floats that JSON has no word for
+"NaN", "Infinity" and "-Infinity", maps with text keys objects, other maps lists of key and value."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.record import record
+
+NULL_TEXTS = ("", "NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "<NA>")
+"""Texts that mean null in columns of numbers, times and booleans; in a column of text they are text."""
+_TRUE, _FALSE = ("true", "t", "yes", "y", "1", "on"), ("false", "f", "no", "n", "0", "off")
+_ZONED = r"(Z|\d:\d{2}.*[+-]\d{2}(:?\d{2})?)$"
+_DAY_ONLY = r"^[^ T:]+$"
+_INTEGER = r"^-?\d{1,20}$"
+_HALF = np.full(256, 255, np.uint8)  # value of a hexadecimal digit, 255 for anything else
+for _position, _digit in enumerate("0123456789abcdef"):
+    _HALF[ord(_digit)] = _HALF[ord(_digit.upper())] = _position
+
+
+@record
+class TextForms:
+    """How values are written as text.
+
+    `null_values`: texts that mean null in every column; None: an empty text, and in columns that are no
+    text `NULL_TEXTS`. The formats are those of strptime; None: ISO 8601.
+    """
+
+    null_values: tuple[str, ...] | None = None
+    decimal_point: str = "."
+    thousands: str = ""
+    date_format: str | None = None
+    time_format: str | None = None
+    timestamp_format: str | None = None
+
+
+ISO_FORMS = TextForms()
+
+
+def parse_texts(texts: pa.Array, kind: pa.DataType, forms: TextForms = ISO_FORMS) -> pa.Array:
+    """Return texts as values of a type; null remains null.
+
+    Dates "2024-05-01"; timestamps with a blank or T between date and time, UTC where the column is
+    an instant and no offset is written; times "08:00:00"; binary in hexadecimal. Raises
+    pyarrow.ArrowInvalid for what does not fit.
+    """
+    if pa.types.is_boolean(kind):
+        return _booleans(texts)
+    if pa.types.is_date(kind):
+        if forms.date_format is None:
+            return texts.cast(kind)
+        return _moments(texts, forms.date_format).cast(pa.date32(), safe=False).cast(kind)
+    if pa.types.is_timestamp(kind):
+        if forms.timestamp_format is not None:
+            return _moments(texts, forms.timestamp_format).cast(pa.timestamp(kind.unit)).cast(kind)
+        return texts.cast(kind) if kind.tz is None else _instants(texts, kind)
+    if pa.types.is_time(kind):
+        return _times(texts, kind, forms.time_format)
+    if _is_binary(kind):
+        return _bytes(texts).cast(kind)
+    if _is_number(kind):
+        texts = _plain_numbers(texts, forms)
+    return texts.cast(kind)
+
+
+def parse_column(
+    texts: pa.Array, kind: pa.DataType, forms: TextForms = ISO_FORMS
+) -> tuple[pa.Array, pa.Array | None]:
+    """Return texts as values of a type, null where one does not fit, and a mask of those; None if all fit.
+
+    Takes what `parse_texts` takes, and null texts. Blanks around values, a plus sign and zeros behind the point of a
+    whole number do no harm.
+    """
+    if is_text(kind):
+        return texts.cast(kind), None
+    nulls = NULL_TEXTS if forms.null_values is None else forms.null_values
+    texts = pc.if_else(pc.is_in(texts, pa.array(nulls, pa.string())), None, texts)
+    try:
+        return parse_texts(texts, kind, forms), None
+    except pa.ArrowException:
+        return _parse_fitting(texts, kind, forms)
+
+
+def _parse_fitting(
+    texts: pa.Array, kind: pa.DataType, forms: TextForms
+) -> tuple[pa.Array, pa.Array | None]:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if _is_number(kind):
+        trimmed = pc.replace_substring_regex(_plain_numbers(trimmed, forms), r"^\+", "")
+        forms = ISO_FORMS
+    if pa.types.is_integer(kind):
+        # pandas writes whole numbers beside nulls as 517.0.
+        trimmed = pc.replace_substring_regex(trimmed, r"\.0+$", "")
+        trimmed = pc.if_else(pc.match_substring_regex(trimmed, _INTEGER), trimmed, None)
+    wrong = pc.and_(pc.is_valid(texts), pc.is_null(trimmed))
+    wrong_places = _unparsed(trimmed, lambda part: parse_texts(part, kind, forms))
+    if wrong_places:
+        mask = np.zeros(len(texts), np.bool_)
+        mask[wrong_places] = True
+        wrong = pc.or_(wrong, pa.array(mask))
+    values = parse_texts(pc.if_else(wrong, None, trimmed), kind, forms)
+    return values, wrong if pc.any(wrong).as_py() else None
+
+
+def _unparsed(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> list[int]:
+    """Return the places of texts that `parse` refuses, by halving the parts that it refuses."""
+    parts, places = [(0, len(texts))], []
+    while parts:
+        start, end = parts.pop()
+        try:
+            parse(texts.slice(start, end - start))
+        except pa.ArrowException:
+            if end - start == 1:
+                places.append(start)
+                continue
+            middle = (start + end) // 2
+            parts += [(start, middle), (middle, end)]
+    return places
+
+
+def infer_type(texts: pa.Array, forms: TextForms = ISO_FORMS) -> pa.DataType:
+    """Return the narrowest type that all texts fit: a number, a boolean, a date, a timestamp, or text.
+
+    Numbers with zeros before them, such as postal codes, are text.
+    """
+    nulls = NULL_TEXTS if forms.null_values is None else forms.null_values
+    values = texts.filter(pc.invert(pc.is_in(texts, pa.array(nulls, pa.string())))).drop_null()
+    if not len(values) or pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0\d")).as_py():
+        return pa.string()
+    for kind in _inferred_types(forms):
+        if _fits(values, kind, forms):
+            return kind
+    return pa.string()
+
+
+def _inferred_types(forms: TextForms) -> list[pa.DataType]:
+    zoned = [] if forms.timestamp_format else [pa.timestamp("us", "UTC")]
+    return [pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), *zoned]
+
+
+def _fits(values: pa.Array, kind: pa.DataType, forms: TextForms) -> bool:
+    if pa.types.is_boolean(kind):
+        words = pc.is_in(pc.utf8_lower(values), pa.array(["true", "false"]))
+        return bool(pc.all(words).as_py())
+    if pa.types.is_integer(kind):
+        # A column of 1.0 and 2.0 has fractions sooner or later.
+        numbers = _plain_numbers(values, forms)
+        return bool(pc.all(pc.match_substring_regex(numbers, r"^\s*[+-]?\d{1,18}\s*$")).as_py())
+    return parse_column(values, kind, forms)[1] is None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type holds text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _plain_numbers(texts: pa.Array, forms: TextForms) -> pa.Array:
+    if forms.thousands:
+        texts = pc.replace_substring(texts, forms.thousands, "")
+    if forms.decimal_point != ".":
+        # A point is no digit of such a number.
+        texts = pc.replace_substring(texts, ".", "?")
+        texts = pc.replace_substring(texts, forms.decimal_point, ".")
+    return texts
+
+
+def _booleans(texts: pa.Array) -> pa.Array:
+    words = pc.index_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), pa.array([*_TRUE, *_FALSE]))
+    if words.null_count > texts.null_count:
+        raise pa.ArrowInvalid("booleans are true, t, yes, y, 1, on and their opposites")
+    return pc.less(words, len(_TRUE))
+
+
+def _moments(texts: pa.Array, form: str) -> pa.Array:
+    try:
+        return pc.strptime(texts, form, "s")
+    except pa.ArrowNotImplementedError as cause:
+        raise InvalidInputError(f"the format {form!r} is none of strptime: {cause}") from cause
+
+
+def _instants(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    zoned = pc.match_substring_regex(texts, _ZONED)
+    suffix = pc.if_else(pc.match_substring_regex(texts, _DAY_ONLY), " 00:00:00Z", "Z")
+    marked = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, suffix, ""))
+    return marked.cast(kind)
+
+
+def _times(texts: pa.Array, kind: pa.DataType, form: str | None) -> pa.Array:
+    day_texts = pc.binary_join_element_wise("1970-01-01 ", texts, "")
+    if form is None:
+        moments = day_texts.cast(pa.timestamp("us"))
+    else:
+        moments = _moments(day_texts, f"%Y-%m-%d {form}").cast(pa.timestamp("us"))
+    return moments.cast(pa.time64("us")).cast(kind)
+
+
+def _bytes(texts: pa.Array) -> pa.Array:
+    """Decode hexadecimal text column-wise: two digits of the data buffer make one byte."""
+    if len(texts) == 0:
+        return pa.array([], pa.binary())
+    filled = pc.fill_null(pa.concat_arrays([texts]), "")
+    lengths = pc.binary_length(filled).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    digits = np.frombuffer(b"".join(filled.cast(pa.binary()).to_pylist()), np.uint8)
+    halves = _HALF[digits]
+    if (lengths % 2).any() or (halves == 255).any():
+        raise pa.ArrowInvalid("binary values are hexadecimal digits, two for each byte")
+    data = (halves[0::2] << 4) | halves[1::2]
+    valid = texts.is_valid()
+    joined = pa.Array.from_buffers(
+        pa.binary(), len(texts), [None, pa.py_buffer(offsets // 2), pa.py_buffer(data.tobytes())]
+    )
+    return pc.if_else(valid, joined, pa.scalar(None, pa.binary()))
+
+
+# -- Values as people and programs read them: plain JSON values ------------------------------------
+
+
+def plain_rows(rows: pa.Table | pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    """Return rows as dictionaries of plain values, converted column by column."""
+    names = rows.schema.names
+    columns = [plain_values(column) for column in rows.columns]
+    return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column's values as JSON can hold them."""
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in plain_values(chunk)]
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return plain_values(column.dictionary_decode())
+    if pa.types.is_timestamp(kind):
+        text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+        return list(text.to_pylist())
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    if pa.types.is_floating(kind):
+        return [_plain_float(value) for value in column.to_pylist()]
+    if _is_any_binary(kind):
+        return [None if value is None else value.hex() for value in column.to_pylist()]
+    if pa.types.is_struct(kind):
+        return _plain_structs(column)
+    if pa.types.is_map(kind):
+        return _plain_maps(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _cut(column, plain_values(column.flatten()))
+    return list(column.to_pylist())
+
+
+def _plain_float(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _is_any_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _plain_structs(column: pa.Array) -> list[Any]:
+    names = [column.type.field(position).name for position in range(column.type.num_fields)]
+    members = [plain_values(member) for member in column.flatten()]
+    values = zip(*members, strict=True) if members else (() for _ in column)
+    valid = column.is_valid().to_pylist()
+    return [
+        dict(zip(names, value, strict=True)) if is_valid else None
+        for value, is_valid in zip(values, valid, strict=True)
+    ]
+
+
+def _plain_maps(column: pa.Array) -> list[Any]:
+    # keys and items are the whole buffers: offsets count from their beginning, slices or not.
+    keys, items = plain_values(column.keys), plain_values(column.items)
+    offsets = column.offsets.to_pylist()
+    texts = pa.types.is_string(column.type.key_type)
+    rows: list[Any] = []
+    for row, is_valid in enumerate(column.is_valid().to_pylist()):
+        cut = slice(offsets[row], offsets[row + 1])
+        pairs = list(zip(keys[cut], items[cut], strict=True))
+        if not is_valid:
+            rows.append(None)
+        elif texts:
+            rows.append(dict(pairs))
+        else:
+            rows.append([{"key": key, "value": value} for key, value in pairs])
+    return rows
+
+
+def _cut(column: pa.Array, flat: list[Any]) -> list[Any]:
+    """Cut the values of all lists, none of null lists among them, into one list per row."""
+    lengths = pc.list_value_length(column).to_pylist()
+    lists, start = [], 0
+    for length in lengths:
+        lists.append(None if length is None else flat[start : start + length])
+        start += length or 0
+    return lists
