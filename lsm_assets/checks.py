@@ -5,28 +5,57 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 import lsm_engine as lsm
+from lsm_assets.dagster_core import FailedCheck, check_target, failed_checks, partitioned_check_spec
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.inspection import compaction_page_metadata, inspect_table, recent_snapshots
-from lsm_assets.keys import AssetKind
-from lsm_assets.metadata import BucketTree, Metadata, TreeFacts, escape_html, markdown_table
+from lsm_assets.keys import (
+    AssetKind,
+    parse_snapshot_partition,
+    snapshot_partition,
+    snapshot_partitions,
+)
+from lsm_assets.metadata import (
+    BucketTree,
+    Metadata,
+    TreeFacts,
+    count_tree,
+    escape_html,
+    markdown_table,
+)
 from lsm_assets.recording import DATA_VERSION_TAG, files_event
 from lsm_assets.resource import LsmResource
-from lsm_engine import DamagedFile, Snapshot, VerifyReport
+from lsm_engine import DamagedFile, LsmError, Snapshot, VerifyReport
 
-# -- The check `contents` of the asset `snapshots` -------------------------------------------------
+# -- The checks of each snapshot -------------------------------------------------------------------
 #
-# Data files, read page by page, have the rows that were written.
+# They have a status per partition, so that no later commit resets what was found in a snapshot.
 
 CONTENTS = "contents"
+SHAPE = "shape"
 
 
 def contents_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
-    """Return the spec of the check. Materialising a snapshot and the verify job evaluate it."""
-    return dg.AssetCheckSpec(
+    """Return the spec of the check of data files. Materialising a snapshot and the verify job evaluate it."""
+    return partitioned_check_spec(
+        snapshot_partitions(declaration.keys),
         name=CONTENTS,
         asset=declaration.keys.asset(AssetKind.SNAPSHOTS),
-        description="Checksums, pages, key order and counts of every data file are as written.",
+        description="Checksums, pages, key order and counts of every data file are as written. A snapshot "
+        "without a result was recorded, and not read yet.",
     )
+
+
+def shape_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
+    """Return the spec of the check of a snapshot's metadata. Materialising manifest lists evaluates it."""
+    return partitioned_check_spec(
+        snapshot_partitions(declaration.keys),
+        name=SHAPE,
+        asset=declaration.keys.asset(AssetKind.MANIFEST_LISTS),
+        description="Every manifest and data file that the snapshot names exists; sizes, counts and levels fit.",
+    )
+
+
+_SNAPSHOT_CHECKS = {CONTENTS: AssetKind.SNAPSHOTS, SHAPE: AssetKind.MANIFEST_LISTS}
 
 
 def scrub(
@@ -47,16 +76,26 @@ def scrub(
     return verify_table(table, resource.spark, snapshot_id=snapshot_id, incremental=incremental)
 
 
-def contents_evaluation(
-    declaration: TableDeclaration, report: VerifyReport
+def snapshot_evaluation(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    check: str,
+    snapshot_id: int,
+    report: VerifyReport,
 ) -> dg.AssetCheckEvaluation:
-    """Return the evaluation of the check for a report."""
+    """Return the evaluation of the check CONTENTS or SHAPE of a snapshot for a report."""
+    key, partition = (
+        declaration.keys.asset(_SNAPSHOT_CHECKS[check]),
+        snapshot_partition(snapshot_id),
+    )
     return dg.AssetCheckEvaluation(
-        asset_key=declaration.keys.asset(AssetKind.SNAPSHOTS),
-        check_name=CONTENTS,
+        asset_key=key,
+        check_name=check,
         passed=report.is_clean,
         description=damage_text(declaration.name, report),
         metadata=damage_metadata(declaration.name, report),
+        partition=partition,
+        target_materialization_data=check_target(instance, key, partition),
     )
 
 
@@ -189,6 +228,99 @@ def totals_result(
             "lsm/records_in_files": dg.MetadataValue.int(tree.rows),
             "lsm/data_files": dg.MetadataValue.int(tree.files),
         },
+    )
+
+
+# -- Failed checks that commits must not hide, and that mending turns green ------------------------
+
+REPEATED_BYTES_MAX = 64 * 1024 * 1024
+"""Snapshots of more bytes are not read again by a sensor to see whether damage was mended; runs read them."""
+
+
+def failed_check_keys(
+    instance: dg.DagsterInstance, declaration: TableDeclaration
+) -> dict[tuple[dg.AssetCheckKey, str | None], FailedCheck]:
+    """Return the failed checks of a table, and of its snapshots by partition."""
+    keys = declaration.keys
+    return failed_checks(
+        instance,
+        [
+            *(dg.AssetCheckKey(keys.asset(AssetKind.TABLE), name) for name in (REFERENCES, TOTALS)),
+            *(dg.AssetCheckKey(keys.asset(kind), name) for name, kind in _SNAPSHOT_CHECKS.items()),
+        ],
+    )
+
+
+def renewed_evaluations(
+    instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table
+) -> Iterator[tuple[dg.AssetCheckEvaluation, FailedCheck]]:
+    """Evaluate failed checks again; yield those that pass, or that an event has hidden, with the failure before.
+
+    Dagster shows a check as not evaluated once its asset has another event, although the cause may still be there.
+    """
+    live = set(table.snapshot_ids())
+    for (key, partition), failure in failed_check_keys(instance, declaration).items():
+        snapshot_id = None if partition is None else parse_snapshot_partition(partition)
+        if partition is not None and snapshot_id not in live:
+            continue
+        try:
+            evaluation = (
+                _table_evaluation(instance, declaration, table, key.name)
+                if snapshot_id is None
+                else _repeated_evaluation(instance, declaration, table, key.name, snapshot_id)
+            )
+        except LsmError as error:
+            # A table that is so damaged that it cannot be looked at must not fail the commit that renews its checks.
+            evaluation = dg.AssetCheckEvaluation(
+                asset_key=key.asset_key,
+                check_name=key.name,
+                passed=False,
+                description=error.message,
+                partition=partition,
+                target_materialization_data=check_target(instance, key.asset_key, partition),
+            )
+        if evaluation is not None and (evaluation.passed or not failure.is_shown):
+            yield evaluation, failure
+
+
+def _repeated_evaluation(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    check: str,
+    snapshot_id: int,
+) -> dg.AssetCheckEvaluation | None:
+    """Return the evaluation of a check of a snapshot; None if reading its files takes too long for a sensor."""
+    is_deep = check == CONTENTS
+    snapshot = table.snapshot(snapshot_id)
+    if is_deep and count_tree(table.tree(snapshot)).bytes > REPEATED_BYTES_MAX:
+        return None
+    report = table.verify(snapshot_id=snapshot_id, deep=is_deep, incremental=is_deep)
+    return snapshot_evaluation(instance, declaration, check, snapshot_id, report)
+
+
+def _table_evaluation(
+    instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table, check: str
+) -> dg.AssetCheckEvaluation | None:
+    """Return the evaluation of a check of the newest snapshot; None if there is none."""
+    history = recent_snapshots(table, limit=2)
+    if not history:
+        return None
+    if check == REFERENCES:
+        result = references_result(declaration, table, history[-1])
+    else:
+        before = history[0] if len(history) > 1 else None
+        result = totals_result(
+            declaration, history[-1], before, count_tree(table.tree(history[-1]))
+        )
+    key = declaration.keys.asset(AssetKind.TABLE)
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=check,
+        passed=result.passed,
+        description=result.description,
+        metadata=result.metadata,
+        target_materialization_data=check_target(instance, key),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from lsm_assets.checks import contents_spec, table_checks
+from lsm_assets.checks import contents_spec, shape_spec, table_checks
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import AssetKind
 from lsm_assets.maintenance import (
@@ -156,7 +156,7 @@ def _snapshots_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg.
             names.spec(declaration, AssetKind.MANIFEST_LISTS),
             names.spec(declaration, AssetKind.SNAPSHOTS),
         ],
-        check_specs=[contents_spec(declaration)],
+        check_specs=[shape_spec(declaration), contents_spec(declaration)],
         can_subset=True,
         required_resource_keys={"lsm"},
         backfill_policy=dg.BackfillPolicy.single_run(),

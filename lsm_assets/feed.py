@@ -19,10 +19,10 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets.commits import EMPTY_VERSION, is_rolled_back, lineage_commits
+from lsm_assets.dagster_core import StepExecutionContext, step_context
 from lsm_assets.keys import AssetKind, TableKeys
 from lsm_assets.resource import LsmResource
 from lsm_assets.versions import Pin, TableVersion, parse_version, version_from_snapshot
@@ -256,7 +256,7 @@ def changes_to_feed(
         raise dg.Failure(_compaction_message(upstream))
     if rows is None or not rows.num_rows:
         return None
-    step = context.get_step_execution_context().step.key
+    step = step_context(context).step.key
     # If reads skip level 0, rows of level 0 are not part of the recorded data version: the changes are complete.
     is_partial = bool(unemitted) and not upstream.hides_level_0
     resource.pins[step, key] = Pin(

@@ -10,12 +10,11 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
-from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.execution.context.system import StepExecutionContext
 from pydantic import Field
 
 import lsm_engine as lsm
 from lsm_assets.commits import EMPTY_VERSION
+from lsm_assets.dagster_core import StepExecutionContext, partitions_loaded_from
 from lsm_assets.declaration import PartitionTemplates, TableDeclaration
 from lsm_assets.inspection import inspect_table, row_count
 from lsm_assets.keys import AssetKind, TableKeys, table_keys
@@ -633,7 +632,7 @@ def _run_partitions(
         return None, ()
     if step.has_partition_key:
         return definition, (step.partition_key,)
-    with partition_loading_context(dynamic_partitions_store=step.instance):
+    with partitions_loaded_from(step.instance):
         return definition, definition.get_partition_keys_in_range(step.partition_key_range)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
-from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets.commits import (
@@ -14,6 +13,7 @@ from lsm_assets.commits import (
     lineage_commits,
     live_versions,
 )
+from lsm_assets.dagster_core import StepExecutionContext, step_context
 from lsm_assets.declaration import PartitionLayout, TableDeclaration
 from lsm_assets.keys import table_keys
 from lsm_assets.metadata import escape_html, snapshot_link
@@ -61,7 +61,7 @@ def pinned_table(
 
     Raises dagster.Failure, with the remedy, if no state has the recorded rows.
     """
-    step = context.get_step_execution_context()
+    step = step_context(context)
     return pin_input(step, context.resources.lsm, key, partitions)
 
 
@@ -71,7 +71,7 @@ def input_snapshot(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int |
     None if the upstream asset is no table or was never materialised. Raises dagster.Failure also if only a tag or a
     branch has the recorded rows.
     """
-    step = context.get_step_execution_context()
+    step = step_context(context)
     if recorded_input(step, key) is None:
         return None
     pin = pinned_table(context, key).pin
@@ -233,7 +233,7 @@ def inputs_markdown(inputs: Iterable[Input], reasons: Mapping[str, str] | None =
 
 
 def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> Iterable[Input]:
-    step = context.get_step_execution_context()
+    step = step_context(context)
     pins = _step_pins(step, context.resources.lsm)
     for key in declaration.deps:
         pin, recorded = pins.get(key), recorded_input(step, key)

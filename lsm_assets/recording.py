@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets import inspection, metadata
+from lsm_assets.dagster_core import StepExecutionContext, latest_tags, step_context
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.inspection import TableInspection, manifest_counts
 from lsm_assets.keys import (
@@ -65,7 +65,11 @@ def snapshot_events(
         ),
         _materialization(
             keys.asset(AssetKind.SNAPSHOTS),
-            snapshot_page_metadata(table, keys, snapshot, run_id=run_id) | note,
+            {
+                **snapshot_page_metadata(table, keys, snapshot, run_id=run_id),
+                "lsm/read": dg.MetadataValue.text("not yet: recorded by its commit"),
+                **note,
+            },
             version,
             partition,
         ),
@@ -254,15 +258,9 @@ def recorded_versions(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None
 ) -> dict[str, TableVersion]:
     """Return the newest recorded version of each partition of a table asset; `partitions` None: of all."""
-    tags = instance.event_log_storage.get_latest_tags_by_partition(
-        key,
-        dg.DagsterEventType.ASSET_MATERIALIZATION,
-        [DATA_VERSION_TAG],
-        asset_partitions=None if partitions is None else list(partitions),
+    texts = latest_tags(
+        instance, key, DATA_VERSION_TAG, None if partitions is None else list(partitions)
     )
-    texts = {
-        name: partition_tags.get(DATA_VERSION_TAG, "") for name, partition_tags in tags.items()
-    }
     parsed = {name: parse_version(text) for name, text in texts.items()}
     return {name: version for name, version in parsed.items() if version is not None}
 
@@ -326,8 +324,8 @@ def run_properties(
     inputs: tuple[Input, ...] = (),
 ) -> dict[str, str]:
     """Return the snapshot properties with this run, its inputs and its code version."""
-    key, is_asset = keys.asset(kind), isinstance(context, dg.AssetExecutionContext)
-    step = context.get_step_execution_context() if is_asset else None
+    key = keys.asset(kind)
+    step = step_context(context) if isinstance(context, dg.AssetExecutionContext) else None
     run = LaunchedRun(
         run_id=context.run.run_id,
         engine=context.resources.lsm.executor,

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
-from dagster._core.storage.tags import RUN_KEY_TAG
 
 import lsm_engine as lsm
-from lsm_assets.checks import files_events
+from lsm_assets.checks import files_events, renewed_evaluations
 from lsm_assets.commits import EMPTY_VERSION, data_version, is_rolled_back
+from lsm_assets.dagster_core import RUN_KEY_TAG, report_evaluation
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import (
     AssetKind,
@@ -384,6 +384,8 @@ def _changed_partition_versions(
 INTERVAL_SECONDS = 30
 SILENCE_SECONDS_MAX = 6 * 60 * 60
 """Seconds without an event after which a run counts as dead, although Dagster shows it as running."""
+RENEWAL_WAIT = 50
+"""Seconds that failed checks wait for each second that evaluating them again has taken."""
 UNSETTLED_MAX = 100
 """Newest snapshots of a table of which a tick asks whether Dagster runs have committed and recorded them."""
 _STEP_EVENTS = {
@@ -534,7 +536,32 @@ def sync_table(
             events += moved
     if table is None:
         del states[declaration.name]
+    elif with_physical:
+        events += _renewed_checks(context.instance, declaration, table, state)
     return events, plan
+
+
+def _renewed_checks(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    state: dict[str, Any],
+) -> list[Event]:
+    """Return failed checks that pass by now, or that events have hidden. The wait grows with their cost."""
+    start = _now_seconds()
+    if start < state.get("checks_due", 0):
+        return []
+    evaluations: list[Event] = []
+    for evaluation, failure in renewed_evaluations(instance, declaration, table):
+        if evaluation.partition is None:
+            evaluations.append(evaluation)
+        else:
+            report_evaluation(instance, evaluation, failure.run_id)
+    spent = _now_seconds() - start
+    # A quick look is repeated by every tick, and leaves the cursor as it is.
+    if spent > 1:
+        state["checks_due"] = int(start + spent * RENEWAL_WAIT)
+    return evaluations
 
 
 def _has_committed(table: lsm.Table | None, after: int) -> bool:

@@ -5,22 +5,26 @@ from enum import Enum
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import (
-    AUTO_MATERIALIZE_TAG,
-    AUTOMATION_CONDITION_TAG,
-    SCHEDULE_NAME_TAG,
-    SENSOR_NAME_TAG,
-)
 from pydantic import Field
 
 import lsm_engine as lsm
 from lsm_assets.checks import (
-    contents_evaluation,
+    CONTENTS,
+    SHAPE,
     damage_metadata,
     damage_text,
     files_events,
+    renewed_evaluations,
     scrub,
+    snapshot_evaluation,
     sorted_runs_evaluation,
+)
+from lsm_assets.dagster_core import (
+    AUTO_MATERIALIZE_TAG,
+    AUTOMATION_CONDITION_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+    step_context,
 )
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.feed import concurrent_feed_commit, feed_commit_user, record_partial_inputs
@@ -175,12 +179,14 @@ def inspect_snapshots(
     """Check the snapshots of the run's partitions, and record them in the lineage.
 
     For `snapshots` every page of every file is read that no earlier run has read. For `manifest_lists` the manifests
-    are read, and compacted if the newest snapshot has too many. Raises dagster.Failure for a damaged snapshot, after
-    the check `contents` has recorded it.
+    are read, and compacted if the newest snapshot has too many. Raises dagster.Failure for damaged snapshots, after
+    the checks `contents` and `shape` have recorded them.
     """
     keys = declaration.keys
-    lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
-    is_deep = snapshots_key in context.selected_asset_keys
+    kinds = {SHAPE: AssetKind.MANIFEST_LISTS, CONTENTS: AssetKind.SNAPSHOTS}
+    checks = [
+        name for name, kind in kinds.items() if keys.asset(kind) in context.selected_asset_keys
+    ]
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     snapshots = [
         _find_snapshot(declaration, table, key)
@@ -188,28 +194,48 @@ def inspect_snapshots(
     ]
     assert table is not None, "a snapshot was found in it"
     context.resources.lsm.catalog.sync_lineage([declaration.name])
+    reports: dict[tuple[str, int], VerifyReport] = {}
     for snapshot in snapshots:
-        report = _verify(context, table, snapshot, config, is_deep=is_deep)
-        # One evaluation per run: of the first damaged snapshot, else of the last one.
-        if is_deep and (not report.is_clean or snapshot is snapshots[-1]):
-            yield contents_evaluation(declaration, report)
-        if not report.is_clean:
-            raise dg.Failure(
-                f"snapshot {snapshot.id} of {declaration.name} is damaged: "
-                + damage_text(declaration.name, report),
-                metadata=damage_metadata(declaration.name, report),
-                allow_retries=False,
-            )
-        context.log.info("sound table=%s snapshot=%s %s", table.name, snapshot.id, report)
-        _add_page_metadata(context, declaration, table, snapshot)
+        for check in checks:
+            is_deep = check == CONTENTS
+            report = _verify(context, table, snapshot, config, is_deep=is_deep)
+            reports[check, snapshot.id] = report
+            context.log.info("read table=%s snapshot=%s %s", table.name, snapshot.id, report)
+    damaged = {number: report for (_, number), report in reports.items() if not report.is_clean}
+    if not damaged:
+        for snapshot in snapshots:
+            contents = reports.get((CONTENTS, snapshot.id))
+            _add_page_metadata(context, declaration, table, snapshot, contents)
+        yield from _inspected(context, declaration, table, snapshots)
+    # Evaluated after the materialisations, as Dagster shows a check only beside the event that it has evaluated.
+    for (check, number), report in reports.items():
+        yield snapshot_evaluation(context.instance, declaration, check, number, report)
+    for number, report in damaged.items():
+        raise dg.Failure(
+            f"snapshot {number} of {declaration.name} is damaged: "
+            + damage_text(declaration.name, report),
+            metadata=damage_metadata(declaration.name, report),
+            allow_retries=False,
+        )
+
+
+def _inspected(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    snapshots: Sequence[Snapshot],
+) -> Iterator[Any]:
+    """Yield the materialisations of snapshots that were read, and compact the manifests of the newest one."""
     version = (
         dg.DataVersion(version_from_snapshot(snapshots[-1]).text) if len(snapshots) == 1 else None
     )
-    if lists_key in context.selected_asset_keys:
-        yield from _compact_manifests(context, declaration, table, snapshots[-1])
-        yield dg.MaterializeResult(asset_key=lists_key, data_version=version)
-    if is_deep:
-        yield dg.MaterializeResult(asset_key=snapshots_key, data_version=version)
+    for kind in (AssetKind.MANIFEST_LISTS, AssetKind.SNAPSHOTS):
+        key = declaration.keys.asset(kind)
+        if key not in context.selected_asset_keys:
+            continue
+        if kind is AssetKind.MANIFEST_LISTS:
+            yield from _compact_manifests(context, declaration, table, snapshots[-1])
+        yield dg.MaterializeResult(asset_key=key, data_version=version)
 
 
 def _verify(
@@ -230,8 +256,12 @@ def _add_page_metadata(
     declaration: TableDeclaration,
     table: lsm.Table,
     snapshot: Snapshot,
+    report: VerifyReport | None,
 ) -> None:
-    """Add the contents of a snapshot and of its manifest lists to the metadata of their partitions."""
+    """Add the contents of a snapshot and of its manifest lists to the metadata of their partitions.
+
+    `report` is that of reading its files; None if only manifests were read.
+    """
     keys, partition = declaration.keys, str(snapshot.id)
     lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
     if lists_key in context.selected_asset_keys:
@@ -241,6 +271,9 @@ def _add_page_metadata(
         )
     if snapshots_key in context.selected_asset_keys:
         page = snapshot_page_metadata(table, keys, snapshot, run_id=run_id_from_snapshot(snapshot))
+        if report is not None:
+            files = f"{report.read_count} read, {report.skipped_count} read before"
+            page["lsm/read"] = dg.MetadataValue.text(f"data files: {files}")
         context.add_asset_metadata(
             page | read_contents_metadata(table, snapshot), snapshots_key, partition
         )
@@ -438,7 +471,7 @@ def write_table(
     newest = table.latest_snapshot()
     if newest is not None and commits:
         yield from files_events(context.instance, declaration, table, newest)
-    lineage, step = context.resources.lsm.catalog.lineage, context.get_step_execution_context()
+    lineage, step = context.resources.lsm.catalog.lineage, step_context(context)
     version, partition_versions = versions_after_run(
         context.instance, declaration, table, lineage, keys, before.id if before else 0
     )
@@ -451,6 +484,9 @@ def write_table(
     if not all(own.is_same(version) for own in newest_versions):
         tags = input_tags(step, declaration.keys.asset(AssetKind.TABLE))
         yield table_event(declaration, table, version, tags=tags)
+    # The events above hide what failed before, although its cause may still be there.
+    for evaluation, _ in renewed_evaluations(context.instance, declaration, table):
+        yield evaluation
 
 
 def _require_unchanged_offset(
@@ -566,7 +602,7 @@ def _materialize_result(
     version: TableVersion,
 ) -> dg.MaterializeResult[Any]:
     resource = context.resources.lsm
-    inputs, step = run_inputs(context, declaration), context.get_step_execution_context()
+    inputs, step = run_inputs(context, declaration), step_context(context)
     key = declaration.keys.asset(AssetKind.TABLE)
     if newest is None:
         return dg.MaterializeResult(asset_key=key, data_version=dg.DataVersion(version.text))

@@ -13,14 +13,11 @@ from typing import Annotated, Any, Literal
 
 import dagster as dg
 import pyarrow as pa
-from dagster._core.definitions.definitions_load_context import (
-    DefinitionsLoadContext,
-    DefinitionsLoadType,
-)
 from pydantic import Field
 
 import lsm_engine as lsm
 from lsm_assets.component import LsmTable, tables_schema
+from lsm_assets.dagster_core import reconstruction_metadata, store_reconstruction_metadata
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
 from lsm_assets.keys import AssetKind, asset_link
@@ -454,14 +451,13 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         The process of a run takes them from Dagster's reconstruction metadata, as they were when the code location was
         loaded. It opens no other table, and has the definitions that it was launched from.
         """
-        context, key = DefinitionsLoadContext.get(), f"lsm_watched/{self.name}"
-        is_run = context.load_type is DefinitionsLoadType.RECONSTRUCTION
-        stored = context.reconstruction_metadata.get(key) if is_run else None
+        key = f"lsm_watched/{self.name}"
+        stored = reconstruction_metadata(key)
         if stored is not None:
-            context.add_to_pending_reconstruction_metadata(key, stored)
+            store_reconstruction_metadata(key, stored)
             return _from_json(stored)
         declarations = watched_tables(settings, self.watch, tuple(self.owners))
-        context.add_to_pending_reconstruction_metadata(key, _to_json(declarations))
+        store_reconstruction_metadata(key, _to_json(declarations))
         return declarations
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 import lsm_engine as lsm
 from lsm_assets.commits import data_version
+from lsm_assets.dagster_core import step_context
 from lsm_assets.keys import AssetKind, partition_set_name, tag_partitions
 from lsm_assets.metadata import LABEL_PROPERTY, snapshot_link
 from lsm_assets.recording import record_commit, run_properties, table_event, tag_event
@@ -124,7 +125,7 @@ def _release_events(
     yield table_event(AIRPORTS, table, data_version(table, context.resources.lsm.catalog.lineage))
     # The step has recorded airports as its input when it began. It has then changed airports itself: without this the
     # asset would become stale immediately.
-    step = context.get_step_execution_context()
+    step = step_context(context)
     step.wipe_input_asset_version_info(AIRPORTS.keys.asset(AssetKind.TABLE))
 
 

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.event_api import PartitionKeyFilter
 
 import lsm_engine as lsm
-from lsm_assets.checks import contents_evaluation
+from lsm_assets import sensors
+from lsm_assets.checks import CONTENTS, damage_text
+from lsm_assets.dagster_core import failed_checks
 from lsm_assets.keys import AssetKind
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
 
@@ -19,8 +22,10 @@ FLIPPED = int(os.environ.get("LSM_FLIPS", "80"))
 """Bytes of a file that are flipped, at most: a bloom filter is some 50 KB that look all alike."""
 
 
-def check_of(lake: Lake) -> dg.AssetCheckEvaluation:
-    record = lake.instance.event_log_storage.get_latest_asset_check_execution_by_key([CHECK])[CHECK]
+def check_of(lake: Lake, partition: str | None = None) -> dg.AssetCheckEvaluation:
+    storage = lake.instance.event_log_storage
+    chosen = None if partition is None else PartitionKeyFilter(key=partition)
+    record = storage.get_latest_asset_check_execution_by_key([CHECK], chosen)[CHECK]
     assert record.event is not None
     event = record.event.dagster_event
     assert event is not None
@@ -94,20 +99,21 @@ def test_wherever_a_byte_of_a_live_file_is_flipped_the_check_is_red(
         sound, passed = path.read_bytes(), []
         for at in range(0, len(sound), max(7, len(sound) // FLIPPED)):
             path.write_bytes(sound[:at] + bytes([sound[at] ^ 0xFF]) + sound[at + 1 :])
-            told = contents_evaluation(ORDERS, table.verify(deep=True))
-            if told.passed or path.name not in told.description or " rows" not in told.description:
-                passed.append((at, told.description))
+            report = table.verify(deep=True)
+            told = damage_text("shop.orders", report)
+            if report.is_clean or path.name not in told or " rows" not in told:
+                passed.append((at, told))
         assert not passed
         path.write_bytes(sound)
-        assert contents_evaluation(ORDERS, table.verify(deep=True)).passed
+        assert table.verify(deep=True).is_clean
 
 
 def test_a_range_is_one_run_that_reads_each_file_once(lake: Lake) -> None:
     lake.write(*(rows(number) for number in range(4)))
     assert scrub(lake, 1, 2, 3, 4)
     # Every file of the newest snapshot has been read with an older one.
-    assert check_of(lake).metadata["lsm/files_read"].value == 1
-    assert check_of(lake).metadata["lsm/files_read_before"].value == 3
+    assert check_of(lake, "4").metadata["lsm/files_read"].value == 1
+    assert check_of(lake, "4").metadata["lsm/files_read_before"].value == 3
     pages = [
         event for event in lake.events(AssetKind.SNAPSHOTS) if "lsm/contains" in event.metadata
     ]
@@ -182,3 +188,92 @@ def test_tags_are_created_replaced_extended_and_deleted(lake: Lake) -> None:
     assert lake.tags == []
     lake.add_tag_partition("v2")
     assert not tag(lake, "v2", action="DELETE")
+
+
+def shown_failures(lake: Lake) -> set[tuple[str, str | None]]:
+    """Return the checks, with their partitions, that Dagster shows as failed."""
+    keys = [
+        CHECK,
+        dg.AssetCheckKey(KEYS.asset(AssetKind.MANIFEST_LISTS), "shape"),
+        *(dg.AssetCheckKey(KEYS.asset(AssetKind.TABLE), name) for name in ("references", "totals")),
+    ]
+    return {
+        (key.name, partition)
+        for (key, partition), failure in failed_checks(lake.instance, keys).items()
+        if failure.is_shown
+    }
+
+
+def check_table(lake: Lake) -> None:
+    key = KEYS.asset(AssetKind.TABLE)
+    job = lake.repository.get_implicit_job_def_for_assets([key])
+    checks = [dg.AssetCheckKey(key, name) for name in ("references", "totals")]
+    subset = job.get_subset(asset_check_selection=set(checks), asset_selection=set())
+    subset.execute_in_process(instance=lake.instance)
+
+
+def test_a_snapshot_that_failed_stays_red_until_it_is_mended(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "RENEWAL_WAIT", 0)  # however slow the machine is
+    lake.write(rows(1), rows(2), rows(3))
+    path = min(data_files(lake), key=lambda file: file.stat().st_mtime_ns)
+    sound = path.read_bytes()
+    flip(path, 40)
+    assert not scrub(lake, 1)
+    assert not scrub(lake, 2), "the second snapshot names the same file"
+    assert shown_failures(lake) == {("contents", "1"), ("contents", "2")}
+    lake.write(rows(4))
+    orders(lake).upsert(rows(5))
+    lake.sync()
+    lake.materialise(AssetKind.COMPACTION)
+    lake.sync()
+    assert shown_failures(lake) == {("contents", "1"), ("contents", "2")}
+    assert not lake.sync().asset_events, "a failure that is shown is not reported again"
+    path.write_bytes(sound)
+    lake.sync()
+    assert shown_failures(lake) == set()
+    assert check_of(lake).passed
+
+
+def test_a_lost_file_stays_red_over_commits_and_turns_green_when_it_is_back(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "RENEWAL_WAIT", 0)  # however slow the machine is
+    lake.write(rows(1), rows(2))
+    path = data_files(lake)[0]
+    lost = path.rename(path.with_suffix(".lost"))
+    check_table(lake)
+    lake.materialise(AssetKind.MANIFEST_LISTS, partition_key="2", raise_on_error=False)
+    red = {("references", None), ("shape", "2")}
+    assert shown_failures(lake) == red
+    lake.write(rows(3))
+    assert shown_failures(lake) == red, "the commit evaluates what its event would hide"
+    orders(lake).upsert(rows(4))
+    for _ in range(2):
+        lake.sync()
+    assert shown_failures(lake) == red
+    lost.rename(path)
+    lake.sync()
+    assert shown_failures(lake) == set()
+
+
+def test_the_verify_job_marks_the_snapshots_that_name_a_damaged_file(lake: Lake) -> None:
+    lake.write(rows(1), rows(2), rows(3))
+    newest = max(data_files(lake), key=lambda file: file.stat().st_mtime_ns)
+    sound = newest.read_bytes()
+    flip(newest, 40)
+    job = lake.repository.get_job(KEYS.op("verify"))
+    assert not job.execute_in_process(instance=lake.instance, raise_on_error=False).success
+    assert shown_failures(lake) == {(CONTENTS, "3")}
+    newest.write_bytes(sound)
+    assert job.execute_in_process(instance=lake.instance).success
+    assert shown_failures(lake) == set()
+
+
+def test_a_recorded_snapshot_is_told_from_one_that_was_read(lake: Lake) -> None:
+    lake.write(rows(1), rows(2))
+    assert scrub(lake, 2)
+    pages = {event.partition: event.metadata for event in lake.events(AssetKind.SNAPSHOTS)}
+    assert pages["1"]["lsm/read"].value == "not yet: recorded by its commit"
+    assert "1 read" in pages["2"]["lsm/read"].value or "2 read" in pages["2"]["lsm/read"].value

@@ -76,7 +76,9 @@ VAGUE_NAMES_MAX = 88
 FUNCTIONS_OF_MANY_PARAMETERS_MAX = 27
 PARAMETERS_MAX = 6
 MODULES_OF_ONE_IMPORTER_MAX = 46
-MODULES_MAX = 391  # five of them are the package iceberg and its acts, one keeps machine code
+MODULES_MAX = (
+    392  # five are the package iceberg and its acts, two machine code and Dagster internals
+)
 
 
 def sources() -> dict[str, ast.Module]:

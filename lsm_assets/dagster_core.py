@@ -1,0 +1,187 @@
+"""What this package uses of Dagster beyond its public names. No other module imports from `dagster._core`.
+
+Each function has a test in `tests/dagster/test_dagster_core.py`, which names what a new version of Dagster changes.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData as CheckTarget,
+)
+from dagster._core.definitions.definitions_load_context import (
+    DefinitionsLoadContext,
+    DefinitionsLoadType,
+)
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.execution.context.system import StepExecutionContext
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecordStatus,
+    AssetCheckPartitionInfo,
+)
+from dagster._core.storage.tags import (
+    AUTO_MATERIALIZE_TAG,
+    AUTOMATION_CONDITION_TAG,
+    RUN_KEY_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+)
+
+from lsm_engine import record
+
+__all__ = [
+    "AUTOMATION_CONDITION_TAG",
+    "AUTO_MATERIALIZE_TAG",
+    "RUN_KEY_TAG",
+    "SCHEDULE_NAME_TAG",
+    "SENSOR_NAME_TAG",
+    "CheckTarget", "FailedCheck",
+    "StepExecutionContext",
+    "check_target",
+    "failed_checks",
+    "latest_tags",
+    "partitioned_check_spec",
+    "partitions_loaded_from",
+    "reconstruction_metadata",
+    "report_evaluation",
+    "step_context",
+    "store_reconstruction_metadata",
+]  # fmt: skip
+
+
+def step_context(context: dg.AssetExecutionContext) -> StepExecutionContext:
+    """Return the context of the step in which an asset runs: it has the recorded versions of the inputs."""
+    step: StepExecutionContext = context.get_step_execution_context()
+    return step
+
+
+@contextmanager
+def partitions_loaded_from(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Let definitions of dynamic partitions read their keys from an instance."""
+    with partition_loading_context(dynamic_partitions_store=instance):
+        yield
+
+
+# -- Definitions that the process of a run loads as the code location has loaded them --------------
+
+
+def reconstruction_metadata(key: str) -> Any:
+    """Return what the code location has stored under a key; None while the code location itself loads."""
+    context = DefinitionsLoadContext.get()
+    is_run = context.load_type is DefinitionsLoadType.RECONSTRUCTION
+    return context.reconstruction_metadata.get(key) if is_run else None
+
+
+def store_reconstruction_metadata(key: str, value: str) -> None:
+    """Store a value for the processes of runs, which load the same definitions."""
+    DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, value)
+
+
+# -- Records of partitions and of checks -----------------------------------------------------------
+
+
+def latest_tags(
+    instance: dg.DagsterInstance,
+    key: dg.AssetKey,
+    tag: str,
+    partitions: Sequence[str] | None = None,
+    after: int | None = None,
+    before: int | None = None,
+) -> dict[str, str]:
+    """Return a tag of the newest materialisation of each partition that has it.
+
+    Args:
+        instance: Dagster instance.
+        key: The asset.
+        tag: Name of the tag.
+        partitions: Partition keys; None for all.
+        after: Only events with a greater storage id.
+        before: Only events with a smaller storage id.
+    """
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
+        key,
+        dg.DagsterEventType.ASSET_MATERIALIZATION,
+        [tag],
+        asset_partitions=partitions,
+        after_cursor=after,
+        before_cursor=before,
+    )
+    return {name: partition_tags[tag] for name, partition_tags in tags.items()}
+
+
+def partitioned_check_spec(
+    partitions_def: dg.PartitionsDefinition, **spec: Any
+) -> dg.AssetCheckSpec:
+    """Return the spec of a check with a status of its own for each partition."""
+    with warnings.catch_warnings():
+        # The parameter is in preview. The bounds of the version in pyproject.toml keep it as it is.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return dg.AssetCheckSpec(partitions_def=partitions_def, **spec)
+
+
+def check_target(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None
+) -> CheckTarget | None:
+    """Return the newest materialisation of an asset, or of a partition, as what a check has evaluated.
+
+    Dagster shows an evaluation of an older one as not evaluated.
+    """
+    records = instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=key, asset_partitions=None if partition is None else [partition]
+        ),
+        limit=1,
+    ).records
+    if not records:
+        return None
+    newest = records[0]
+    return CheckTarget(
+        run_id=newest.run_id, storage_id=newest.storage_id, timestamp=newest.timestamp
+    )
+
+
+@record
+class FailedCheck:
+    """The last evaluation of a check, or of one of its partitions, that failed.
+
+    Attributes:
+        run_id: The run that has evaluated it; "" for an event without a run.
+        is_shown: Whether Dagster shows it: the asset has no event since.
+    """
+
+    run_id: str
+    is_shown: bool
+
+
+def failed_checks(
+    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
+) -> dict[tuple[dg.AssetCheckKey, str | None], FailedCheck]:
+    """Return the checks, and their partitions, whose last evaluation failed."""
+    infos: Sequence[AssetCheckPartitionInfo] = (
+        instance.event_log_storage.get_asset_check_partition_info(list(keys))
+    )
+    return {
+        (info.check_key, info.partition_key): FailedCheck(
+            run_id=info.latest_planned_run_id, is_shown=info.is_current
+        )
+        for info in infos
+        if info.latest_execution_status is AssetCheckExecutionRecordStatus.FAILED
+    }
+
+
+def report_evaluation(
+    instance: dg.DagsterInstance, evaluation: dg.AssetCheckEvaluation, run_id: str
+) -> None:
+    """Report an evaluation as one of a run, in place of the one that the run has for the same partition.
+
+    Without a run Dagster stores only one evaluation of each partition: a unique index refuses the second.
+    """
+    event = dg.DagsterEvent(
+        dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
+        job_name="",
+        event_specific_data=evaluation,
+    )
+    instance.report_dagster_event(event, run_id)
