@@ -24,6 +24,7 @@ QUICK = (
     "unit/lookup/test_single_keys.py",
     "unit/api/test_first_calls.py",
     "unit/read/test_query_engines.py",
+    "unit/server/test_operations.py",
     "unit/api/test_start.py",
     "unit/base/test_record.py",
     "unit/cache/test_shared_cache.py",

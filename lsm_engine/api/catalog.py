@@ -455,9 +455,25 @@ class Catalog(CatalogRegistry):
 
     # --- databases -------------------------------------------------------------------------------
 
-    def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
-        """Create a database; raises AlreadyExistsError unless `ignore_if_exists`."""
-        self._names.create_database(name, ignore_existing=ignore_if_exists)
+    def create_database(
+        self,
+        name: str,
+        *,
+        ignore_if_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a database with properties; raises AlreadyExistsError unless `ignore_if_exists`."""
+        self._names.create_database(name, ignore_existing=ignore_if_exists, properties=properties)
+
+    def database_properties(self, name: str) -> dict[str, str]:
+        """Return the properties of a database, its `location` among them; NotFoundError if there is none."""
+        return dict(self._names.load_database(name).properties)
+
+    def alter_database(
+        self, name: str, *, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> list[str]:
+        """Set and remove properties of a database; return the removed ones that were there."""
+        return self._names.alter_database(name, updates=updates or {}, removals=removals)
 
     def list_databases(self) -> list[str]:
         """Return the databases by name."""

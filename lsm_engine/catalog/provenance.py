@@ -21,6 +21,7 @@ from lsm_engine.base.errors import without_secrets
 from lsm_engine.base.record import record
 from lsm_engine.format.snapshot import Snapshot
 
+RUN_PROPERTIES = "lsm.run."
 RUN_ID = "lsm.run.id"
 RUN_ENGINE = "lsm.run.engine"
 RUN_KIND = "lsm.run.kind"

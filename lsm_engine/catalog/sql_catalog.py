@@ -162,8 +162,16 @@ class PaimonRows:
     ) -> None:
         """Add a database as other clients do: a mark that it exists, its location, the rest."""
         stored = {EXISTS_PROPERTY: "true", LOCATION_PROPERTY: location, **properties}
-        location_row = {"catalog_key": self.catalog_key, "database_name": name}
-        connection.execute(insert(PAIMON_DATABASE_PROPERTIES), _property_rows(location_row, stored))
+        self.insert_database_properties(connection, name, stored)
+
+    def insert_database_properties(
+        self, connection: Connection, name: str, properties: Mapping[str, str]
+    ) -> None:
+        """Add properties of a database."""
+        if properties:
+            subject = {"catalog_key": self.catalog_key, "database_name": name}
+            rows = _property_rows(subject, properties)
+            connection.execute(insert(PAIMON_DATABASE_PROPERTIES), rows)
 
     def insert_table(self, connection: Connection, name: TableName) -> None:
         """Add a table's name."""
@@ -519,6 +527,31 @@ class SqlCatalog:
     def list_databases(self) -> list[str]:
         """Return all names, sorted."""
         return self.database.read(self._rows.database_names)
+
+    def alter_database(
+        self, name: str, *, updates: Mapping[str, str], removals: Iterable[str]
+    ) -> list[str]:
+        """Set and remove properties of a database; return those that were there and are removed."""
+        check_properties(updates)
+        removed_keys = list(removals)
+        # What the catalog itself keeps there is no property of users.
+        if not {EXISTS_PROPERTY, LOCATION_PROPERTY}.isdisjoint((*updates, *removed_keys)):
+            raise InvalidInputError(
+                f"{EXISTS_PROPERTY!r} and {LOCATION_PROPERTY!r} of a database cannot be changed",
+                database=name,
+            )
+
+        def work(connection: Connection) -> list[str]:
+            self._rows.require_database(connection, name)
+            before = self._rows.database_properties(connection, name)
+            model = PAIMON_DATABASE_PROPERTIES
+            keys = [*updates, *removed_keys]
+            rows = delete(model).where(*self._rows.of_database(model, name))
+            connection.execute(rows.where(model.c.property_key.in_(keys)))
+            self._rows.insert_database_properties(connection, name, updates)
+            return [key for key in removed_keys if key in before]
+
+        return self.database.write(work)
 
     def drop_database(
         self, name: str, *, cascade: bool = False, ignore_missing: bool = False

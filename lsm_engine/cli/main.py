@@ -61,6 +61,10 @@ SECTIONS = {
     "Inspect": {
         "show": ("system:show", "Show snapshots, files, keys and other parts of a table."),
         "ui": ("..ui.command:ui", "Show the warehouse in the browser."),
+        "serve": (
+            "..server.command:serve",
+            "Serve the catalog to clients of Paimon's REST catalog.",
+        ),
         "verify": ("look:verify", "Check that every snapshot and tag can be read."),
         "lineage": ("lineage:lineage", "Draw or export the lineage."),
     },

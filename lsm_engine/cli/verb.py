@@ -46,7 +46,8 @@ ELSEWHERE = {
     **dict.fromkeys(("tags", "refs"), "lsm tag list TABLE"),
     "branches": "lsm branch list TABLE",
     **dict.fromkeys(("check", "fsck", "status", "health"), "lsm doctor, or lsm verify TABLE"),
-    **dict.fromkeys(("serve", "web", "dashboard"), "lsm ui"),
+    **dict.fromkeys(("web", "dashboard"), "lsm ui"),
+    **dict.fromkeys(("server", "rest"), "lsm serve"),
     **dict.fromkeys(("init", "new", "make"), "lsm create TABLE COLUMNS"),
 }  # fmt: skip
 

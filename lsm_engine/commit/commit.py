@@ -16,12 +16,13 @@ from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
     ErrorKind,
+    InvalidInputError,
     LsmError,
     NotFoundError,
 )
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, checked_sequence
 from lsm_engine.base.version import WRITER_VERSION
-from lsm_engine.catalog.provenance import INPUTS, RUN_KIND
+from lsm_engine.catalog.provenance import INPUTS, RUN_KIND, RUN_PROPERTIES
 from lsm_engine.commit.history_of_base import History, Replays
 from lsm_engine.commit.metadata_writer import WrittenMetadata, discard_metadata, write_metadata
 from lsm_engine.commit.publish import Retries, publish, publish_schema, report
@@ -35,7 +36,13 @@ from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.planning.buckets import chosen_by_size
-from lsm_engine.planning.commit import CommitPlan, CommitRules, plan_commit, snapshot_of
+from lsm_engine.planning.commit import (
+    CommitPlan,
+    CommitRules,
+    plan_commit,
+    snapshot_of,
+    with_identifiers,
+)
 from lsm_engine.planning.conflicts import (
     Conflict,
     find_conflict,
@@ -56,11 +63,17 @@ from lsm_engine.planning.proposal import (
     steps_of,
 )
 from lsm_engine.planning.row_ids import id_after, stamped
-from lsm_engine.planning.snapshot_chain import is_beside_others, is_built_on, is_of_another_client
+from lsm_engine.planning.snapshot_chain import (
+    is_beside_others,
+    is_built_on,
+    is_of_another_client,
+    with_base,
+)
 from lsm_engine.read.split import BucketReader
 from lsm_engine.table.bucket_context import Staging
 from lsm_engine.table.bucket_levels import NewestNumbers
 from lsm_engine.table.incoming import IncomingRows
+from lsm_engine.table.live_files import live_entries
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import bucket_levels, indexes_by_partition, staging_on
 from lsm_engine.table.tags import AutoTags
@@ -436,6 +449,45 @@ def _wants_empty_snapshots(options: TableOptions) -> bool:
     return forced or options[core_options.SNAPSHOT_IGNORE_EMPTY_COMMIT] is False
 
 
+def require_files(
+    session: TableSession,
+    paths: Sequence[str],
+    base_paths: Sequence[str] = (),
+    synced: frozenset[str] = frozenset(),
+) -> frozenset[str]:
+    """Look for every file that a snapshot will name, and force new ones to disk if asked to; return all that are.
+
+    `base_paths` are new manifests of the base list; `synced`: files that are on disk already. Raises CommitConflictError
+    for missing files.
+    """
+    on_disk = synced
+    missing: NotFoundError | None = None
+    if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_far:
+        new = [path for path in (*paths, *base_paths) if path not in synced]
+        try:
+            session.file_io.sync(new)
+            on_disk = synced.union(new)
+        except NotFoundError as cause:
+            # The look below names every file that is missing, not the first one alone.
+            missing = cause
+    just_synced = on_disk - synced
+    lost = [path for path in paths if path not in just_synced and not session.file_io.exists(path)]
+    if missing is not None and not lost:
+        raise missing
+    if lost:
+        raise CommitConflictError(
+            "files written for this commit are missing, so that nothing was published: a "
+            "removal of orphan files took them while the writer was paused, or executors wrote "
+            "to disks that this machine does not see; write the rows again, on a cluster to "
+            "storage that all of its machines share",
+            kind=ErrorKind.STAGED_FILES_GONE,
+            files=lost[:5],
+            file_count=len(lost),
+            table=session.name,
+        ) from missing
+    return on_disk
+
+
 class _Attempts:
     """One step of a commit, tried on one base after another until it lands or cannot."""
 
@@ -623,34 +675,8 @@ class _Attempts:
 
     def _require_files(self, written: WrittenMetadata) -> None:
         """Look for every file that the snapshot will name, and force new ones to disk if asked to."""
-        session, looked_for = self.session, self.synced
-        missing: NotFoundError | None = None
-        paths = (*written.change_paths, *session.staged_paths(self.step))
-        if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_far:
-            new = [path for path in (*paths, *written.base_paths) if path not in self.synced]
-            try:
-                session.file_io.sync(new)
-                self.synced = self.synced.union(new)
-            except NotFoundError as cause:
-                # The look below names every file that is missing, not the first one alone.
-                missing = cause
-        just_synced = self.synced - looked_for
-        lost = [
-            path for path in paths if path not in just_synced and not session.file_io.exists(path)
-        ]
-        if missing is not None and not lost:
-            raise missing
-        if lost:
-            raise CommitConflictError(
-                "files written for this commit are missing, so that nothing was published: a "
-                "removal of orphan files took them while the writer was paused, or executors wrote "
-                "to disks that this machine does not see; write the rows again, on a cluster to "
-                "storage that all of its machines share",
-                kind=ErrorKind.STAGED_FILES_GONE,
-                files=lost[:5],
-                file_count=len(lost),
-                table=session.name,
-            ) from missing
+        paths = (*written.change_paths, *self.session.staged_paths(self.step))
+        self.synced = require_files(self.session, paths, written.base_paths, self.synced)
 
     def _discard_replay(self, before: Snapshot) -> None:
         """Delete files written for a replay, unless they may be the very files committed before.
@@ -680,3 +706,198 @@ class _Attempts:
         # Another client may have read the replaced snapshot, whose files are these.
         if not self.vanished:
             self.session.delete_staged(self.step)
+
+
+# -- Snapshots of other clients, published for them ------------------------------------------------
+#
+# A client of a REST catalog writes data files, manifests and lists itself, and hands in the snapshot that
+# names them. It is published as every other one is: on a base that is looked at, with its files looked for,
+# and confirmed.
+
+_OWN_PROPERTIES = "lsm."
+_PROVENANCE = (RUN_PROPERTIES, INPUTS)
+
+
+def commit_snapshot(
+    session: TableSession, snapshot: Snapshot, base_uuid: str | None = None
+) -> bool:
+    """Publish a snapshot that another client has made; return whether it is in the table.
+
+    `base_uuid`: that of the snapshot that it was made on; None: the client knows none. False: it was made on another
+    snapshot than the newest, or another commit has its id; nothing of it is visible. The same snapshot again is in the
+    table once. Raises CommitConflictError and InvalidInputError, with nothing visible, for files that are missing or do not
+    fit the base, CommitUnknownError where the snapshot may be visible.
+    """
+    with Retries(session).turn():
+        base = session.snapshots.latest()
+        if base is not None and base.id >= snapshot.id:
+            return _was_committed(session, snapshot)
+        if snapshot.id != id_after(base) or not _is_base(base, base_uuid):
+            return False
+        try:
+            step = _step_of(session, snapshot, base)
+            if base_uuid is None:
+                _require_live_files_of(session, base, snapshot)
+            _require_fit(session, snapshot, step, base)
+        except NotFoundError as missing:
+            if session.identity.is_dropped():
+                raise session.identity.dropped() from missing
+            raise CommitConflictError(
+                "files that the snapshot names are missing, so that nothing was published; write the rows again",
+                kind=ErrorKind.STAGED_FILES_GONE,
+                snapshot_id=snapshot.id,
+                **missing.facts,
+            ) from missing
+        landed = _published(session, snapshot, step, base)
+    if landed is None:
+        return False
+    AutoTags(session).after_commit(landed)
+    session.follow_iceberg()
+    return True
+
+
+def _was_committed(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot whose id is taken is the one that has it; CommitUnknownError if that has expired."""
+    stored = session.snapshots.find(snapshot.id)
+    if stored is None:
+        raise CommitUnknownError(
+            "the snapshot of this id has expired, so that it is unknown whether it was this one; look for its rows "
+            "before trying again",
+            snapshot_id=snapshot.id,
+            uuid=snapshot.uuid,
+        )
+    return same_state(stored, snapshot)
+
+
+def _is_base(base: Snapshot | None, base_uuid: str | None) -> bool:
+    return base_uuid is None or (base is not None and base.uuid == base_uuid)
+
+
+def _step_of(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitStep:
+    """Return what a snapshot changes, by its own delta and changelog lists and its index manifest."""
+    index = session.index_entries(snapshot)
+    former = set() if base is None else {entry.index_file for entry in session.index_entries(base)}
+    return CommitStep(
+        kind=snapshot.commit_kind,
+        uuid=snapshot.uuid or snapshot.delta_manifest_list,
+        commit_user=snapshot.commit_user,
+        commit_identifier=snapshot.commit_identifier,
+        delta=_listed_entries(session, snapshot, snapshot.delta_manifest_list),
+        changelog=_listed_entries(session, snapshot, snapshot.changelog_manifest_list),
+        index_changes=tuple(entry for entry in index if entry.index_file not in former),
+    )
+
+
+def _listed_entries(
+    session: TableSession, snapshot: Snapshot, name: str | None
+) -> tuple[ManifestEntry, ...]:
+    manifests = () if name is None else session.manifest_list(snapshot, name)
+    return tuple(
+        entry for manifest in manifests for entry in session.manifests.read_entries(manifest)
+    )
+
+
+def _require_live_files_of(
+    session: TableSession, base: Snapshot | None, snapshot: Snapshot
+) -> None:
+    """Raise CommitConflictError unless the base list of a snapshot holds the live files of the base.
+
+    Asked where the client named no base: it may have read another snapshot of this id, which was rolled back.
+    """
+    own = session.manifest_list(snapshot, snapshot.base_manifest_list)
+    manifests = [] if base is None else session.manifest_metas(base)
+    if {manifest.file_name for manifest in own} == {manifest.file_name for manifest in manifests}:
+        return
+    live = {entry.identity for entry in live_entries(session.manifests, manifests)}
+    if {entry.identity for entry in live_entries(session.manifests, own)} != live:
+        raise CommitConflictError(
+            "the snapshot was not made on the newest one, whose files its base list does not hold; nothing was "
+            "published, read the newest snapshot and commit again",
+            snapshot_id=snapshot.id,
+            table=session.name,
+        )
+
+
+def _require_fit(
+    session: TableSession, snapshot: Snapshot, step: CommitStep, base: Snapshot | None
+) -> None:
+    """Raise where a snapshot's counts, schema or files do not fit its base, or its files are missing."""
+    try:
+        session.schemas.load(snapshot.schema_id)
+    except NotFoundError as missing:
+        raise InvalidInputError(
+            "the table has no schema of the id that the snapshot names; nothing was published",
+            kind=ErrorKind.INVALID_SCHEMA,
+            schema_id=snapshot.schema_id,
+        ) from missing
+    before = 0 if base is None else base.total_record_count
+    total, delta = snapshot.total_record_count, snapshot.delta_record_count
+    if None not in (before, total, delta) and total != (before or 0) + (delta or 0):
+        raise InvalidInputError(
+            "the total of the snapshot is not that of its base and its own rows; nothing was published",
+            total_record_count=total,
+            delta_record_count=delta,
+            base_record_count=before,
+        )
+    contended = frozenset(
+        (entry.partition, entry.bucket)
+        for entry in step.delta
+        if entry.kind is EntryKind.DELETE or entry.file.level > 0
+    )
+    if contended:
+        scope = BucketScope(buckets=contended)
+        live = [] if base is None else session.live_entries(base, scope)
+        conflict = find_conflict(step.delta, live, key_order=session.key_order)
+        if conflict is not None:
+            raise conflict.since(()).error()
+    former = frozenset() if base is None else _metadata_names(session, base)
+    new_names = sorted(_metadata_names(session, snapshot) - former)
+    paths = [session.paths.manifest(name) for name in new_names]
+    require_files(session, [*paths, *session.staged_paths(step)])
+
+
+def _metadata_names(session: TableSession, snapshot: Snapshot) -> frozenset[str]:
+    """Return the names of a snapshot's lists, manifests and index manifest."""
+    lists = (
+        snapshot.base_manifest_list,
+        snapshot.delta_manifest_list,
+        snapshot.changelog_manifest_list,
+    )
+    list_names = [name for name in lists if name is not None]
+    manifests = (
+        manifest.file_name
+        for name in list_names
+        for manifest in session.manifest_list(snapshot, name)
+    )
+    index = () if snapshot.index_manifest is None else (snapshot.index_manifest,)
+    return frozenset((*list_names, *manifests, *index))
+
+
+def _published(
+    session: TableSession, snapshot: Snapshot, step: CommitStep, base: Snapshot | None
+) -> Snapshot | None:
+    """Publish a snapshot under the name of its base, and with the commit identifiers; None if another has its id."""
+    identity = CommitIdentity(
+        commit_user=snapshot.commit_user, commit_identifier=snapshot.commit_identifier
+    )
+    replays = Replays(session, identity)
+    # What a client hands on of another snapshot's would be wrong of this one.
+    own_properties = {
+        name: text
+        for name, text in (snapshot.properties or {}).items()
+        if not name.startswith(_OWN_PROPERTIES) or name.startswith(_PROVENANCE)
+    }
+    chained = replace(
+        snapshot,
+        properties=with_base(
+            with_identifiers(own_properties, replays.property_on(step, base)), base
+        ),
+        manifest_lists=None,
+        checksums=None,
+    )
+    replays.record_before(step, base)
+    if publish(session, chained, base) is CommitOutcome.LOST:
+        return None
+    report(session, chained)
+    replays.record_landed(step, chained, base)
+    return chained

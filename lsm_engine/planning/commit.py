@@ -462,7 +462,7 @@ def snapshot_of(
         watermark=max(marks) if marks else None,
         statistics=None if base is None or drops_statistics else base.statistics,
         properties=with_manifests(
-            with_base(_with_identifiers(step.properties, commit_identifiers), base),
+            with_base(with_identifiers(step.properties, commit_identifiers), base),
             files.named_manifests,
         ),
         manifest_lists=packed_lists(
@@ -475,7 +475,7 @@ def snapshot_of(
     )
 
 
-def _with_identifiers(
+def with_identifiers(
     properties: Mapping[str, str] | None, text: str | None
 ) -> Mapping[str, str] | None:
     """Return properties with those commit identifiers; a writer may hand in the properties of another snapshot."""

@@ -1,0 +1,203 @@
+"""Commits of clients through the server: on the right base, with their files, and once."""
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import CommitUnknownError
+from tests.served import LANDED, LOST, Prepared, prepared
+
+COLUMNS = {"id": "BIGINT", "v": "STRING"}
+
+
+@pytest.fixture
+def orders(served, database):
+    return served.catalog.create_table(f"{database}.orders", COLUMNS, "id", options={"bucket": 1})
+
+
+def rows(*ids: int, v: str = "a") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
+
+
+def test_a_commit_is_in_the_table_and_in_the_lineage_under_the_clients_name(served, orders) -> None:
+    orders.upsert(rows(1, 2))
+    assert (
+        served.commit(orders.name, prepared(orders, rows(2, 3, v="b"), commit_user="etl")).json
+        == LANDED
+    )
+    assert orders.to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "b"},
+    ]  # fmt: skip
+    snapshots = served.catalog.lineage.snapshots(lsm.TableName.parse(orders.name)).to_pylist()
+    own = [row for row in snapshots if row["commit_user"] == "etl"]
+    assert [row["snapshot_id"] for row in own] == [2]
+    assert orders.maintenance.verify(deep=True).is_clean
+
+
+def test_the_first_snapshot_of_a_table_is_committed_on_nothing(served, orders) -> None:
+    assert served.commit(orders.name, prepared(orders, rows(1))).json == LANDED
+    assert orders.count() == 1
+    orders.upsert(rows(2))
+    assert orders.count() == 2
+
+
+def test_the_same_commit_again_is_in_the_table_once(served, orders) -> None:
+    first = prepared(orders, rows(1))
+    assert served.commit(orders.name, first).json == LANDED
+    assert served.commit(orders.name, first).json == LANDED
+    orders.upsert(rows(2))
+    assert served.commit(orders.name, first).json == LANDED
+    assert [snapshot.id for snapshot in orders.snapshots()] == [1, 2]
+    assert orders.count() == 2
+
+
+def test_of_two_requests_at_once_with_one_commit_both_learn_that_it_landed(served, orders) -> None:
+    orders.upsert(rows(1))
+    commit = prepared(orders, rows(2))
+    answers: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(served.commit(orders.name, commit).json))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [LANDED] * 4
+    assert [snapshot.id for snapshot in orders.snapshots()] == [1, 2]
+
+
+def test_a_commit_on_another_base_is_lost(served, orders) -> None:
+    orders.upsert(rows(1))
+    late = prepared(orders, rows(2))
+    orders.upsert(rows(3))
+    assert served.commit(orders.name, late).json == LOST
+    wrong = prepared(orders, rows(4))
+    assert served.commit(orders.name, Prepared(wrong.members, "another")).json == LOST
+    beyond = Prepared({**wrong.members, "id": wrong.members["id"] + 1}, wrong.base_uuid)
+    assert served.commit(orders.name, beyond).json == LOST
+    assert sorted(orders.to_arrow()["id"].to_pylist()) == [1, 3]
+    assert served.commit(orders.name, wrong).json == LANDED
+
+
+def test_a_commit_without_a_base_has_to_hold_the_live_files(served, orders) -> None:
+    """A client that read a snapshot which was rolled back since would bring its rows back."""
+    orders.upsert(rows(1))
+    orders.upsert(rows(2))
+    stale = prepared(orders, rows(3))
+    orders.rollback_to(1)
+    orders.upsert(rows(4))
+    refused = served.commit(orders.name, Prepared(stale.members, None))
+    assert (refused.status, refused.json["code"]) == (409, 409)
+    assert "not made on the newest" in refused.json["message"]
+    assert sorted(orders.to_arrow()["id"].to_pylist()) == [1, 4]
+    assert (
+        served.commit(orders.name, Prepared(prepared(orders, rows(5)).members, None)).json == LANDED
+    )
+
+
+def test_a_commit_to_a_table_that_was_made_again_is_refused(served, orders) -> None:
+    path = f"databases/{orders.name.replace('.', '/tables/')}"
+    former_id = served.get(path).json["id"]
+    served.catalog.drop_table(orders.name)
+    again = served.catalog.create_table(orders.name, COLUMNS, "id", options={"bucket": 1})
+    refused = served.commit(orders.name, prepared(again, rows(1)), tableId=former_id)
+    assert (refused.status, refused.json["resourceType"]) == (404, "TABLE")
+    assert again.latest_snapshot() is None
+    served.catalog.drop_table(orders.name)
+    gone = served.post(f"{path}/commit", {"tableId": former_id, "snapshot": {}})
+    assert (gone.status, gone.json["resourceType"]) == (404, "TABLE")
+
+
+@pytest.mark.parametrize(
+    "kind", ["bucket-0/*.parquet", "manifest/manifest-list-*", "manifest/manifest-*"]
+)
+def test_a_commit_whose_files_are_missing_is_refused(served, orders, kind) -> None:
+    folder = Path(orders.location)
+    orders.upsert(rows(1))
+    before = set(folder.rglob("*"))
+    commit = prepared(orders, rows(2))
+    missing = next(path for path in folder.glob(kind) if path not in before)
+    missing.unlink()
+    refused = served.commit(orders.name, commit)
+    assert refused.status == 409, refused.json
+    assert "missing" in refused.json["message"]
+    assert orders.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "status"),
+    [
+        ("totalRecordCount", 99, 400),
+        ("schemaId", 7, 400),
+        ("deltaManifestList", "../../../etc/passwd", 400),
+        ("commitKind", "GUESS", 501),
+        ("id", "one", 400),
+        ("version", 99, 501),
+    ],
+)
+def test_a_snapshot_that_fits_nothing_is_refused(served, orders, member, value, status) -> None:
+    orders.upsert(rows(1))
+    commit = prepared(orders, rows(2))
+    refused = served.commit(
+        orders.name, Prepared({**commit.members, member: value}, commit.base_uuid)
+    )
+    assert refused.status == status, refused.json
+    assert [snapshot.id for snapshot in orders.snapshots()] == [1]
+
+
+def test_files_that_are_not_live_cannot_be_taken_away(served, orders) -> None:
+    """The delta of a compaction names files as deleted; a second one on the same files must not land."""
+    for number in range(3):
+        orders.upsert(rows(number))
+    compaction = orders.compact(full=True)
+    assert compaction is not None
+    newest = orders.latest_snapshot()
+    again = prepared(orders, rows(9))
+    members = {**again.members, "commitKind": "COMPACT"}
+    members["deltaManifestList"] = newest.delta_manifest_list
+    members["deltaRecordCount"], members["totalRecordCount"] = 0, newest.total_record_count
+    refused = served.commit(orders.name, Prepared(members, again.base_uuid))
+    assert refused.status == 409, refused.json
+    assert orders.count() == 3
+
+
+def test_properties_that_steer_the_protocol_do_not_come_from_clients(served, orders) -> None:
+    orders.upsert(rows(1))
+    commit = prepared(orders, rows(2))
+    commit.members["properties"] = {
+        "lsm.rollback-to": "1", "lsm.renamed-to": "x", "lsm.base": "y", "lsm.run.id": "run-7", "own": "z",
+    }  # fmt: skip
+    assert served.commit(orders.name, commit).json == LANDED
+    stored = orders.latest_snapshot().properties
+    assert (stored["lsm.run.id"], stored["own"]) == ("run-7", "z")
+    assert "lsm.rollback-to" not in stored
+    assert "lsm.renamed-to" not in stored
+    assert stored["lsm.base"] == orders.snapshot(1).delta_manifest_list
+
+
+def test_a_snapshot_whose_id_has_expired_is_unknown(served, orders) -> None:
+    lost_reply = prepared(orders, rows(1))
+    assert served.commit(orders.name, lost_reply).json == LANDED
+    for number in range(2, 5):
+        orders.upsert(rows(number))
+    orders.maintenance.expire(retain_max=1, retain_min=1, older_than="0 s")
+    unknown = served.commit(orders.name, lost_reply)
+    assert unknown.status == 500
+    assert "expired" in unknown.json["message"]
+    assert orders.count() == 4
+    assert CommitUnknownError.__name__  # the error that the status stands for
+
+
+def test_a_branch_is_committed_to_by_its_own_name(served, orders) -> None:
+    orders.upsert(rows(1))
+    orders.tags.create("v1")
+    orders.branches.create("fix", "v1")
+    branch = orders.branch("fix")
+    base = branch.latest_snapshot()
+    database = orders.name.partition(".")[0]
+    shown = served.get(f"databases/{database}/tables/orders$branch_fix/snapshot").json
+    assert shown["snapshot"]["snapshot"]["uuid"] == base.uuid
