@@ -21,7 +21,7 @@ from lsm_engine.changes.splits import ChangesRequest
 from lsm_engine.compact import plan, rescale
 from lsm_engine.filter.partition import partition_rows
 from lsm_engine.filter.where import Filter
-from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.snapshot import OPERATION, Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.inspect import explain, system_tables, tree
 from lsm_engine.inspect.explain import simulate_retention
@@ -71,8 +71,12 @@ def commit_identity(
     commit_user: str | None = None,
     commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
     properties: Mapping[str, str] | None = None,
+    *,
+    operation: str | None = None,
 ) -> CommitIdentity:
     """Return the identity of a commit from the options of a write; see CommitOptions."""
+    if operation is not None and (properties is None or isinstance(properties, Mapping)):
+        properties = {OPERATION: operation, **(properties or {})}
     return CommitIdentity(
         commit_user=commit_user or session.ids.new_id(),
         commit_identifier=commit_identifier,

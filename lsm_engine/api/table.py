@@ -197,7 +197,7 @@ class Table:
             CommitConflictError: Another commit came first; nothing became visible.
             CommitUnknownError: The snapshot may be visible or not; look before you write again.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "upsert")
         return write.upsert(self.session, rows, identity)
 
     def append(
@@ -219,7 +219,7 @@ class Table:
             CommitConflictError: As in `upsert`.
             CommitUnknownError: As in `upsert`.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "append")
         return write.append(self.session, rows, identity)
 
     def add_files(
@@ -234,7 +234,7 @@ class Table:
         their bytes; whoever deletes them leaves the table's links. Raises UnsupportedError for other
         tables, InvalidInputError naming file and column, StorageError where the disk links none.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "append")
         rarely = import_module("lsm_engine.dml.add_files")
         result: WriteResult | None = rarely.add_files(self.session, paths, identity)
         return result
@@ -257,7 +257,10 @@ class Table:
         its own, and waits for it only where compaction does not keep up. With
         `background_compaction=False` each commit compacts, as `upsert` does.
         """
-        identity = self._identity({"commit_user": commit_user, "properties": properties})
+        identity = self._identity(
+            {"commit_user": commit_user, "properties": properties},
+            "upsert" if self.schema.has_primary_key else "append",
+        )
         return StreamWriter(self.session, identity, background_compaction=background_compaction)
 
     def insert(
@@ -282,7 +285,7 @@ class Table:
         Raises:
             InvalidInputError: A key exists (kind ROW_EXISTS); the error names some of the keys.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "insert")
         return update.write_only(self.session, rows, identity, update.KeyCondition.NEW, existing)
 
     def merge(
@@ -305,7 +308,7 @@ class Table:
         Returns:
             A `Merge`, which changes nothing before `execute`.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "merge")
         return merge_into(self.session, source, on, condition, identity)
 
     def update(
@@ -333,7 +336,7 @@ class Table:
         Raises:
             InvalidInputError: A key does not exist (kind ROW_MISSING); nothing was written.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "update")
         if set is not None:
             only_one(rows, "rows", "set= and where=")
             return changed_where(self.session, Action.UPDATE, where, identity, set)
@@ -354,7 +357,7 @@ class Table:
         meanwhile, the values are put on top of theirs, up to `commit.max-retries` times. Raises
         InvalidInputError, and writes nothing, for ids that are nowhere (kind ROW_MISSING) or doubled.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "update")
         return update.update_columns(self.session, rows, identity)
 
     def delete(
@@ -374,7 +377,7 @@ class Table:
         'deletion-vectors.enabled'. Returns and raises as `upsert` does; None also where `ignore-delete`
         leaves all of them out.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "delete")
         if where is not None:
             only_one(keys, "keys", "where=")
             if self.schema.has_primary_key:
@@ -403,7 +406,7 @@ class Table:
         are (`dynamic-partition-overwrite`), or the whole table where that option is false or the
         table has no partitions.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "overwrite")
         return overwrite.overwrite(self.session, rows, partition, identity)
 
     def compact(
@@ -417,7 +420,7 @@ class Table:
 
         `partitions` and `buckets` limit where. Returns the COMPACT snapshot, None if nothing was due.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "compact")
         return compact.compact(
             self.session, identity, full=full, partitions=partitions, buckets=buckets
         )
@@ -733,7 +736,7 @@ class Table:
         Returns the OVERWRITE snapshot made, None if nothing differs. A replay of a numbered commit
         returns the snapshot that it made, and undoes nothing that others committed since.
         """
-        identity = self._identity(commit)
+        identity = self._identity(commit, "restore")
         before = committed_before(self.session, identity, CommitKind.OVERWRITE)
         if before is not None:
             return before  # its target may have expired since
@@ -783,8 +786,8 @@ class Table:
         """Open a branch of this table ("main": the table itself), with snapshots, tags and a schema of its own."""
         return Table(branches.on_branch(self.session, name), self.location)
 
-    def _identity(self, commit: CommitOptions) -> CommitIdentity:
-        return commit_identity(self.session, **commit)
+    def _identity(self, commit: CommitOptions, operation: str) -> CommitIdentity:
+        return commit_identity(self.session, **commit, operation=operation)
 
     # --- operations of accessors, under the names they had before ------------------------------
 

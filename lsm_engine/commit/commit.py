@@ -30,7 +30,7 @@ from lsm_engine.format.commit_message import CommitMessage, Committable
 from lsm_engine.format.documents import encode_snapshot
 from lsm_engine.format.index_file import IndexManifestEntry
 from lsm_engine.format.manifest import BucketScope, ManifestEntry
-from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.snapshot import OPERATION, Snapshot
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
@@ -402,8 +402,7 @@ def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:
     if identity.properties is None:
         return identity
     properties = {key: text for key, text in identity.properties.items() if key != INPUTS}
-    if RUN_KIND in properties:
-        properties[RUN_KIND] = "compact"
+    properties |= dict.fromkeys({RUN_KIND, OPERATION} & properties.keys(), "compact")
     return replace(identity, properties=properties)
 
 

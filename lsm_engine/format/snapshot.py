@@ -11,7 +11,11 @@ from lsm_engine.options.modes import CommitKind
 
 SNAPSHOT_VERSION = 3
 
-_COUNTS = "lsm.row_counts_of(snapshot.properties)"
+OPERATION = "lsm.operation"
+"""The snapshot property with the name of the operation that made it."""
+_RUN_KIND, _RUN_USER, _RUN_STARTED = "lsm.run.kind", "lsm.run.user", "lsm.run.started-millis"
+_OPERATION_OF_KIND = {CommitKind.APPEND: "write"}
+_COUNTS = "snapshot.row_counts"
 
 
 @record
@@ -52,13 +56,49 @@ class Snapshot:
             created = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
         except (ValueError, OverflowError, OSError):  # a clock that was wrong, or damage
             created = f"{self.time_millis} ms"
+        rows = f"{counted(self.delta_record_count or 0, 'row')} written, "
+        if self.commit_kind is CommitKind.COMPACT:
+            rows = ""  # it writes rows that were there
         return (
-            f"<{type(self).__name__} {self.id}: {self.commit_kind.value} at {created}, "
-            f"{counted(self.delta_record_count or 0, 'row')} written, {self.total_record_count} in its files>"
+            f"<{type(self).__name__} {self.id}: {self.operation_name} at {created}, "
+            f"{rows}{self.total_record_count} in its files>"
         )
 
     def __getitem__(self, name: object) -> NoReturn:
         raise TypeError(f"a snapshot has attributes, such as id; what a merge did is {_COUNTS}")
+
+    @property
+    def operation_name(self) -> str:
+        """What made it: upsert, append, insert, update, delete, merge, overwrite, compact and so on.
+
+        Of a snapshot that does not have it, as of other clients: write, compact, overwrite or analyze.
+        """
+        properties = self.properties or {}
+        name = properties.get(OPERATION) or properties.get(_RUN_KIND)
+        return name or _OPERATION_OF_KIND.get(self.commit_kind, self.commit_kind.value.lower())
+
+    @property
+    def row_counts(self) -> "RowCounts | None":
+        """How many rows the commit inserted, updated, deleted and left as they were; None where that is unknown."""
+        if self.operation_name == "append" and self.delta_record_count is not None:
+            return RowCounts(inserted=self.delta_record_count)
+        if self.commit_kind in (CommitKind.COMPACT, CommitKind.ANALYZE):
+            return RowCounts()
+        return row_counts_of(self.properties)
+
+    @property
+    def duration_millis(self) -> int | None:
+        """Milliseconds from the begin of its run to the commit; None where the begin is not recorded."""
+        try:
+            return max(0, self.time_millis - int((self.properties or {})[_RUN_STARTED]))
+        except (KeyError, ValueError):
+            # Any client may write any text there.
+            return None
+
+    @property
+    def user_name(self) -> str:
+        """Who made it: the user of its run, else the commit user."""
+        return (self.properties or {}).get(_RUN_USER) or self.commit_user
 
     @property
     def schema_name(self) -> str:

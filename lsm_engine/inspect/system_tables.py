@@ -18,7 +18,7 @@ from lsm_engine.format.binary_row import decode_columns, decode_row
 from lsm_engine.format.documents import decode_statistics
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.manifest import ManifestFileMeta
-from lsm_engine.format.snapshot import Snapshot, compaction_metrics_of
+from lsm_engine.format.snapshot import RowCounts, Snapshot, compaction_metrics_of
 from lsm_engine.inspect.health import HEALTH, health
 from lsm_engine.kernels.arrow_views import Bools, Longs, one_array
 from lsm_engine.kernels.changes import equal_rows
@@ -356,7 +356,8 @@ SNAPSHOTS = columns_of_text(
     "commit_identifier BIGINT, commit_kind STRING, commit_time TIMESTAMP(3), "
     "base_manifest_list STRING, delta_manifest_list STRING, changelog_manifest_list STRING, "
     "total_record_count BIGINT, delta_record_count BIGINT, changelog_record_count BIGINT, "
-    "watermark BIGINT, properties MAP<STRING, STRING>"
+    "watermark BIGINT, properties MAP<STRING, STRING>, operation STRING, rows_inserted BIGINT, "
+    "rows_updated BIGINT, rows_deleted BIGINT, rows_unchanged BIGINT, duration_millis BIGINT, user_name STRING"
 )
 COMPACTIONS = columns_of_text(
     "snapshot_id BIGINT NOT NULL, commit_user STRING, commit_time TIMESTAMP(3), "
@@ -429,9 +430,24 @@ def snapshot_rows(snapshots: Iterable[Snapshot]) -> list[dict[str, Any]]:
             "changelog_record_count": snapshot.changelog_record_count,
             "watermark": snapshot.watermark,
             "properties": _pairs(snapshot.properties),
+            "operation": snapshot.operation_name,
+            **_counts_of(snapshot.row_counts),
+            "duration_millis": snapshot.duration_millis,
+            "user_name": snapshot.user_name,
         }
         for snapshot in snapshots
     ]
+
+
+def _counts_of(counts: RowCounts | None) -> dict[str, int]:
+    if counts is None:
+        return {}
+    return {
+        "rows_inserted": counts.inserted,
+        "rows_updated": counts.updated,
+        "rows_deleted": counts.deleted,
+        "rows_unchanged": counts.skipped,
+    }
 
 
 def _schemas(session: TableSession, _: Snapshot | None) -> list[dict[str, Any]]:

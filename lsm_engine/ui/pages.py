@@ -455,7 +455,7 @@ def _snapshot_rows(
             "change": snapshot.delta_record_count,
             "tags": _tag_links(name, tagged[snapshot.id]) if snapshot.id in tagged else None,
             "by": snapshot.commit_user,
-            "operation": snapshot.operation,
+            "operation": snapshot.operation_name,
         }
         for snapshot in snapshots
     ]

@@ -106,11 +106,12 @@ def snapshots(call: Call, *, table: str, limit: int | None) -> None:
     columns = [
         code("snapshot_id", "snapshot"),
         words("commit_time", "committed (UTC)"),
-        words("commit_kind", "kind"),
+        words("operation"),
+        number("rows_inserted", "inserted"),
+        number("rows_updated", "updated"),
+        number("rows_deleted", "deleted"),
         number("total_record_count", "rows in files"),
-        number("delta_record_count", "change"),
-        code("schema_id", "schema"),
-        words("commit_user", "by"),
+        words("user_name", "by"),
     ]
     call.out.rows(columns, rows, empty="nothing has been committed yet")
 
@@ -154,7 +155,8 @@ def snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
         "changelog_record_count": snapshot.changelog_record_count,
         "watermark": snapshot.watermark,
         "uuid": snapshot.uuid,
-        "operation": snapshot.operation,
+        "operation": snapshot.operation_name,
+        "duration_millis": snapshot.duration_millis,
         "writer_version": snapshot.writer_version,
         "index_manifest": snapshot.index_manifest,
         "statistics": snapshot.statistics,

@@ -91,6 +91,7 @@ RATES = (
     (re.compile(r"[\d.,]+ (?:B|KB|MB) an hour"), "####### an hour"),
     (re.compile(r'(?<=_per_hour": )[\d.]+'), "#"),
     (re.compile("─{90,}"), "─" * 90),
+    (re.compile(r"(?<=duration millis) +\d+"), "     #"),
 )
 """By a clock that ticks at each call, of which threads beside make now one more."""
 

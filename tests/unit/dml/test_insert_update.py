@@ -55,7 +55,8 @@ def merged_by(options, counts):
 def test_inserts_and_updates(options, tmp_path):
     table = create(tmp_path, **options)
     first = table.insert(rows_of([1, 2, 3]))
-    assert first.properties == {**RowCounts(inserted=3).properties, COMMIT_IDENTIFIERS: "1"}
+    assert first.row_counts == RowCounts(inserted=3)
+    assert first.operation_name == "insert"
     with pytest.raises(lsm.InvalidInputError, match="2 rows to insert") as refused:
         table.insert(rows_of([2, 3, 4]))
     assert refused.value.kind is ErrorKind.ROW_EXISTS
@@ -215,5 +216,10 @@ def test_no_counts_unless_asked_for_and_nonsense_is_none(tmp_path):
     table = lsm.open_table(table.location)
     table.alter(lsm.SetOption(key="write.count-changes", value="true"))
     made = table.upsert(rows_of([1, 3]), properties={"mine": "x"})
-    kept = {"mine": "x", COMMIT_IDENTIFIERS: "1", **RowCounts(inserted=1, updated=1).properties}
+    kept = {
+        "mine": "x",
+        "lsm.operation": "upsert",
+        COMMIT_IDENTIFIERS: "1",
+        **RowCounts(inserted=1, updated=1).properties,
+    }
     assert {key: text for key, text in made.properties.items() if key != BASE} == kept

@@ -230,3 +230,30 @@ def test_the_page_names_every_table_and_column(tables) -> None:
     for name, make in tables.items():
         for column in make().schema.names:
             assert f"`{column}`" in lines[f"`{name}`"], (name, column)
+
+
+def test_the_history_names_each_operation_and_counts_its_rows_where_they_are_known(tmp_path):
+    catalog = lsm.open_catalog(tmp_path)
+    counted = {"write.count-changes": "true", "bucket": "1"}
+    table = catalog.create_table("s.t", {"id": int, "v": int}, "id", options=counted)
+    table.upsert([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+    table.insert([{"id": 3, "v": 3}])
+    table.update(set={"v": "v + 1"}, where="id = 1")
+    merging = table.merge([{"id": 3, "v": 0}, {"id": 4, "v": 4}])
+    merged = merging.when_matched_delete().when_not_matched_insert_all().execute()
+    table.delete([2])
+    table.compact(full=True)
+    table.overwrite([{"id": 9, "v": 9}])
+    rows = table.history().to_pylist()[::-1]
+    assert [row["operation"] for row in rows] == [
+        "upsert", "insert", "update", "merge", "delete", "compact", "overwrite"
+    ]  # fmt: skip
+    numbers = [(row["rows_inserted"], row["rows_updated"], row["rows_deleted"]) for row in rows]
+    assert numbers[:6] == [(2, 0, 0), (1, 0, 0), (0, 1, 0), (1, 0, 1), (0, 0, 1), (0, 0, 0)]
+    assert merged.operation_name == "merge"
+    assert merged.row_counts == lsm.RowCounts(inserted=1, deleted=1)
+    assert "written" not in repr(table.snapshot(6))
+    events = catalog.create_table("s.events", {"id": int})
+    assert events.append([{"id": 1}, {"id": 1}]).row_counts == lsm.RowCounts(inserted=2)
+    unknown = catalog.create_table("s.plain", {"id": int}, "id").upsert([{"id": 1}])
+    assert (unknown.row_counts, unknown.duration_millis) == (None, None)

@@ -337,7 +337,7 @@ def test_a_path_and_a_key_by_its_place_are_taken(tmp_path):
 
 def test_results_and_schemas_show_what_a_person_looks_for(table):
     result = table.upsert([{"id": 2}])
-    assert repr(result).startswith("<WriteResult 2: APPEND at 2")
+    assert repr(result).startswith("<WriteResult 2: upsert at 2")
     assert "1 row written" in repr(table.latest_snapshot())
     assert "id BIGINT NOT NULL" in repr(table.schema)
     assert repr(table.schema).endswith("; key id>")
