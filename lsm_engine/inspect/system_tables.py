@@ -43,7 +43,10 @@ from lsm_engine.types.types import DataField, type_text
 
 STAMP = pa.timestamp("ms")
 INDEX_SUFFIX = ".index"
-_SOURCES = {int(source): source.name for source in FileSource}
+_SOURCE_NUMBERS = pa.array([int(source) for source in FileSource], pa.int32())
+_SOURCE_NAMES = pa.array([source.name for source in FileSource], pa.string())
+_SLICE = 20_000
+"""Files whose statistics become text at once."""
 
 FILES = columns_of_text(
     "partition STRING, bucket INT NOT NULL, file_path STRING NOT NULL, file_format STRING, "
@@ -95,9 +98,8 @@ def files(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
         "min_sequence_number": rows.column("_FILE._MIN_SEQUENCE_NUMBER"),
         "max_sequence_number": rows.column("_FILE._MAX_SEQUENCE_NUMBER"),
         "creation_time": rows.column("_FILE._CREATION_TIME"),
-        "file_source": pa.array(
-            [_SOURCES.get(source) for source in rows.column("_FILE._FILE_SOURCE").to_pylist()],
-            pa.string(),
+        "file_source": _SOURCE_NAMES.take(
+            pc.index_in(rows.column("_FILE._FILE_SOURCE"), value_set=_SOURCE_NUMBERS)
         ),
     }
     return _table(columns, FILES)
@@ -240,7 +242,7 @@ def _file_columns(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     if session.options[core_options.PARTITION_LEGACY_NAME]:
         directories = [context.bucket_directory(*pair) for pair in pairs]
         paths = pc.binary_join_element_wise(
-            pa.array(directories, pa.string()).take(pa.array(of_row)), names.combine_chunks(), "/"
+            pa.array(directories, pa.string()).take(pa.array(of_row)), one_array(names), "/"
         )
     else:  # a file may lie where a writer of the other spelling has put it
         listed = names.to_pylist()
@@ -281,45 +283,88 @@ def _keys(schema: TableSchema, rows: pa.Table) -> dict[str, Any]:
 
 def _row_texts(stored: pa.ChunkedArray, fields: Sequence[DataField]) -> pa.Array:
     columns = decode_columns(stored, [field.type for field in fields])
-    values = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([", ".join(map(str, row)) for row in values], pa.string())
+    return pc.binary_join_element_wise(*(_texts(column, str) for column in columns), ", ")
 
 
 def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     """Return JSON objects by column name, as the file's own schema calls its columns."""
-    stats: dict[str, list[str | None]] = {
-        name: [None] * rows.num_rows
+    layouts = _layouts(rows)
+    parts: list[dict[str, pa.Array]] = []
+    for (schema_id, names), places in layouts.items():
+        fields = session.schemas.load(schema_id).written_fields(names)
+        # Files of one layout, as nearly always, are in their order already.
+        of_layout = rows if len(layouts) == 1 else rows.take(pa.array(places, pa.int64()))
+        parts += (
+            _stats_of_layout(of_layout.slice(start, _SLICE), fields)
+            for start in range(0, len(places), _SLICE)
+        )
+    columns = {
+        name: pa.chunked_array([texts[name] for texts in parts], pa.string())
         for name in ("null_value_counts", "min_value_stats", "max_value_stats")
     }
+    if len(layouts) == 1:
+        return columns
+    order = np.argsort(np.concatenate([np.asarray(places) for places in layouts.values()]))
+    return {name: column.take(pa.array(order)) for name, column in columns.items()}
+
+
+def _layouts(rows: pa.Table) -> dict[tuple[int, tuple[str, ...] | None], list[int]]:
+    """Return the rows of each layout: the schema of a file, and the names of the columns that its statistics hold."""
     listed = pc.coalesce(
         rows.column("_FILE._VALUE_STATS_COLS"), rows.column("_FILE._WRITE_COLS")
     ).to_pylist()
-    ids = rows.column("_FILE._SCHEMA_ID").to_pylist()
     layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
+    ids = rows.column("_FILE._SCHEMA_ID").to_pylist()
     for row, (schema_id, names) in enumerate(zip(ids, listed, strict=True)):
         layouts.setdefault((schema_id, None if names is None else tuple(names)), []).append(row)
-    for (schema_id, names), places in layouts.items():
-        fields = session.schemas.load(schema_id).written_fields(names)
-        group = rows.take(pa.array(places, pa.int64()))
-        counts = group.column("_FILE._VALUE_STATS._NULL_COUNTS").to_pylist()
-        columns = [field.name for field in fields]
-        for index, row in enumerate(places):
-            if counts[index] is not None and len(counts[index]) == len(columns):
-                stats["null_value_counts"][row] = _json(
-                    dict(zip(columns, counts[index], strict=True))
-                )
-        for name, side in (("min_value_stats", "_MIN_VALUES"), ("max_value_stats", "_MAX_VALUES")):
-            values = decode_columns(
-                group.column(f"_FILE._VALUE_STATS.{side}"), [field.type for field in fields]
-            )
-            texts = zip(*(column.to_pylist() for column in values), strict=True)
-            for row, bounds in zip(places, texts, strict=False):
-                stats[name][row] = _json(dict(zip(columns, bounds, strict=True)))
-    return {name: pa.array(texts, pa.string()) for name, texts in stats.items()}
+    return layouts
 
 
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, default=_text_of, ensure_ascii=False)
+def _stats_of_layout(rows: pa.Table, fields: Sequence[DataField]) -> dict[str, pa.Array]:
+    """Return the statistics of files whose statistics hold the same columns, as JSON."""
+    names = [field.name for field in fields]
+    counts = one_array(rows.column("_FILE._VALUE_STATS._NULL_COUNTS"))
+    # Counts of another number of columns cannot be assigned to columns.
+    is_complete = pc.fill_null(pc.equal(pc.list_value_length(counts), len(names)), False)  # noqa: FBT003
+    complete = counts.filter(is_complete)
+    texts = _objects(
+        names, [pc.list_element(complete, column) for column in range(len(names))], len(complete)
+    )
+    places = pc.if_else(is_complete, pc.subtract(pc.cumulative_sum(is_complete.cast("int64")), 1), None)  # fmt: skip
+    bounds = {
+        name: decode_columns(
+            rows.column(f"_FILE._VALUE_STATS.{side}"), [field.type for field in fields]
+        )
+        for name, side in (("min_value_stats", "_MIN_VALUES"), ("max_value_stats", "_MAX_VALUES"))
+    }
+    return {
+        "null_value_counts": texts.take(places),
+        **{name: _objects(names, columns, rows.num_rows) for name, columns in bounds.items()},
+    }
+
+
+def _objects(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.Array:
+    """Return each row of the columns as a JSON object."""
+    pieces: list[Any] = []
+    for number, (name, column) in enumerate(zip(names, columns, strict=True)):
+        pieces += [f"{', ' if number else '{'}{_json(name)}: ", _texts(column, _json)]
+    return pc.binary_join_element_wise(*pieces, "}", "") if pieces else pa.array(["{}"] * count)
+
+
+def _texts(column: Any, write: Callable[[Any], str]) -> pa.Array:
+    """Return the text of each value. A value that repeats is written once, and Arrow writes whole numbers."""
+    values = one_array(column)
+    if pa.types.is_integer(values.type):
+        return pc.fill_null(values.cast(pa.string()), write(None))
+    if pa.types.is_nested(values.type):
+        return pa.array(map(write, values.to_pylist()), pa.string())
+    encoded = values.dictionary_encode()
+    texts = pa.array(map(write, encoded.dictionary.to_pylist()), pa.string())
+    return pc.fill_null(texts.take(encoded.indices), write(None))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=_text_of, ensure_ascii=False)
 
 
 def _text_of(value: Any) -> str:

@@ -1,7 +1,9 @@
 """System tables: what they say agrees with the files, and a filter on them is a filter afterwards."""
 
+import json
 import operator
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.api.catalog_tables import CATALOG_TABLES
+from lsm_engine.inspect import system_tables
 from lsm_engine.inspect.system_tables import TABLES
 
 COLUMNS = pa.schema(
@@ -153,6 +156,26 @@ def test_sums_agree_from_files_to_the_catalog(catalog) -> None:
     assert dict(zip(options["key"].to_pylist(), options["value"].to_pylist(), strict=True)) == dict(
         table.options.texts
     )
+
+
+def test_statistics_are_json_in_the_names_of_each_files_own_schema(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(system_tables, "_SLICE", 2)  # files of one layout come in several slices
+    columns = pa.schema([("k", pa.string()), ("day", pa.date32()), ("x", pa.binary()), ("b", pa.bool_()), ("f", pa.float64())])  # fmt: skip
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table("db.t", columns, primary_key=["k"], options={"bucket": "1", "write-only": "true"})  # fmt: skip
+        for number in range(5):
+            if number == 3:
+                table = table.altering(lsm.RenameColumn("f", "g"))
+            row = {"k": [f'a"{number}'], "day": [date(2026, 1, number + 1)], "x": [b"\x01"], "b": [True], table.schema.names[-1]: [0.5]}  # fmt: skip
+            table.upsert(pa.table(row).cast(table.scan().to_arrow().schema))
+        rows = table.inspect.files().sort_by("min_key").to_pylist()
+    for number, row in enumerate(rows):
+        # Binary columns have no bounds.
+        bounds = {"k": f'a"{number}', "day": f"2026-01-0{number + 1}", "x": None, "b": True, "f" if number < 3 else "g": 0.5}  # fmt: skip
+        assert row["min_key"] == row["max_key"] == f'a"{number}'
+        for name in ("min_value_stats", "max_value_stats"):
+            assert row[name] == json.dumps(bounds)
+        assert json.loads(row["null_value_counts"]) == dict.fromkeys(bounds, 0)
 
 
 def test_files_tell_keys_and_statistics_by_name(catalog) -> None:
