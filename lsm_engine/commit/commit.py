@@ -426,7 +426,8 @@ def propose(
         planned_on = snapshot or planned_on
     if published is not None:
         AutoTags(session).after_commit(published)
-        session.follow_iceberg()
+        if not proposal.is_followed_up:
+            session.follow_iceberg()
     return published
 
 

@@ -419,6 +419,7 @@ class Write:
             choose=None if overwritten is None else overwriting(overwritten),
             requires=requires,
             properties_on=ChangeCounter(session, overwritten) if counts else None,
+            is_followed_up=True,
         )
         committed = propose(session, proposal, again if overwritten is None else None)
         if committed is None:
@@ -470,6 +471,9 @@ class Write:
             compacted = self._compact(
                 session, self._maintenance_identity, rows.buckets, rows_wait=rows.wait
             )
+        # The commit of a compaction has it follow, which then shows both: a version of the metadata less.
+        if compacted is None:
+            session.follow_iceberg()
         return rows.result(compacted)
 
 

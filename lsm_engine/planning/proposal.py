@@ -250,7 +250,8 @@ class Proposal:
 
     `messages` were staged against `planned_on`. `kind` is that of the first snapshot. `choose` is
     asked on each base; a proposal without it changes nothing but by its messages. Where what it
-    `requires` does not hold on a base, the commit is given up. `properties_on` adds to the properties.
+    `requires` does not hold on a base, the commit is given up. `properties_on` adds to the properties. If it
+    `is_followed_up`, its caller has Iceberg metadata follow, once compactions that the write needs are committed as well.
     """
 
     identity: CommitIdentity
@@ -260,6 +261,7 @@ class Proposal:
     choose: ChooseOnBase | None = None
     requires: Precondition | None = None
     properties_on: PropertiesOnBase | None = None
+    is_followed_up: bool = False
 
     def steps(self, uuids: Sequence[str], *, force: bool) -> tuple[CommitStep, ...]:
         """Return the snapshots that are asked for; see `commit_steps.steps_of`."""
