@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
+from hashlib import blake2b
 from typing import Any
 
 from lsm_engine.base.errors import CorruptFileError
@@ -19,6 +21,11 @@ METADATA_DIRECTORY = "metadata"
 VERSION_HINT = f"{METADATA_DIRECTORY}/version-hint.text"
 SOURCE = "lsm.delta-manifest-list"
 """Property of a snapshot's summary: the delta manifest list of the Paimon snapshot that it shows, whose name is unique."""
+BRANCH = "lsm.branch"
+"""Property of the summary of a branch's snapshot: the name of the branch."""
+BRANCHES_LEFT_OUT = "lsm.branches-left-out"
+"""Property of the metadata: the branches that it does not show, each with the reason, as JSON."""
+_BRANCH_IDS = 1 << 62
 _SUFFIX = ".metadata.json"
 
 
@@ -43,9 +50,32 @@ class TableMetadata:
 
     @property
     def snapshots(self) -> list[JsonObject]:
-        """The snapshots that readers can travel to, oldest first."""
+        """The snapshots that readers can travel to: the table's own, oldest first, then those of branches."""
         snapshots: list[JsonObject] = self.members.get("snapshots") or []
         return snapshots
+
+    @property
+    def main_snapshots(self) -> list[JsonObject]:
+        """The snapshots of the table itself, oldest first."""
+        return [shown for shown in self.snapshots if BRANCH not in shown["summary"]]
+
+    @property
+    def branches(self) -> dict[str, int]:
+        """The ids of the snapshots of branches, by the names of these."""
+        refs: JsonObject = self.members.get("refs") or {}
+        return {
+            name: ref["snapshot-id"]
+            for name, ref in refs.items()
+            if ref["type"] == "branch" and name != "main"
+        }
+
+    @property
+    def branches_left_out(self) -> dict[str, str]:
+        """Branches that are not shown, and why."""
+        left_out: dict[str, str] = json.loads(
+            self.members["properties"].get(BRANCHES_LEFT_OUT, "{}")
+        )
+        return left_out
 
     @property
     def current(self) -> JsonObject | None:
@@ -130,6 +160,26 @@ def snapshot_json(
     return shown
 
 
+def branch_snapshot(shown: JsonObject, branch: str, schema_id: int) -> JsonObject:
+    """Return the snapshot of a branch for the metadata of its table.
+
+    Its id there is one of its own, as a branch and its table use the same ids for different snapshots.
+    """
+    digest = blake2b(shown["summary"][SOURCE].encode(), digest_size=8).digest()
+    number = _BRANCH_IDS | (int.from_bytes(digest, "big") >> 2)
+    summary = {**shown["summary"], BRANCH: branch}
+    return {**shown, "snapshot-id": number, "schema-id": schema_id, "summary": summary}
+
+
+@record
+class ShownBranches:
+    """The branches that the metadata shows: ids of snapshots by name, those that are not the table's own, and who is left out."""
+
+    refs: Mapping[str, int] = field(default_factory=dict)
+    snapshots: Sequence[JsonObject] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
 def kept_log(
     before: TableMetadata | None, location: str, most: int
 ) -> tuple[list[JsonObject], list[str]]:
@@ -160,6 +210,7 @@ class FaceState:
     tags: Mapping[str, int]
     next_row_id: int
     properties: Mapping[str, str]
+    branches: ShownBranches
 
 
 def next_metadata(
@@ -176,11 +227,19 @@ def next_metadata(
     refs: JsonObject = {
         name: {"snapshot-id": number, "type": "tag"} for name, number in state.tags.items()
     }
+    refs |= {
+        name: {"snapshot-id": number, "type": "branch"}
+        for name, number in state.branches.refs.items()
+    }
+    snapshots = [*state.snapshots, *state.branches.snapshots]
+    properties = dict(state.properties)
+    if state.branches.left_out:
+        properties[BRANCHES_LEFT_OUT] = json.dumps(dict(state.branches.left_out))
     members: JsonObject = {
         "format-version": state.format_version,
         "table-uuid": state.table_uuid,
         "location": state.location,
-        "last-sequence-number": 0 if current is None else current["sequence-number"],
+        "last-sequence-number": max((shown["sequence-number"] for shown in snapshots), default=0),
         "last-updated-ms": now_millis,
         "last-column-id": max(
             (number for schema in schemas for number, _ in ids_of(schema["fields"])), default=0
@@ -192,8 +251,8 @@ def next_metadata(
         "last-partition-id": PARTITION_FIELD_START - 1 + len(fields),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
-        "properties": dict(state.properties),
-        "snapshots": list(state.snapshots),
+        "properties": properties,
+        "snapshots": snapshots,
         "snapshot-log": [
             {"snapshot-id": shown["snapshot-id"], "timestamp-ms": shown["timestamp-ms"]}
             for shown in state.snapshots

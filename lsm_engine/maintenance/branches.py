@@ -98,7 +98,7 @@ def fast_forward(
     plan = _plan(session, branch, name, force=force)
     if not dry_run:
         _carry_out(session, branch, plan)
-        session.follow_iceberg()
+        session.follow_iceberg(with_branches=True)
     return FastForwardReport(plan=plan, dry_run=dry_run)
 
 
@@ -313,6 +313,7 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
     if stop is None:
         raise _exists(new_name)
     _delete_old(session, old, new_name, stop, copied)
+    session.follow_iceberg(with_branches=True)
     return Branch(name=new_name)
 
 

@@ -68,6 +68,9 @@ def remove_orphans(
     """
     session.options.require_writable()
     age = parse_age(older_than)
+    if not dry_run:
+        # Files that only a deleted branch named are orphans, and the metadata may show it still.
+        session.follow_iceberg(with_branches=True)
     file_io = session.file_io
     acts: tuple[Callable[[], Any], ...] = (
         lambda: session.storage_time(deletes=not dry_run),

@@ -105,6 +105,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
         # The name is free again; what was made so far goes with the claim.
         claim.give_up()
         raise
+    session.follow_iceberg(with_branches=True)
     return Branch(name=name, created_from=tag)
 
 
@@ -196,6 +197,7 @@ def delete(session: TableSession, name: str) -> None:
         ExpirePlan(reason=f"branch {name!r} was deleted; orphans are freed later"),
         "delete-branch",
     )
+    session.follow_iceberg(with_branches=True)
 
 
 def require_not_fallen_back_on(session: TableSession, name: str) -> None:

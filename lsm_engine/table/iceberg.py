@@ -7,8 +7,9 @@ It decides and fails no commit. What a crash or another client's commits left be
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from functools import cached_property
 from hashlib import blake2b
 from threading import Lock
@@ -50,11 +51,15 @@ from lsm_engine.iceberg.manifest import (
     read_records,
 )
 from lsm_engine.iceberg.metadata import (
+    BRANCH,
     METADATA_DIRECTORY,
+    SOURCE,
     VERSION_HINT,
     FaceState,
     FileChanges,
+    ShownBranches,
     TableMetadata,
+    branch_snapshot,
     chunks,
     file_changes,
     format_version_of,
@@ -89,10 +94,12 @@ from lsm_engine.metadata.manifests import DeletionVectorStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.compaction import FULL_COMPACTION
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.file_io import FileIO, FileStatus
 from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
 from lsm_engine.storage.warehouse import open_directory, undurable
+from lsm_engine.table.branches import branches, on_branch
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import TableSchema
@@ -277,13 +284,17 @@ def absolute_location(session: TableSession) -> str:
     return os.path.abspath(plain_path(location))
 
 
-def follow(session: TableSession) -> None:
-    """Have the Iceberg metadata show the newest snapshot. What fails is logged: the commit stands."""
+def follow(session: TableSession, *, with_branches: bool = False) -> None:
+    """Have the Iceberg metadata show the newest snapshot. What fails is logged: the commit stands.
+
+    `with_branches`: the newest snapshots of branches as well, as after a commit to one; else they stay as they are shown.
+    """
     try:
-        newest = session.newest()
+        is_branch = bool(session.paths.branch_name)
+        newest = on_branch(session, MAIN_BRANCH) if is_branch else session.newest()
         # Others may have given the option up meanwhile, and deleted the metadata.
         if newest.options.writes_iceberg:
-            sync(newest)
+            sync(newest, with_branches=with_branches or is_branch)
     except LsmError as error:
         log.warning("the Iceberg metadata of table %s lags behind: %s", session.name, error)
     except (
@@ -292,12 +303,17 @@ def follow(session: TableSession) -> None:
         log.exception("the Iceberg metadata of table %s lags behind", session.name)
 
 
-def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
+def sync(
+    session: TableSession, *, rebuild: bool = False, with_branches: bool = True
+) -> TableMetadata:
     """Write the version of the metadata that shows the newest snapshot, and return it; the newest if it does already.
 
-    `rebuild`: from the whole state, as if there were none. Raises UnsupportedError for tables and files that Iceberg's
+    `rebuild`: from the whole state, as if there were none. `with_branches`: look for what branches are now, which
+    otherwise stay as they are shown. Raises UnsupportedError for tables and files that Iceberg's
     readers would misread, CommitConflictError if others always write first.
     """
+    if session.paths.branch_name:
+        session = on_branch(session, MAIN_BRANCH)
     for _ in range(_RACES):
         # Each attempt by the schema of its time: another process may show a newer one meanwhile.
         newest = session.newest()
@@ -306,7 +322,7 @@ def sync(session: TableSession, *, rebuild: bool = False) -> TableMetadata:
             key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
             raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
         store = open_store(newest)
-        metadata = _Sync(newest, store, rebuild=rebuild).run()
+        metadata = _Sync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
         if metadata is None:
             continue
         # A change of the option deletes the metadata: a version written after that would never be followed by another.
@@ -394,7 +410,8 @@ class IcebergState:
     `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
     `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a
     compaction; `waiting_commits`: how many commits since which some of these rows wait, at most 100, and
-    `waiting_millis`: how long. `problem`: why it cannot show the newest snapshot; None if it can.
+    `waiting_millis`: how long. `branches`: ids of their snapshots in the metadata; `branches_left_out`: why others are
+    not shown. `problem`: why it cannot show the newest snapshot; None if it can.
     """
 
     metadata_location: str | None
@@ -406,6 +423,8 @@ class IcebergState:
     hidden_files: int = 0
     waiting_commits: int = 0
     waiting_millis: int = 0
+    branches: Mapping[str, int] = field(default_factory=dict)
+    branches_left_out: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
 
     @property
@@ -426,6 +445,8 @@ class IcebergState:
             "hidden_files": self.hidden_files,
             "waiting_commits": self.waiting_commits,
             "waiting_millis": self.waiting_millis,
+            "branches": dict(self.branches),
+            "branches_left_out": dict(self.branches_left_out),
             "problem": self.problem,
         }
 
@@ -440,11 +461,15 @@ class IcebergState:
             )
             if self.waiting_commits:
                 text += f", of {counted(self.waiting_commits, 'commit')} in {format_age(self.waiting_millis)}"
+            for name, reason in self.branches_left_out.items():
+                text += f"; branch {name!r} is left out: {reason}"
         return f"{text}; {self.problem}" if self.problem else text
 
 
 def state(session: TableSession) -> IcebergState:
     """Return what the Iceberg metadata shows, and what keeps it from showing the newest snapshot."""
+    if session.paths.branch_name:
+        session = on_branch(session, MAIN_BRANCH)
     snapshot = session.snapshots.latest()
     newest_id = None if snapshot is None else snapshot.id
     if not session.options.writes_iceberg:
@@ -479,6 +504,8 @@ def state(session: TableSession) -> IcebergState:
         hidden_files=lag.files,
         waiting_commits=lag.commits,
         waiting_millis=lag.millis,
+        branches={} if metadata is None else metadata.branches,
+        branches_left_out={} if metadata is None else metadata.branches_left_out,
         problem=problem,
     )
 
@@ -636,7 +663,7 @@ class _Sync:
         self.levels = shown_levels(self.schema)
         self.has_one_level = True
 
-    def run(self) -> TableMetadata | None:
+    def run(self, *, with_branches: bool) -> TableMetadata | None:
         """Return the version that shows the newest snapshot; None if another has taken its number."""
         session = self.session
         before = self._before()
@@ -647,7 +674,7 @@ class _Sync:
         history: list[JsonObject] = []
         if before is not None and snapshot is not None:
             history = kept_snapshots(
-                before.snapshots if base is not None else self._still_shown(before, tags),
+                before.main_snapshots if base is not None else self._still_shown(before, tags),
                 earliest=session.snapshots.earliest_hint() or 1,
                 newest=snapshot.id,
                 tagged={tag.snapshot.id for tag in tags},
@@ -656,6 +683,10 @@ class _Sync:
         if snapshot is not None:
             shown, next_row_id = self._shown(before, base, snapshot, next_row_id)
             history.append(shown)
+        if before is None or base is None or with_branches:
+            shown_branches, next_row_id = self._branches(before, history, next_row_id)
+        else:
+            shown_branches = _as_before(before, history)
         tag_ids = {
             tag.name: tag.snapshot.id
             for tag in tags
@@ -668,6 +699,7 @@ class _Sync:
             schema=self.schema,
             schemas=self._schemas(history),
             snapshots=history,
+            branches=shown_branches,
             tags=tag_ids,
             next_row_id=next_row_id,
             properties={
@@ -679,6 +711,55 @@ class _Sync:
         if before is not None and base is not None and _is_same(before, state):
             return before
         return self._publish(before, state)
+
+    def _branches(
+        self, before: TableMetadata | None, history: Sequence[JsonObject], next_row_id: int
+    ) -> tuple[ShownBranches, int]:
+        """Return the newest snapshots of the branches, their manifests written, and the next row id."""
+        refs: dict[str, int] = {}
+        snapshots: list[JsonObject] = []
+        left_out: dict[str, str] = {}
+        formers = self._former_branches(before)
+        tags = {tag.name for tag in self.session.tags.list()}
+        for name in branches(self.session).names():
+            try:
+                branch = on_branch(self.session, name)
+                snapshot = branch.snapshots.latest()
+                if snapshot is None:
+                    continue
+                if name in tags or name == MAIN_BRANCH:
+                    raise UnsupportedError("a tag, or the table's own ref, has the same name")
+                shown = next((own for own in history if shows(own, snapshot)), None)
+                if shown is None:
+                    shown = formers.get((name, snapshot.delta_manifest_list))
+                    if shown is None:
+                        shown, next_row_id = self._shown_branch(branch, snapshot, next_row_id)
+                    snapshots.append(shown)
+                refs[name] = shown["snapshot-id"]
+            except LsmError as error:
+                left_out[name] = error.message
+        return ShownBranches(refs=refs, snapshots=snapshots, left_out=left_out), next_row_id
+
+    def _former_branches(self, before: TableMetadata | None) -> dict[tuple[str, str], JsonObject]:
+        """Return the snapshots of branches in a version that are still good, by branch and delta manifest list."""
+        if self.rebuild or before is None:
+            return {}
+        if before.members["location"] != absolute_location(self.session):
+            return {}
+        return {
+            (shown["summary"][BRANCH], shown["summary"][SOURCE]): shown
+            for shown in before.snapshots
+            if BRANCH in shown["summary"] and shown["schema-id"] == self.schema.id
+        }
+
+    def _shown_branch(
+        self, branch: TableSession, snapshot: Snapshot, next_row_id: int
+    ) -> tuple[JsonObject, int]:
+        """Return the newest snapshot of a branch, all its files in manifests of their own, and the next row id."""
+        _require_alike(branch.schema, self.schema)
+        attempt = _Sync(branch, self.store, rebuild=True)
+        shown, next_row_id = attempt.whole_snapshot(snapshot, None, next_row_id)
+        return branch_snapshot(shown, branch.paths.branch_name, self.schema.id), next_row_id
 
     def _before(self) -> TableMetadata | None:
         """Return the version to go on from; None without one that can be read."""
@@ -716,13 +797,13 @@ class _Sync:
         if before.members["location"] != absolute_location(self.session) or self.rebuild:
             return []
         snapshots = self.session.snapshots.find_many(
-            shown["snapshot-id"] for shown in before.snapshots
+            shown["snapshot-id"] for shown in before.main_snapshots
         )
         # A tag retains its snapshot after the snapshot's own file has expired.
         tagged = {tag.snapshot.id: tag.snapshot for tag in tags}
         return [
             shown
-            for shown, snapshot in zip(before.snapshots, snapshots, strict=True)
+            for shown, snapshot in zip(before.main_snapshots, snapshots, strict=True)
             if shows(shown, snapshot or tagged.get(shown["snapshot-id"]))
         ]
 
@@ -740,6 +821,16 @@ class _Sync:
         files = None
         if base is not None and current is not None:
             files = self._increment(current, base, snapshot, next_row_id)
+        return self.whole_snapshot(snapshot, base, next_row_id, files)
+
+    def whole_snapshot(
+        self,
+        snapshot: Snapshot,
+        base: Snapshot | None,
+        next_row_id: int,
+        files: _Files | None = None,
+    ) -> tuple[JsonObject, int]:
+        """Write the manifest list of a snapshot, of some manifests or else of all its files; return it and the next row id."""
         if files is None:
             files = self._all_files(snapshot, next_row_id)
         is_v3 = self.layout.format_version >= 3
@@ -1063,6 +1154,23 @@ class _Sync:
         schema = self.session.file_io.read(self.session.paths.schema_file(0))
         text = blake2b(schema, digest_size=16).hexdigest()
         return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))
+
+
+def _as_before(before: TableMetadata, history: Sequence[JsonObject]) -> ShownBranches:
+    """Return the branches as a version shows them, for one that shows a newer snapshot of the table."""
+    own = [shown for shown in before.snapshots if BRANCH in shown["summary"]]
+    ids = {shown["snapshot-id"] for shown in (*history, *own)}
+    refs = {name: number for name, number in before.branches.items() if number in ids}
+    return ShownBranches(refs=refs, snapshots=own, left_out=before.branches_left_out)
+
+
+def _require_alike(branch: TableSchema, main: TableSchema) -> None:
+    """Raise UnsupportedError unless the columns and levels of a branch are read as those of its table."""
+    columns, main_columns = (iceberg_schema(schema)["fields"] for schema in (branch, main))
+    if columns != main_columns or branch.partition_keys != main.partition_keys:
+        raise UnsupportedError("its columns differ from those of the table")
+    if shown_levels(branch) != shown_levels(main) or has_vectors(branch) != has_vectors(main):
+        raise UnsupportedError("its options have other files read without a merge")
 
 
 def _index_file_of(puffin_location: str) -> str:

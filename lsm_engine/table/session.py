@@ -440,11 +440,14 @@ class TableSession:
         self.notify_listeners(event)
         self.follow_iceberg()
 
-    def follow_iceberg(self) -> None:
-        """Have the table's Iceberg metadata, if there is any, show the newest state; a failure is logged."""
-        if not self.paths.branch_name and self.options.writes_iceberg:
+    def follow_iceberg(self, *, with_branches: bool = False) -> None:
+        """Have the table's Iceberg metadata, if there is any, show the newest state; a failure is logged.
+
+        `with_branches`: that of its branches as well, as after a commit to one.
+        """
+        if self.options.writes_iceberg:
             # Imported on use: few tables have such metadata, and every process would pay for the import.
-            import_module("lsm_engine.table.iceberg").follow(self)
+            import_module("lsm_engine.table.iceberg").follow(self, with_branches=with_branches)
 
     def notify_listeners(self, event: Callable[[TableListener], None]) -> None:
         """Notify every listener; the failure of one is logged and undoes nothing."""

@@ -720,6 +720,87 @@ def test_files_without_any_field_id_are_read_by_the_names_of_columns(tmp_path, u
     assert table.inspect.iceberg().problem is None
 
 
+# -- Branches --------------------------------------------------------------------------------------
+
+
+def branch_rows(table: lsm.Table, name: str) -> list[str]:
+    shown = face(table)
+    snapshot = shown.snapshot_by_name(name)
+    columns = table.schema.arrow
+    rows = shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    return in_order(rows.select(columns.names).cast(columns))
+
+
+@pytest.mark.parametrize("key", [("k",), ()])
+def test_a_branch_is_a_branch_to_readers_of_iceberg(tmp_path, key):
+    table = create(tmp_path, SMALL, key=key, options=VECTORS)
+    write = lambda target, rows: (target.upsert if key else target.append)(rows)  # noqa: E731
+    write(table, small(*range(20)))
+    table.tags.create("start")
+    table.branches.create("work", tag="start")
+    assert branch_rows(table, "work") == in_order(table.to_arrow())
+    work = table.branch("work")
+    for value in (10, 20):
+        write(work, small(1, 30, value=value))
+        write(table, small(2, 40, value=value))  # the same ids of snapshots, with other rows
+        assert branch_rows(table, "work") == in_order(work.to_arrow())
+        assert shown_rows(table) == in_order(table.to_arrow())
+    versions = table.inspect.iceberg()
+    assert set(versions.branches) == {"work"}
+    work.rollback_to(work.snapshots()[0].id)
+    assert branch_rows(table, "work") == in_order(work.to_arrow())
+    write(work, small(7, value=70))
+    table.branches.rename("work", "later")
+    work = table.branch("later")
+    assert branch_rows(table, "later") == in_order(work.to_arrow())
+    assert set(face(table).metadata.refs) == {"main", "start", "later"}
+    table.maintenance.sync_iceberg(rebuild=True)
+    assert branch_rows(table, "later") == in_order(work.to_arrow())
+    table.branches.delete("later")
+    assert set(face(table).metadata.refs) == {"main"}
+    assert len(face(table).metadata.snapshots) == 1
+
+
+def test_a_fast_forward_is_shown_with_the_branch(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    table.tags.create("start")
+    table.branches.create("work", tag="start")
+    work = table.branch("work")
+    work.upsert(small(1, value=9))
+    table.branches.fast_forward("work")
+    assert shown_rows(table) == in_order(table.to_arrow())
+    assert branch_rows(table, "work") == in_order(work.to_arrow())
+
+
+def test_a_branch_with_other_columns_is_left_out_and_named(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    table.tags.create("start")
+    table.branches.create("work", tag="start")
+    table.branch("work").alter(lsm.AddColumn("more", "STRING"))
+    table.branch("work").upsert(small(9).append_column("more", pa.array(["x"])))
+    state = table.inspect.iceberg()
+    assert "columns differ" in state.branches_left_out["work"]
+    assert "branch 'work' is left out" in str(state)
+    assert "work" not in face(table).metadata.refs
+    table.alter(lsm.AddColumn("more", "STRING"))
+    assert table.maintenance.sync_iceberg().branches_left_out == {}
+    assert branch_rows(lsm.open_table(table.location), "work") == in_order(
+        table.branch("work").to_arrow()
+    )
+
+
+def test_a_write_with_vectors_writes_one_version(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(20)))
+    before = len(list(metadata_folder(table).glob("v*.metadata.json")))
+    table.upsert(small(1, value=5))
+    assert table.latest_snapshot().commit_kind is lsm.CommitKind.COMPACT
+    assert len(list(metadata_folder(table).glob("v*.metadata.json"))) == before + 1
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
 # -- By name, in the catalog's database ------------------------------------------------------------
 
 
