@@ -322,14 +322,25 @@ def sync(
             key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
             raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
         store = open_store(newest)
-        metadata = _Sync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
+        try:
+            metadata = _Sync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
+        except LsmError:
+            _remove_if_dropped(newest, store)
+            raise
         if metadata is None:
             continue
-        # A change of the option deletes the metadata: a version written after that would never be followed by another.
-        if newest.newest().options[_STORAGE] == newest.options[_STORAGE]:
+        shown = metadata.current
+        snapshot = None if shown is None else newest.snapshots.find(shown["snapshot-id"])
+        # A drop, or a rename, deletes the metadata: a version written after that would stay.
+        if _remove_if_dropped(newest, store):
+            raise newest.identity.dropped()
+        # So does a change of the option.
+        if newest.newest().options[_STORAGE] != newest.options[_STORAGE]:
+            store.remove_all()
+        elif shown is None or shows(shown, snapshot):
             _notify(newest, store)
             return metadata
-        store.remove_all()
+        # Else it was rolled back before this version was written.
     raise CommitConflictError(
         "others keep writing the Iceberg metadata of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
@@ -342,6 +353,14 @@ def remove(session: TableSession) -> None:
     store = open_store(session)
     store.remove_all()
     _notify(session, store)
+
+
+def _remove_if_dropped(session: TableSession, store: IcebergStore) -> bool:
+    """Delete the metadata of a table that was dropped or renamed meanwhile; return whether it was."""
+    if not session.identity.is_dropped():
+        return False
+    store.remove_all()
+    return True
 
 
 def _notify(session: TableSession, store: IcebergStore) -> None:

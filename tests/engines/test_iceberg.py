@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -718,6 +719,132 @@ def test_files_without_any_field_id_are_read_by_the_names_of_columns(tmp_path, u
     table.compact(full=True)
     assert shown_rows(table) == in_order(table.to_arrow())
     assert table.inspect.iceberg().problem is None
+
+
+# -- A sync that others overtake -------------------------------------------------------------------
+
+
+def before_publishing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Have something happen while the next sync has all written but its version."""
+    publish = iceberg.IcebergStore.publish
+
+    def overtaken(store, metadata):
+        monkeypatch.setattr(iceberg.IcebergStore, "publish", publish)
+        act()
+        return publish(store, metadata)
+
+    monkeypatch.setattr(iceberg.IcebergStore, "publish", overtaken)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def opened(tmp_path: Path) -> lsm.Table:
+    return lsm.open_catalog(str(tmp_path)).table("shop.orders")
+
+
+def assert_in_step(table: lsm.Table) -> None:
+    assert table.inspect.iceberg().lag == 0
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+@pytest.mark.parametrize("commits_again", [False, True])
+def test_a_sync_beside_a_rollback_shows_no_row_that_was_rolled_back(
+    tmp_path, monkeypatch, commits_again
+):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    target = table.latest_snapshot().id
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "sync", lambda *_, **__: None)
+        table.upsert(small(7, value=70))
+
+    def roll_back() -> None:
+        other = opened(tmp_path)
+        other.rollback_to(target)
+        if commits_again:
+            other.upsert(small(8, value=80))
+
+    before_publishing(monkeypatch, roll_back)
+    table.maintenance.sync_iceberg()
+    assert_in_step(opened(tmp_path))
+    assert_in_step(opened(tmp_path))
+
+
+@pytest.mark.parametrize("storage", ["table-location", "hadoop-catalog"])
+@pytest.mark.parametrize("is_before_manifests", [False, True])
+def test_a_sync_beside_a_drop_leaves_nothing(tmp_path, monkeypatch, storage, is_before_manifests):
+    table = create(tmp_path, SMALL, options=VECTORS | {STORAGE: storage})
+    table.upsert(small(1))
+
+    def drop() -> None:
+        with lsm.open_catalog(str(tmp_path)) as catalog:
+            catalog.drop_table("shop.orders")
+
+    if is_before_manifests:
+        run = iceberg._Sync.run
+
+        def dropped_before(sync, **given):
+            monkeypatch.setattr(iceberg._Sync, "run", run)
+            drop()
+            return run(sync, **given)
+
+        monkeypatch.setattr(iceberg._Sync, "run", dropped_before)
+    else:
+        before_publishing(monkeypatch, drop)
+    table.upsert(small(2))
+    assert files_below(tmp_path / "iceberg" / "shop" / "orders") == []
+    assert files_below(tmp_path / "shop.db" / "orders") == []
+
+
+@pytest.mark.parametrize("storage", ["table-location", "hadoop-catalog"])
+def test_a_sync_beside_a_rename_shows_the_table_where_it_lies(tmp_path, monkeypatch, storage):
+    table = create(tmp_path, SMALL, options=VECTORS | {STORAGE: storage})
+    table.upsert(small(1))
+
+    def rename() -> None:
+        with lsm.open_catalog(str(tmp_path)) as catalog:
+            catalog.rename_table("shop.orders", "shop.sales")
+
+    before_publishing(monkeypatch, rename)
+    table.upsert(small(2))
+    assert files_below(tmp_path / "iceberg" / "shop" / "orders") == []
+    assert files_below(tmp_path / "shop.db" / "orders") == []
+    renamed = lsm.open_catalog(str(tmp_path)).table("shop.sales")
+    assert_in_step(renamed)
+    renamed.upsert(small(3))
+    assert_in_step(renamed)
+
+
+def test_a_sync_beside_an_expiry_names_no_file_that_went(tmp_path, monkeypatch):
+    table = create(tmp_path, SMALL)
+    for value in range(4):
+        table.upsert(small(*range(5), value=value))
+
+    def expire() -> None:
+        other = opened(tmp_path)
+        other.upsert(small(6))
+        other.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+
+    before_publishing(monkeypatch, expire)
+    table.upsert(small(7))
+    table = opened(tmp_path)
+    assert_in_step(table)
+    assert table.verify().warnings == ()
+
+
+def test_a_sync_beside_a_change_of_the_schema_shows_the_new_columns(tmp_path, monkeypatch):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    before_publishing(
+        monkeypatch,
+        lambda: opened(tmp_path).alter(lsm.RenameColumn("v", "w"), lsm.AddColumn("x", "INT")),
+    )
+    table.upsert(small(7))
+    table = opened(tmp_path)
+    assert set(face(table).schema().column_names) == {"k", "p", "w", "x"}
+    assert_in_step(table)
 
 
 # -- Branches --------------------------------------------------------------------------------------
