@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from lsm_engine.storage.local_state import sweep as sweep_process_directories
     from lsm_engine.table.bucket_context import Staging
     from lsm_engine.table.components import Discard, Executor, LocalExecutor
-    from lsm_engine.table.iceberg import IcebergState
+    from lsm_engine.table.iceberg_state import IcebergState
     from lsm_engine.table.incoming import open_rows
     from lsm_engine.types.arrow_types import (
         arrow_fields,
@@ -226,7 +226,7 @@ _HOMES = {
         """,
         "table.bucket_context": "Staging",
         "table.components": "Discard Executor LocalExecutor",
-        "table.iceberg": "IcebergState",
+        "table.iceberg_state": "IcebergState",
         "table.incoming": "open_rows",
         "types.arrow_types": "arrow_fields arrow_type sql_field type_of_field",
         "types.schema_changes": """

@@ -60,7 +60,7 @@ from lsm_engine.types.types import DataField
 
 if TYPE_CHECKING:
     from lsm_engine.maintenance.forget import ForgetReport
-    from lsm_engine.table.iceberg import IcebergState
+    from lsm_engine.table.iceberg_state import IcebergState
 
 T = TypeVar("T")
 
@@ -610,7 +610,7 @@ class Inspect(Accessor):
 
 def _iceberg() -> Any:
     # Imported on use: few tables have such metadata, and every process would pay for the import.
-    return import_module("lsm_engine.table.iceberg")
+    return import_module("lsm_engine.table.iceberg_state")
 
 
 @checks_all_arguments
@@ -846,9 +846,8 @@ class Maintenance(Accessor):
         `rebuild`: write all of it anew, from the newest state. Raises UnsupportedError, naming the file, where readers of
         Iceberg would misread one.
         """
-        iceberg = _iceberg()
-        iceberg.sync(self._session, rebuild=rebuild)
-        state: IcebergState = iceberg.state(self._session.newest())
+        import_module("lsm_engine.table.iceberg").sync(self._session, rebuild=rebuild)
+        state: IcebergState = _iceberg().state(self._session.newest())
         return state
 
     def trash(self) -> list[TrashRecord]:

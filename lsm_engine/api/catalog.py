@@ -64,6 +64,9 @@ from lsm_engine.table.time_travel import snapshot_to_read
 from lsm_engine.types.columns import columns_of
 from lsm_engine.types.table_schema import TableSchema
 
+if TYPE_CHECKING:
+    from lsm_engine.table.iceberg import IcebergStore
+
 # -- The registered tables of a catalog ------------------------------------------------------------------
 #
 # Registering, adopting and unregistering tables, and rebuilding a catalog from the warehouse.
@@ -617,10 +620,8 @@ class Catalog(CatalogRegistry):
         with suppress(LsmError):  # a damaged table can be dropped, too
             session = self._open_location(name, location).session
             if session.options[core_options.METADATA_ICEBERG_STORAGE] == "hadoop-catalog":
-                remove: Callable[[], None] = (
-                    import_module("lsm_engine.table.iceberg").open_store(session).remove_all
-                )
-                return remove
+                store: IcebergStore = import_module("lsm_engine.table.iceberg").open_store(session)
+                return store.remove_all
         return lambda: None
 
     def rename_table(self, source: str, target: str) -> Table:

@@ -187,7 +187,7 @@ def hidden_from_iceberg(session: TableSession, entries: Sequence[ManifestEntry])
 
 def _iceberg() -> Any:
     # Imported on use: few tables have such metadata.
-    return import_module("lsm_engine.table.iceberg")
+    return import_module("lsm_engine.table.iceberg_state")
 
 
 @record

@@ -399,7 +399,7 @@ def _iceberg(session: TableSession, latest: Snapshot | None, *, deep: bool) -> I
     if latest is None or session.paths.branch_name:
         return None
     # Imported on use: few tables have such metadata.
-    iceberg = import_module("lsm_engine.table.iceberg")
+    iceberg = import_module("lsm_engine.table.iceberg_state")
     if not session.options.writes_iceberg:
         count = (
             iceberg.files_without_member_ids(session, session.live_entries(latest)) if deep else 0

@@ -517,7 +517,7 @@ def warnings_of(session: TableSession, snapshots: Sequence[Snapshot]) -> Iterato
 def _iceberg_warnings(session: TableSession) -> Iterator[str]:
     """Yield what is wrong with the table's Iceberg metadata, which can be written again: the table is sound."""
     if not session.paths.branch_name and session.options.writes_iceberg:
-        for text in import_module("lsm_engine.table.iceberg").warnings_of(session):
+        for text in import_module("lsm_engine.table.iceberg_state").warnings_of(session):
             yield f"warning: {text}"
 
 

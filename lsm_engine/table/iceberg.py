@@ -7,9 +7,8 @@ It decides and fails no commit. What a crash or another client's commits left be
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import cached_property
 from hashlib import blake2b
 from threading import Lock
@@ -28,11 +27,9 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.base.units import FIRST_SNAPSHOT_ID, counted, format_age
 from lsm_engine.data_files.columns import FIELD_ID, lacks_member_ids
 from lsm_engine.format.index_file import IndexManifestEntry
-from lsm_engine.format.manifest import ManifestEntry, by_bucket
-from lsm_engine.format.manifest_file import WITHOUT_STATS
+from lsm_engine.format.manifest import ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.iceberg.manifest import (
@@ -92,8 +89,6 @@ from lsm_engine.iceberg.schema import (
 )
 from lsm_engine.metadata.manifests import DeletionVectorStore
 from lsm_engine.options import core_options
-from lsm_engine.options.modes import CommitKind
-from lsm_engine.planning.compaction import FULL_COMPACTION
 from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.file_io import FileIO, FileStatus
@@ -323,7 +318,7 @@ def sync(
             raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
         store = open_store(newest)
         try:
-            metadata = _Sync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
+            metadata = MetadataSync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
         except LsmError:
             _remove_if_dropped(newest, store)
             raise
@@ -423,240 +418,6 @@ def _named_paths(store: IcebergStore, current: TableMetadata) -> set[str]:
 
 
 @record
-class IcebergState:
-    """What the Iceberg metadata of a table shows.
-
-    `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
-    `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a
-    compaction; `waiting_commits`: how many commits since which some of these rows wait, at most 100, and
-    `waiting_millis`: how long. `branches`: ids of their snapshots in the metadata; `branches_left_out`: why others are
-    not shown. `problem`: why it cannot show the newest snapshot; None if it can.
-    """
-
-    metadata_location: str | None
-    format_version: int | None
-    snapshot_id: int | None
-    newest_snapshot_id: int | None
-    data_files: int = 0
-    delete_files: int = 0
-    hidden_files: int = 0
-    waiting_commits: int = 0
-    waiting_millis: int = 0
-    branches: Mapping[str, int] = field(default_factory=dict)
-    branches_left_out: Mapping[str, str] = field(default_factory=dict)
-    problem: str | None = None
-
-    @property
-    def lag(self) -> int:
-        """How many snapshots it is behind."""
-        return (self.newest_snapshot_id or 0) - (self.snapshot_id or 0)
-
-    def facts(self) -> dict[str, object]:
-        """Return the members and the lag by name."""
-        return {
-            "metadata_location": self.metadata_location,
-            "format_version": self.format_version,
-            "snapshot_id": self.snapshot_id,
-            "newest_snapshot_id": self.newest_snapshot_id,
-            "lag": self.lag,
-            "data_files": self.data_files,
-            "delete_files": self.delete_files,
-            "hidden_files": self.hidden_files,
-            "waiting_commits": self.waiting_commits,
-            "waiting_millis": self.waiting_millis,
-            "branches": dict(self.branches),
-            "branches_left_out": dict(self.branches_left_out),
-            "problem": self.problem,
-        }
-
-    def __str__(self) -> str:
-        if self.metadata_location is None:
-            text = "there is no Iceberg metadata"
-        else:
-            text = (
-                f"{self.metadata_location} shows snapshot {self.snapshot_id} of {self.newest_snapshot_id}: "
-                f"{counted(self.data_files, 'data file')}, {counted(self.delete_files, 'deletion vector')}; "
-                f"{counted(self.hidden_files, 'file')} left out until a compaction"
-            )
-            if self.waiting_commits:
-                text += f", of {counted(self.waiting_commits, 'commit')} in {format_age(self.waiting_millis)}"
-            for name, reason in self.branches_left_out.items():
-                text += f"; branch {name!r} is left out: {reason}"
-        return f"{text}; {self.problem}" if self.problem else text
-
-
-def state(session: TableSession) -> IcebergState:
-    """Return what the Iceberg metadata shows, and what keeps it from showing the newest snapshot."""
-    if session.paths.branch_name:
-        session = on_branch(session, MAIN_BRANCH)
-    snapshot = session.snapshots.latest()
-    newest_id = None if snapshot is None else snapshot.id
-    if not session.options.writes_iceberg:
-        return IcebergState(
-            metadata_location=None,
-            format_version=None,
-            snapshot_id=None,
-            newest_snapshot_id=newest_id,
-            problem=f"option {_STORAGE.key!r} is not set",
-        )
-    store = open_store(session)
-    metadata, problem = None, None
-    try:
-        metadata = store.current()
-        attempt = _Sync(session, store, rebuild=False)
-        if snapshot is not None:
-            attempt.require_readable(attempt.shown_entries(snapshot))
-    except (CorruptFileError, NotFoundError, UnsupportedError) as error:
-        problem = error.message
-    lag = RowLag() if snapshot is None else row_lag(session, snapshot)
-    current = None if metadata is None else metadata.current
-    summary = {} if current is None else current["summary"]
-    return IcebergState(
-        metadata_location=None
-        if metadata is None
-        else store.location_of(metadata_path(metadata.version)),
-        format_version=None if metadata is None else metadata.members["format-version"],
-        snapshot_id=None if current is None else current["snapshot-id"],
-        newest_snapshot_id=newest_id,
-        data_files=int(summary.get("total-data-files", 0)),
-        delete_files=int(summary.get("total-delete-files", 0)),
-        hidden_files=lag.files,
-        waiting_commits=lag.commits,
-        waiting_millis=lag.millis,
-        branches={} if metadata is None else metadata.branches,
-        branches_left_out={} if metadata is None else metadata.branches_left_out,
-        problem=problem,
-    )
-
-
-def warnings_of(session: TableSession) -> Iterator[str]:
-    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and missing files."""
-    try:
-        shown = state(session)
-        store = open_store(session)
-        current = store.current()
-        missing = set() if current is None else _missing_files(store, current)
-    except LsmError as error:
-        yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error.message}"
-        return
-    if shown.problem is not None:
-        yield f"the Iceberg metadata cannot follow the table: {shown.problem}"
-    elif shown.lag:
-        yield (
-            f"the Iceberg metadata shows snapshot {shown.snapshot_id} of {shown.newest_snapshot_id}; "
-            "`lsm iceberg sync` brings it to the newest"
-        )
-    if missing:
-        yield (
-            f"the Iceberg metadata lacks {counted(len(missing), 'file')}, such as {min(missing)}; "
-            "`lsm iceberg sync --rebuild` writes it anew"
-        )
-
-
-def _missing_files(store: IcebergStore, current: TableMetadata) -> set[str]:
-    """Return the files of a version that are not there."""
-    listed = {status.path for status in store.files()}
-    lists = {store.path_of(shown["manifest-list"]) for shown in current.snapshots}
-    paths = set(lists)
-    for path in lists & listed:
-        # Of the files themselves, not of what this process remembers of them.
-        for row in read_records(store.file_io.read(path), path):
-            paths.add(store.path_of(row["manifest_path"]))
-    newest = [] if current.current is None else store.records(current.current["manifest-list"])
-    for row in newest:
-        if row["content"] == DELETES:
-            entries = store.records(row["manifest_path"])
-            paths.update(store.path_of(entry["data_file"]["file_path"]) for entry in entries)
-    return paths - listed
-
-
-def unreadable_files(
-    session: TableSession, entries: Sequence[ManifestEntry]
-) -> list[tuple[str, str]]:
-    """Return the names of files that readers of Iceberg would misread, and why."""
-    return list(_Sync(session, open_store(session), rebuild=False).problems(entries))
-
-
-def files_without_member_ids(session: TableSession, entries: Iterable[ManifestEntry]) -> int:
-    """Return how many files lack field ids of members of lists and maps; older versions of this engine wrote none."""
-    if not has_lists_or_maps(session.schema):
-        return 0
-    attempt = _Sync(session, open_store(session), rebuild=False)
-    return sum(
-        attempt.id_problem(entry, None) is not None
-        for entry in entries
-        if entry.file.file_name.endswith(".parquet") and entry.file.external_path is None
-    )
-
-
-# -- Rows that wait for a compaction ---------------------------------------------------------------
-
-
-@record
-class RowLag:
-    """Live files that are not shown, and the commits and milliseconds since which some of their rows wait.
-
-    `is_cut`: older commits, which have expired, may wait as well.
-    """
-
-    files: int = 0
-    commits: int = 0
-    millis: int = 0
-    is_cut: bool = False
-
-
-def row_lag(session: TableSession, snapshot: Snapshot) -> RowLag:
-    """Return how far the shown rows of a snapshot are behind its own.
-
-    A bucket is taken to be merged up to the last full compaction of the table, or to when the newest of its shown files
-    was written: compactions of single buckets, and of other clients, leave no mark.
-    """
-    levels = shown_levels(session.schema)
-    merged_millis = snapshot.time_millis
-    hidden = 0
-    for entries in by_bucket(session.live_entries(snapshot, columns=WITHOUT_STATS)).values():
-        shown = levels.files(entries)
-        if len(shown) < len(entries):
-            hidden += len(entries) - len(shown)
-            newest = max((entry.file.creation_millis or 0 for entry in shown), default=0)
-            merged_millis = min(merged_millis, newest)
-    if not hidden:
-        return RowLag()
-    waiting = [snapshot]
-    is_cut = False
-    for older in session.snapshots.down_from(snapshot, _SNAPSHOTS_MAX):
-        is_merged = older.time_millis <= merged_millis or FULL_COMPACTION in (
-            older.properties or {}
-        )
-        is_cut = not is_merged and older.id > FIRST_SNAPSHOT_ID
-        if is_merged:
-            break
-        if older.commit_kind is not CommitKind.COMPACT:
-            waiting.append(older)
-    return RowLag(
-        files=hidden,
-        # What others committed beside the compaction lies below its snapshot.
-        commits=max(1, len(waiting) - 1),
-        millis=max(0, session.clock.now_millis() - waiting[-1].time_millis),
-        is_cut=is_cut,
-    )
-
-
-def waits_for_full_compaction(session: TableSession) -> bool:
-    """Whether readers of Iceberg see the rows of full compactions alone."""
-    return shown_levels(session.schema).is_deepest
-
-
-def exceeds_lag(session: TableSession, snapshot: Snapshot) -> bool:
-    """Whether a snapshot's shown rows are further behind than `metadata.iceberg.max-lag`, so that a full compaction is due."""
-    bound = session.options[core_options.METADATA_ICEBERG_MAX_LAG]
-    if bound is None or not waits_for_full_compaction(session):
-        return False
-    lag = row_lag(session, snapshot)
-    return lag.files > 0 and (lag.is_cut or bound.is_exceeded(lag.commits, lag.millis))
-
-
-@record
 class _Files:
     """The manifests of a snapshot, and the first row id that none of its rows has."""
 
@@ -664,7 +425,7 @@ class _Files:
     next_row_id: int
 
 
-class _Sync:
+class MetadataSync:
     """One attempt to write the version that shows the newest snapshot."""
 
     def __init__(self, session: TableSession, store: IcebergStore, *, rebuild: bool) -> None:
@@ -776,7 +537,7 @@ class _Sync:
     ) -> tuple[JsonObject, int]:
         """Return the newest snapshot of a branch, all its files in manifests of their own, and the next row id."""
         _require_alike(branch.schema, self.schema)
-        attempt = _Sync(branch, self.store, rebuild=True)
+        attempt = MetadataSync(branch, self.store, rebuild=True)
         shown, next_row_id = attempt.whole_snapshot(snapshot, None, next_row_id)
         return branch_snapshot(shown, branch.paths.branch_name, self.schema.id), next_row_id
 

@@ -783,14 +783,14 @@ def test_a_sync_beside_a_drop_leaves_nothing(tmp_path, monkeypatch, storage, is_
             catalog.drop_table("shop.orders")
 
     if is_before_manifests:
-        run = iceberg._Sync.run
+        run = iceberg.MetadataSync.run
 
         def dropped_before(sync, **given):
-            monkeypatch.setattr(iceberg._Sync, "run", run)
+            monkeypatch.setattr(iceberg.MetadataSync, "run", run)
             drop()
             return run(sync, **given)
 
-        monkeypatch.setattr(iceberg._Sync, "run", dropped_before)
+        monkeypatch.setattr(iceberg.MetadataSync, "run", dropped_before)
     else:
         before_publishing(monkeypatch, drop)
     table.upsert(small(2))

@@ -1,0 +1,258 @@
+"""What the Iceberg metadata of a table shows: its snapshot and lag, the files that wait or cannot be named, and damage."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+
+from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.base.units import FIRST_SNAPSHOT_ID, counted, format_age
+from lsm_engine.format.manifest import ManifestEntry, by_bucket
+from lsm_engine.format.manifest_file import WITHOUT_STATS
+from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.iceberg.manifest import DELETES, read_records
+from lsm_engine.iceberg.metadata import TableMetadata, metadata_path, shown_levels
+from lsm_engine.iceberg.schema import has_lists_or_maps
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.compaction import FULL_COMPACTION
+from lsm_engine.planning.names import MAIN_BRANCH
+from lsm_engine.table.branches import on_branch
+from lsm_engine.table.iceberg import IcebergStore, MetadataSync, open_store
+from lsm_engine.table.session import TableSession
+
+_COMMITS_MAX = 100
+"""Commits that are looked at for how long rows wait."""
+
+
+@record
+class IcebergState:
+    """What the Iceberg metadata of a table shows.
+
+    `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
+    `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a
+    compaction; `waiting_commits`: how many commits since which some of these rows wait, at most 100, and
+    `waiting_millis`: how long. `branches`: ids of their snapshots in the metadata; `branches_left_out`: why others are
+    not shown. `problem`: why it cannot show the newest snapshot; None if it can.
+    """
+
+    metadata_location: str | None
+    format_version: int | None
+    snapshot_id: int | None
+    newest_snapshot_id: int | None
+    data_files: int = 0
+    delete_files: int = 0
+    hidden_files: int = 0
+    waiting_commits: int = 0
+    waiting_millis: int = 0
+    branches: Mapping[str, int] = field(default_factory=dict)
+    branches_left_out: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many snapshots it is behind."""
+        return (self.newest_snapshot_id or 0) - (self.snapshot_id or 0)
+
+    def facts(self) -> dict[str, object]:
+        """Return the members and the lag by name."""
+        return {
+            "metadata_location": self.metadata_location,
+            "format_version": self.format_version,
+            "snapshot_id": self.snapshot_id,
+            "newest_snapshot_id": self.newest_snapshot_id,
+            "lag": self.lag,
+            "data_files": self.data_files,
+            "delete_files": self.delete_files,
+            "hidden_files": self.hidden_files,
+            "waiting_commits": self.waiting_commits,
+            "waiting_millis": self.waiting_millis,
+            "branches": dict(self.branches),
+            "branches_left_out": dict(self.branches_left_out),
+            "problem": self.problem,
+        }
+
+    def __str__(self) -> str:
+        if self.metadata_location is None:
+            text = "there is no Iceberg metadata"
+        else:
+            text = (
+                f"{self.metadata_location} shows snapshot {self.snapshot_id} of {self.newest_snapshot_id}: "
+                f"{counted(self.data_files, 'data file')}, {counted(self.delete_files, 'deletion vector')}; "
+                f"{counted(self.hidden_files, 'file')} left out until a compaction"
+            )
+            if self.waiting_commits:
+                text += f", of {counted(self.waiting_commits, 'commit')} in {format_age(self.waiting_millis)}"
+            for name, reason in self.branches_left_out.items():
+                text += f"; branch {name!r} is left out: {reason}"
+        return f"{text}; {self.problem}" if self.problem else text
+
+
+def state(session: TableSession) -> IcebergState:
+    """Return what the Iceberg metadata shows, and what keeps it from showing the newest snapshot."""
+    if session.paths.branch_name:
+        session = on_branch(session, MAIN_BRANCH)
+    snapshot = session.snapshots.latest()
+    newest_id = None if snapshot is None else snapshot.id
+    if not session.options.writes_iceberg:
+        return IcebergState(
+            metadata_location=None,
+            format_version=None,
+            snapshot_id=None,
+            newest_snapshot_id=newest_id,
+            problem=f"option {core_options.METADATA_ICEBERG_STORAGE.key!r} is not set",
+        )
+    store = open_store(session)
+    metadata, problem = None, None
+    try:
+        metadata = store.current()
+        attempt = MetadataSync(session, store, rebuild=False)
+        if snapshot is not None:
+            attempt.require_readable(attempt.shown_entries(snapshot))
+    except (CorruptFileError, NotFoundError, UnsupportedError) as error:
+        problem = error.message
+    lag = RowLag() if snapshot is None else row_lag(session, snapshot)
+    current = None if metadata is None else metadata.current
+    summary = {} if current is None else current["summary"]
+    return IcebergState(
+        metadata_location=None
+        if metadata is None
+        else store.location_of(metadata_path(metadata.version)),
+        format_version=None if metadata is None else metadata.members["format-version"],
+        snapshot_id=None if current is None else current["snapshot-id"],
+        newest_snapshot_id=newest_id,
+        data_files=int(summary.get("total-data-files", 0)),
+        delete_files=int(summary.get("total-delete-files", 0)),
+        hidden_files=lag.files,
+        waiting_commits=lag.commits,
+        waiting_millis=lag.millis,
+        branches={} if metadata is None else metadata.branches,
+        branches_left_out={} if metadata is None else metadata.branches_left_out,
+        problem=problem,
+    )
+
+
+def warnings_of(session: TableSession) -> Iterator[str]:
+    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and missing files."""
+    try:
+        shown = state(session)
+        store = open_store(session)
+        current = store.current()
+        missing = set() if current is None else _missing_files(store, current)
+    except LsmError as error:
+        yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error.message}"
+        return
+    if shown.problem is not None:
+        yield f"the Iceberg metadata cannot follow the table: {shown.problem}"
+    elif shown.lag:
+        yield (
+            f"the Iceberg metadata shows snapshot {shown.snapshot_id} of {shown.newest_snapshot_id}; "
+            "`lsm iceberg sync` brings it to the newest"
+        )
+    if missing:
+        yield (
+            f"the Iceberg metadata lacks {counted(len(missing), 'file')}, such as {min(missing)}; "
+            "`lsm iceberg sync --rebuild` writes it anew"
+        )
+
+
+def _missing_files(store: IcebergStore, current: TableMetadata) -> set[str]:
+    """Return the files of a version that are not there."""
+    listed = {status.path for status in store.files()}
+    lists = {store.path_of(shown["manifest-list"]) for shown in current.snapshots}
+    paths = set(lists)
+    for path in lists & listed:
+        # Of the files themselves, not of what this process remembers of them.
+        for row in read_records(store.file_io.read(path), path):
+            paths.add(store.path_of(row["manifest_path"]))
+    newest = [] if current.current is None else store.records(current.current["manifest-list"])
+    for row in newest:
+        if row["content"] == DELETES:
+            entries = store.records(row["manifest_path"])
+            paths.update(store.path_of(entry["data_file"]["file_path"]) for entry in entries)
+    return paths - listed
+
+
+def unreadable_files(
+    session: TableSession, entries: Sequence[ManifestEntry]
+) -> list[tuple[str, str]]:
+    """Return the names of files that readers of Iceberg would misread, and why."""
+    return list(MetadataSync(session, open_store(session), rebuild=False).problems(entries))
+
+
+def files_without_member_ids(session: TableSession, entries: Iterable[ManifestEntry]) -> int:
+    """Return how many files lack field ids of members of lists and maps; older versions of this engine wrote none."""
+    if not has_lists_or_maps(session.schema):
+        return 0
+    attempt = MetadataSync(session, open_store(session), rebuild=False)
+    return sum(
+        attempt.id_problem(entry, None) is not None
+        for entry in entries
+        if entry.file.file_name.endswith(".parquet") and entry.file.external_path is None
+    )
+
+
+# -- Rows that wait for a compaction ---------------------------------------------------------------
+
+
+@record
+class RowLag:
+    """Live files that are not shown, and the commits and milliseconds since which some of their rows wait.
+
+    `is_cut`: older commits, which have expired, may wait as well.
+    """
+
+    files: int = 0
+    commits: int = 0
+    millis: int = 0
+    is_cut: bool = False
+
+
+def row_lag(session: TableSession, snapshot: Snapshot) -> RowLag:
+    """Return how far the shown rows of a snapshot are behind its own.
+
+    A bucket is taken to be merged up to the last full compaction of the table, or to when the newest of its shown files
+    was written: compactions of single buckets, and of other clients, leave no mark.
+    """
+    levels = shown_levels(session.schema)
+    merged_millis = snapshot.time_millis
+    hidden = 0
+    for entries in by_bucket(session.live_entries(snapshot, columns=WITHOUT_STATS)).values():
+        shown = levels.files(entries)
+        if len(shown) < len(entries):
+            hidden += len(entries) - len(shown)
+            newest = max((entry.file.creation_millis or 0 for entry in shown), default=0)
+            merged_millis = min(merged_millis, newest)
+    if not hidden:
+        return RowLag()
+    waiting = [snapshot]
+    is_cut = False
+    for older in session.snapshots.down_from(snapshot, _COMMITS_MAX):
+        is_merged = older.time_millis <= merged_millis or FULL_COMPACTION in (
+            older.properties or {}
+        )
+        is_cut = not is_merged and older.id > FIRST_SNAPSHOT_ID
+        if is_merged:
+            break
+        if older.commit_kind is not CommitKind.COMPACT:
+            waiting.append(older)
+    return RowLag(
+        files=hidden,
+        # What others committed beside the compaction lies below its snapshot.
+        commits=max(1, len(waiting) - 1),
+        millis=max(0, session.clock.now_millis() - waiting[-1].time_millis),
+        is_cut=is_cut,
+    )
+
+
+def waits_for_full_compaction(session: TableSession) -> bool:
+    """Whether readers of Iceberg see the rows of full compactions alone."""
+    return shown_levels(session.schema).is_deepest
+
+
+def exceeds_lag(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot's shown rows are further behind than `metadata.iceberg.max-lag`, so that a full compaction is due."""
+    bound = session.options[core_options.METADATA_ICEBERG_MAX_LAG]
+    if bound is None or not waits_for_full_compaction(session):
+        return False
+    lag = row_lag(session, snapshot)
+    return lag.files > 0 and (lag.is_cut or bound.is_exceeded(lag.commits, lag.millis))
