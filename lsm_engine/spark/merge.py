@@ -45,6 +45,7 @@ from lsm_engine.merge.function import deleted_columns
 from lsm_engine.read.scan import Scan
 from lsm_engine.read.scan_plan import ScanRequest
 from lsm_engine.spark.jobs import collected, collected_by
+from lsm_engine.spark.jvm import referenced_columns
 from lsm_engine.spark.lookups import joined_at, locate_dataframe
 from lsm_engine.spark.merge_columns import (
     CLAUSE,
@@ -711,12 +712,8 @@ class FrameRows:
         if not columns:
             return set()
         projected = self.template().select(*columns.values())
-        plan = projected._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- Spark tells it nowhere else
-        if plan.nodeName() != "Project" or plan.children().apply(0).children().size():
-            # Only of a projection of the rows themselves are the references all that the expressions need.
-            return self._all()
-        references = plan.references().toSeq()
-        return {references.apply(index).name() for index in range(references.size())} & self._all()
+        references = referenced_columns(projected)
+        return self._all() if references is None else {*references} & self._all()
 
     def to_dataframe(self, frame: Frame, needed: set[str]) -> DataFrame:
         """Return the rows of a frame, with their numbers and the columns that are needed."""

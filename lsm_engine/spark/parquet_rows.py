@@ -12,7 +12,7 @@ from pyspark.sql import types as sql_types
 from lsm_engine.read.scan import RawFile, Scan
 from lsm_engine.read.split import ReplacedRows
 from lsm_engine.spark.rows import driver_bytes, is_plain
-from lsm_engine.spark.session import set_meanwhile
+from lsm_engine.spark.session import READS_PARQUET, set_meanwhile
 from lsm_engine.spark.splits import (
     SplitReader,
     broadcast_threshold,
@@ -46,8 +46,6 @@ _OPTIONS = {
 _LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _replaced = ReplacedRows()
 """Of all tables that this process reads on Spark: each statement of SQL opens its tables anew, and no file changes."""
-READS_PARQUET = "spark.lsm.read-parquet"
-"""Setting of a session: whether Spark's own reader may read a table's files. Default: true."""
 
 
 def scanned_frame(scan: Scan, schema: sql_types.StructType, spark: SparkSession) -> DataFrame:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import parse_bytes
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.spark.jobs import Batches, TaskFailedError, collected_by
+from lsm_engine.spark.jvm import estimated_bytes, parquet_relation
 from lsm_engine.spark.session import DRIVER_BYTES, is_classic, runs_elsewhere, task_goal
 from lsm_engine.spark.staging import stage_source
 from lsm_engine.spark.types import arrow_schema_of
@@ -35,13 +35,6 @@ from lsm_engine.types.table_schema import TableSchema
 # It collects them once, and neither workers nor a shuffle are started for them.
 
 _DEFAULT = "32mb"
-_ESTIMATED = {
-    "Aggregate", "ArrowEvalPython", "BatchEvalPython", "Distinct", "Filter", "GlobalLimit",
-    "InMemoryRelation", "Join", "LocalLimit", "LocalRelation", "LogicalRelation", "Offset",
-    "OneRowRelation", "Project", "Range", "Repartition", "RepartitionByExpression", "Sort",
-    "SubqueryAlias", "Union", "Window",
-}  # fmt: skip
-"""Steps of a plan that Spark does not take for smaller than they are, as it does what explodes or maps."""
 _ON_ONE_MACHINE = 8
 _TOO_LARGE = "spark.driver.maxResultSize"
 
@@ -95,18 +88,8 @@ def is_plain(schema: StructType) -> bool:
 
 
 def _small_table(frame: DataFrame, most: int) -> pa.Table | None:
-    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 -- no other way to its estimate
-    if int(str(plan.stats().sizeInBytes())) > most or not _is_estimated(plan):
-        return None
-    return frame.toArrow()
-
-
-def _is_estimated(plan: object) -> bool:
-    """Whether Spark estimates the size of a plan about right, or too large."""
-    if plan.nodeName() not in _ESTIMATED:  # type: ignore[attr-defined]
-        return False
-    children = plan.children()  # type: ignore[attr-defined]
-    return all(_is_estimated(children.apply(index)) for index in range(children.size()))
+    byte_count = estimated_bytes(frame)
+    return None if byte_count is None or byte_count > most else frame.toArrow()
 
 
 # -- Rows that are files already: tasks read Parquet and CSV in Python, past the JVM ---------------
@@ -334,10 +317,10 @@ def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
     if not most or not is_classic(spark) or runs_elsewhere(spark) or not _reads_alike(spark):
         # Spark Connect has no plan here, and a cluster has other disks.
         return None
-    relation, names = _relation(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001 -- no other way
-    if relation is None or int(relation.sizeInBytes()) > most:
+    relation = parquet_relation(frame)
+    if relation is None or relation.byte_count > most:
         return None
-    paths = [_local_path(uri) for uri in relation.location().inputFiles()]
+    paths, names = [_local_path(uri) for uri in relation.uris], relation.columns
     try:
         schema = arrow_schema_of(frame.schema)
     except UnsupportedError:
@@ -358,46 +341,6 @@ def _reads_alike(spark: SparkSession) -> bool:
         str(spark.conf.get(key, value)).lower() == value for key, value in _SETTINGS.items()
     )
     return as_usual and spark.conf.get(_REBASE, "CORRECTED") != "LEGACY"
-
-
-def _relation(plan: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the Parquet files that a plan reads, and their names for its columns; None where it does more."""
-    no_relation = (None, ())
-    chosen = None
-    if plan.nodeName() == "Project":
-        # A choice of columns is allowed; an expression is not, as PyArrow could not compute it.
-        chosen = [_source(attribute) for attribute in _items(plan.projectList())]
-        plan = plan.children().apply(0)
-    if _kind(plan) != "LogicalRelation" or _kind(plan.relation()) != "HadoopFsRelation":
-        return no_relation
-    relation = plan.relation()
-    options = relation.options()
-    is_readable = (
-        relation.fileFormat().toString() == "Parquet"
-        and relation.partitionSchema().isEmpty()
-        and _kind(relation.location()) == "InMemoryFileIndex"
-        and (options.isEmpty() or (options.size() == 1 and options.contains("path")))
-    )
-    names = {attribute.exprId().id(): attribute.name() for attribute in _items(plan.output())}
-    ids = [*names] if chosen is None else chosen
-    if not is_readable or not all(number in names for number in ids):
-        return no_relation
-    return relation, tuple(names[number] for number in ids)
-
-
-def _source(expression: Any) -> int | None:
-    """Return the number of the attribute that an expression hands on as it is."""
-    if _kind(expression) == "Alias":
-        expression = expression.child()
-    return int(expression.exprId().id()) if _kind(expression) == "AttributeReference" else None
-
-
-def _kind(jvm: Any) -> str:
-    return str(jvm.getClass().getSimpleName())
-
-
-def _items(seq: Any) -> Iterator[Any]:
-    return (seq.apply(index) for index in range(seq.size()))
 
 
 def _local_path(uri: str) -> str | None:

@@ -191,6 +191,12 @@ SHARED_DISK = "spark.lsm.shared-disk"
 DRIVER_BYTES = "spark.lsm.driver-bytes"
 """Setting of a session: the driver itself writes rows that Spark estimates at no more; "0": executors write all. Default: 32mb."""
 
+READS_PARQUET = "spark.lsm.read-parquet"
+"""Setting of a session: whether Spark's own reader may read a table's files. Default: true."""
+
+STATEMENTS = "spark.lsm.sql"
+"""Setting of a session: whether `spark.sql` takes the engine's statements. Default: true, once `register` has put it there."""
+
 
 def runs_elsewhere(spark: SparkSession) -> bool:
     """Whether the session's executors may not see the disks of this process.

@@ -24,6 +24,21 @@ _UNITS = {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
 _WHOLE = {TokenType.COMMAND, TokenType.SHOW}
 
 
+class StatementError(InvalidInputError):
+    """A statement is not understood. `tail`: its text from that place on."""
+
+    default_kind = ErrorKind.INVALID_FILTER
+    tail = ""
+
+
+def position_of(error: Exception, text: str) -> tuple[int, int] | tuple[()]:
+    """Return the line (from 1) and column (from 0) of a text where an error says that it is not understood; () if it does not."""
+    if not isinstance(error, StatementError):
+        return ()
+    before = text[: text.rfind(error.tail)] if error.tail and error.tail in text else text.rstrip()
+    return before.count("\n") + 1, len(before) - before.rfind("\n") - 1
+
+
 def _words(token: Token) -> list[Token]:
     """Return a token as one per word: "PARTITIONED BY" is one of the parser's."""
     quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
@@ -80,6 +95,25 @@ def with_parameters(text: str, args: Mapping[str, Any] | Sequence[Any]) -> str:
             continue
         literals.append((token.start, end + 1, literal_of(value)))
     return replaced(text, literals)
+
+
+def statement_texts(text: str) -> list[str]:
+    """Return the texts of the statements between semicolons; a script with BEGIN is one."""
+    texts: list[str] = []
+    while True:
+        statement = Statement.from_text(text)
+        if statement is None or not statement.tokens:
+            break
+        words = [token.text.upper() for token in statement.tokens]
+        ends = [t.start for t in statement.tokens if t.token_type is TokenType.SEMICOLON]
+        if not ends or "BEGIN" in words:
+            break
+        if ends[0] > statement.tokens[0].start:
+            texts.append(text[: ends[0]])
+        text = text[ends[0] + 1 :]
+    if statement is None or statement.tokens:
+        texts.append(text)
+    return texts
 
 
 def with_products(text: str) -> str:
@@ -236,11 +270,11 @@ class Statement:
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise InvalidInputError that names the place."""
-        location = "the end" if self.done else repr(self.text[self.tokens[self.at].start :][:30])
-        raise InvalidInputError(
-            f"the statement is not understood: {problem}, at {location}",
-            kind=ErrorKind.INVALID_FILTER,
-        )
+        tail = "" if self.done else self.text[self.tokens[self.at].start :]
+        location = repr(tail[:30]) if tail else "the end"
+        error = StatementError(f"the statement is not understood: {problem}, at {location}")
+        error.tail = tail
+        raise error
 
     def name(self) -> str:
         """Step over a dotted name; quoted parts lose their quotes."""

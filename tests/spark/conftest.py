@@ -68,8 +68,8 @@ def new_table(tmp_path):
 
 @pytest.fixture
 def run(spark, tmp_path):
-    """The rows of a statement, through our door; `run.spark(text)`: through Spark's own."""
-    register(spark, warehouse=str(tmp_path / "lake"))
+    """The rows of a statement, through our door; `run.spark(text)`: through Spark's own, which knows nothing of ours."""
+    register(spark, warehouse=str(tmp_path / "lake"), sql=False)
 
     def run(text):
         return [tuple(row) for row in sql(spark, text).collect()]

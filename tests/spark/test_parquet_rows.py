@@ -15,7 +15,7 @@ import lsm_engine as lsm
 from lsm_engine.read.scan import RawFile, Scan
 from lsm_engine.read.split import ReplacedRows
 from lsm_engine.spark import read_dataframe
-from lsm_engine.spark.parquet_rows import READS_PARQUET
+from lsm_engine.spark.session import READS_PARQUET
 from tests.spark.rows import ROWS, rows
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,6 @@ from pyspark.sql.types import (
 from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes
 from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
 from lsm_engine.spark.statement import Statement
@@ -456,9 +455,7 @@ def _facts(table: Table) -> dict[str, str]:
     }
     if snapshot is not None:
         size = sum(table.system("partitions")["file_size_in_bytes"].to_pylist())
-        shown["Statistics"] = (
-            f"{format_bytes(size)}, {snapshot.total_record_count} rows before merging"
-        )
+        shown["Statistics"] = f"{size} bytes, {snapshot.total_record_count} rows before merging"
     properties = ", ".join(f"{key}={text}" for key, text in sorted(schema.options.texts.items()))
     return {key: text for key, text in shown.items() if text} | {
         "Table Properties": f"[{properties}]"

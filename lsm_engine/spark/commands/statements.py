@@ -3,26 +3,29 @@
 CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
 DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
 
-A statement changes the table that its name means to Spark's catalog (session_tables.py), and no other.
+A statement changes the table that its name means to Spark's catalog (tables.py), and no other.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.api.table import Table
-from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.catalog.names import TableName
 from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.format.snapshot import RowCounts, row_counts_of
 from lsm_engine.spark.commands.ddl import (
+    NewTable,
     Shown,
     alter_statement,
     comment_statement,
@@ -46,7 +49,13 @@ from lsm_engine.spark.commands.dml import (
 from lsm_engine.spark.commands.procedures import call_statement
 from lsm_engine.spark.commands.tables import SessionTables, spark_parts
 from lsm_engine.spark.jobs import from_spark, remedy
-from lsm_engine.spark.statement import Statement, with_ctes, with_parameters, with_products
+from lsm_engine.spark.statement import (
+    Statement,
+    statement_texts,
+    with_ctes,
+    with_parameters,
+    with_products,
+)
 from lsm_engine.spark.types import frame_of_rows, quoted
 from lsm_engine.storage.clock import SystemIds
 
@@ -71,12 +80,58 @@ def sql(
     """
     if args:
         text = with_parameters(text, args)
-    text = with_products(text)
-    statement = Statement.from_text(text)
+    with _engine_at_work():
+        try:
+            frame = _result(spark, text)
+            return spark.sql(text) if frame is None else frame
+        except PySparkException as cause:
+            # Spark starts Python to plan a data source: a wrong interpreter shows here first.
+            if remedy(str(cause)):
+                raise from_spark(
+                    cause, label="plan a query"
+                ) from None  # its note holds Spark's text
+            raise
+
+
+def statements_of(spark: SparkSession) -> Callable[[str], DataFrame | None]:
+    """Return the function that takes the statements of `spark.sql`: None for those that Spark shall run as they are."""
+
+    def take(text: str) -> DataFrame | None:
+        if getattr(_thread, "is_engine_at_work", False):
+            return None
+        with _engine_at_work():
+            return _result(spark, text)
+
+    return take
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def _engine_at_work() -> Iterator[None]:
+    """Mark the statements that the engine itself has Spark run inside: they are Spark's as they are."""
+    before = getattr(_thread, "is_engine_at_work", False)
+    _thread.is_engine_at_work = True
+    try:
+        yield
+    finally:
+        _thread.is_engine_at_work = before
+
+
+def _result(spark: SparkSession, text: str) -> DataFrame | None:
+    """Return the result of the last of some statements, which run in order; None for one that Spark runs as it is."""
+    texts = statement_texts(text)
+    if len(texts) > 1:
+        frames = [_result(spark, part) or spark.sql(part) for part in texts]
+        return frames[-1]
+    statement = Statement.from_text(with_products(text))
     if statement is None:
-        return spark.sql(text)
+        return None
     with closing(_Session(spark)) as session:
-        return session.run(statement)
+        if statement.word() != "EXPLAIN":
+            return session.run(statement, unchanged=text)
+        return session.explain(statement)
 
 
 @record
@@ -97,6 +152,13 @@ class _Target:
         return f"{self.name}@{self.branch}" if self.branch else self.name
 
 
+class _PlannedError(Exception):
+    """Ends a statement whose source is only to be explained."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        self.rows = rows
+
+
 class _Session:
     """The catalogs as one statement sees them."""
 
@@ -112,8 +174,8 @@ class _Session:
             self._spark.catalog.dropTempView(view)
         self._tables.catalog.close()
 
-    def run(self, statement: Statement) -> DataFrame:
-        """Run the statement."""
+    def run(self, statement: Statement, *, unchanged: str) -> DataFrame | None:
+        """Run the statement; None where Spark runs it as it is, with the same text as `unchanged`."""
         first = statement.word()
         if first in ("CREATE", "REPLACE") and _makes_table(statement) and _uses_lsm(statement):
             return self._create(statement)
@@ -126,7 +188,7 @@ class _Session:
             self._ctes, change = statement.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
         target = self._target(change)
         if target is None:
-            return self._by_spark(statement)
+            return self._by_spark(statement, unchanged=unchanged)
         verb, second = change.first_words
         show = _SHOWN.get(f"SHOW {second}" if verb == "SHOW" else verb)
         if show is not None:
@@ -183,10 +245,51 @@ class _Session:
             text = f"({text})"
         statement = Statement.from_text(self._ctes + text)
         assert statement is not None
-        return self._by_spark(statement)
+        frame = self._by_spark(statement)
+        assert frame is not None
+        return frame
 
-    def _by_spark(self, statement: Statement) -> DataFrame:
-        """Have Spark run a statement, with DataFrames for the names that it does not know."""
+    def explain(self, statement: Statement) -> DataFrame | None:
+        """Return the plan of a statement that changes a table, without running it; None for what Spark explains as it is."""
+        statement.takes("EXPLAIN")
+        mode = next((word for word in _EXPLAINED if statement.takes(word)), "")
+        text = statement.remainder()
+        change = Statement.from_text(text)
+        assert change is not None
+        if change.word() == "WITH":
+            self._ctes, change = change.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
+        target = self._target(change)
+        verb = change.first_words[0]
+        if target is None or verb not in _WRITES:
+            return self._by_spark(statement, unchanged=statement.text)
+        table = self._table(target)
+        lines = ["== Physical Plan ==", f"lsm_engine {verb} {target.full_name} {table.location}"]
+        if verb in ("INSERT", "MERGE"):
+            run = insert_statement if verb == "INSERT" else merge_statement
+            try:
+                run(table, change, self._planned)
+            except _PlannedError as planned:
+                view = self._view(planned.rows)
+                plan = self._spark.sql(f"EXPLAIN {mode} SELECT * FROM {view}").first()
+                assert plan is not None
+                lines.append(plan[0].partition("==\n")[2] if not mode else plan[0])
+        return frame_of_rows(self._spark, [("\n".join(lines),)], {"plan": StringType()})
+
+    def _planned(self, text: str) -> DataFrame:
+        raise _PlannedError(self.query(text))
+
+    def _view(self, frame: DataFrame) -> str:
+        """Return the name of a new temporary view of rows; `close` drops it."""
+        name = f"lsm_{SystemIds().new_id().replace('-', '_')}"
+        self._views.append(name)
+        frame.createOrReplaceTempView(name)
+        return name
+
+    def _by_spark(self, statement: Statement, *, unchanged: str | None = None) -> DataFrame | None:
+        """Have Spark run a statement, with DataFrames for the names that it does not know.
+
+        None where nothing is left to be done but to hand Spark the text of `unchanged`.
+        """
         text, frames = self._rewritten(statement)
         if (
             frames
@@ -194,25 +297,14 @@ class _Session:
             and not _makes_table(statement)
         ):
             return self._keep_query(statement)
-        try:
-            return self._spark.sql(text, **frames)
-        except PySparkException as cause:
-            # Spark starts Python to plan a data source: a wrong interpreter shows here first.
-            if remedy(str(cause)):
-                raise from_spark(
-                    cause, label="plan a query"
-                ) from None  # its note holds Spark's text
-            raise
+        return None if text == unchanged else self._spark.sql(text, **frames)
 
     def _with_views(self, text: str) -> str:
         """Return a text with temporary views for the names that Spark does not know; `close` drops them."""
         statement = Statement.from_text(text)
         assert statement is not None
         rewritten, frames = self._rewritten(statement)
-        views = {name: f"lsm_{SystemIds().new_id().replace('-', '_')}" for name in frames}
-        for name, frame in frames.items():
-            self._views.append(views[name])
-            frame.createOrReplaceTempView(views[name])
+        views = {name: self._view(frame) for name, frame in frames.items()}
         return rewritten.format(**views) if views else text
 
     def _keep_query(self, statement: Statement) -> DataFrame:
@@ -267,24 +359,43 @@ class _Session:
     # --- tables ----------------------------------------------------------------------------------
 
     def _create(self, statement: Statement) -> DataFrame:
-        if not statement.takes("CREATE", "TABLE"):
-            statement.refuse(
-                "a table is not replaced as one: INSERT OVERWRITE replaces its rows, ALTER TABLE changes it, "
-                "or DROP TABLE it first"
-            )
-        ignores = statement.takes("IF", "NOT", "EXISTS")
+        creates = statement.takes("CREATE")
+        replaces = statement.takes("OR", "REPLACE") or statement.takes("REPLACE")
+        statement.needs("TABLE")
+        ignores = creates and not replaces and statement.takes("IF", "NOT", "EXISTS")
         name = self._new_name(statement)
         new = create_statement(statement, name)
         statement.takes("AS")
         rows = None if statement.done else self.query(statement.remainder())
         # Both catalogs: a view of the name in Spark's would hide the new table.
-        if not self._tables.is_free(name):
-            if ignores:
-                return _empty_frame(self._spark)
+        is_free = self._tables.is_free(name)
+        if not creates and is_free:
+            raise NotFoundError("there is no table to replace; CREATE TABLE it", table=name)
+        if is_free:
+            new.create(self._tables.catalog, rows)
+        elif replaces and self._tables.table_name(spark_parts(name)) is not None:
+            self._replace(new, rows)
+        elif ignores:
+            return _empty_frame(self._spark)
+        else:
             raise AlreadyExistsError("a table of this name is there", table=name)
-        new.create(self._tables.catalog, rows)
         self._tables.mount(name)
         return _empty_frame(self._spark)
+
+    def _replace(self, new: NewTable, rows: DataFrame | None) -> None:
+        """Put a new table in the place of another, whose rows the new one may come from."""
+        catalog, unique = self._tables.catalog, SystemIds().new_id()[:8]
+        new_name, old_name = f"{new.name}_new_{unique}", f"{new.name}_old_{unique}"
+        replace(new, name=new_name).create(catalog, rows)
+        try:
+            catalog.rename_table(new.name, old_name)
+        except BaseException:
+            # A store renames nothing: the old table stays what it is.
+            catalog.drop_table(new_name)
+            raise
+        self._tables.unmount(new.name)
+        catalog.rename_table(new_name, new.name)
+        catalog.drop_table(old_name)
 
     def _alter(
         self, statement: Statement, name: str, verb: Callable[[Table, Statement], None]
@@ -456,6 +567,8 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
+_EXPLAINED = ("EXTENDED", "CODEGEN", "COST", "FORMATTED")
+_WRITES = ("INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE")
 _OF_SPARKS_CATALOG = ("DROP", "ALTER", "COMMENT")
 """What is about an entry of Spark's catalog, where Spark alone has the table."""
 _SHOWN: dict[str, Shown] = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from lsm_engine.ddl.open import open_session
-from lsm_engine.spark.session import DRIVER_BYTES, SHARED_DISK
+from lsm_engine.spark.session import DRIVER_BYTES, READS_PARQUET, SHARED_DISK, STATEMENTS
 from lsm_engine.storage.options import SentOptions, is_storage_option
 from lsm_engine.table.session import TableSession
 
@@ -62,7 +62,14 @@ def asks_for_changes(options: Mapping[str, str]) -> bool:
 PREFIX = "spark.lsm."
 CATALOG_SETTING = f"{PREFIX}catalog"
 WAREHOUSE_SETTING = f"{PREFIX}warehouse"
-_OTHERS = (SHARED_DISK, DRIVER_BYTES, CATALOG_SETTING, WAREHOUSE_SETTING)
+_OTHERS = (
+    SHARED_DISK,
+    DRIVER_BYTES,
+    READS_PARQUET,
+    STATEMENTS,
+    CATALOG_SETTING,
+    WAREHOUSE_SETTING,
+)
 _REDACTION = "spark.sql.redaction.options.regex"
 _SECRETS = "(?i)access.?key|account.?key|secret|token|password|credential"
 

@@ -1,0 +1,172 @@
+"""`spark.sql` takes the engine's statements: by a parser before Spark's own, or by a function in its place."""
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException
+
+import lsm_engine as lsm
+from lsm_engine.spark import jvm, register, registration, upsert_dataframe
+from lsm_engine.spark.session import READS_PARQUET, STATEMENTS
+
+pytestmark = pytest.mark.spark
+
+ORDERS = "CREATE TABLE shop.orders (id BIGINT, name STRING, n INT) USING lsm TBLPROPERTIES ('primary-key' = 'id')"
+MERGE = """
+MERGE INTO shop.orders AS t USING (SELECT 2L AS id, 5 AS n UNION ALL SELECT 9, 9) AS s ON t.id = s.id
+WHEN MATCHED THEN UPDATE SET n = t.n + s.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)
+"""
+
+
+@pytest.fixture
+def ask(spark, run, tmp_path):
+    """The rows of a statement by `spark.sql` alone: ask(text, session=None, **what spark.sql takes)."""
+    register(spark, warehouse=str(tmp_path / "lake"), sql=True)
+
+    def ask(text, session=spark, **given):
+        return [tuple(row) for row in session.sql(text, **given).collect()]
+
+    ask(ORDERS)
+    ask("INSERT INTO shop.orders VALUES (1, 'a', 1), (2, 'b', 2)")
+    yield ask
+    spark.conf.unset(STATEMENTS)
+
+
+def test_spark_sql_runs_the_statements_of_the_engine(ask, spark):
+    assert ask(MERGE) == [(2, 1, 1, 0)]
+    assert ask("UPDATE shop.orders SET n = :n WHERE id = :id", args={"n": 70, "id": 1}) == [(3, 0, 1, 0)]  # fmt: skip
+    assert ask("DELETE FROM shop.orders WHERE id = ?", args=[9]) == [(4, 0, 0, 1)]
+    assert ask("SELECT * FROM shop.orders ORDER BY id") == [(1, "a", 70), (2, "b", 7)]
+    assert ask("SELECT n FROM shop.orders VERSION AS OF 1 WHERE id = :id", args={"id": 1}) == [(1,)]
+    frame = spark.createDataFrame([(3, "c", 3)], "id long, name string, n int")
+    ask("INSERT INTO shop.orders SELECT * FROM {rows}", rows=frame)
+    ask("EXECUTE IMMEDIATE 'UPDATE shop.orders SET n = ? WHERE id = 3' USING 33")
+    assert ask("SELECT max(n) FROM shop.orders WHERE id = 3") == [(33,)]
+    assert ask("CALL sys.compact(table => 'shop.orders')")[0][0] == "shop.orders"
+    ask("CREATE TEMP VIEW first_orders AS SELECT * FROM shop.orders VERSION AS OF 1")
+    assert len(ask("SELECT * FROM first_orders")) == 2
+    spark.catalog.dropTempView("first_orders")
+
+
+def test_a_library_that_holds_no_more_than_a_dataframe_merges_by_spark_sql(ask, spark):
+    def merged_by_a_library(batch):
+        batch.createOrReplaceTempView("changes")
+        batch.sparkSession.sql("MERGE INTO shop.orders t USING changes s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
+
+    merged_by_a_library(spark.createDataFrame([(2, "B", 2), (3, "C", 3)], "id long, name string, n int"))  # fmt: skip
+    assert ask("SELECT name FROM shop.orders ORDER BY id") == [("a",), ("B",), ("C",)]
+
+
+def test_several_statements_run_in_order_each_of_them_once(ask):
+    script = """
+    INSERT INTO shop.orders VALUES (3, ';', 3); -- the text holds a semicolon
+    UPDATE shop.orders SET n = n + 1;
+    CREATE OR REPLACE TEMP VIEW large AS SELECT * FROM shop.orders WHERE n > 2;
+    SELECT name, n FROM large ORDER BY id;
+    """
+    assert ask(script) == [("b", 3), (";", 4)]
+    ask(
+        "SELECT 1; CREATE TABLE shop.plain USING parquet AS SELECT 1 AS x"
+    )  # twice, it would be there already
+    assert ask("SELECT * FROM shop.plain") == [(1,)]
+
+
+def test_explain_shows_a_plan_and_changes_nothing(ask, tmp_path):
+    ((plan,),) = ask(f"EXPLAIN {MERGE}")
+    assert "MERGE shop.orders" in plan
+    assert "Union" in plan
+    ((plan,),) = ask("EXPLAIN DELETE FROM shop.orders")
+    assert "DELETE shop.orders" in plan
+    ((plan,),) = ask("EXPLAIN FORMATTED INSERT INTO shop.orders SELECT id + 1, name, n FROM shop.orders")  # fmt: skip
+    assert "INSERT shop.orders" in plan
+    assert "Project" in plan
+    assert "not be found" not in ask("EXPLAIN SELECT * FROM shop.orders VERSION AS OF 1")[0][0]
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        assert len(catalog["shop.orders"].snapshots()) == 1
+
+
+def test_errors_have_the_class_the_state_and_the_place_of_sparks_own(ask):
+    with pytest.raises(ParseException) as syntax:
+        ask("MERGE INTO shop.orders t USIN x")
+    assert syntax.value.getSqlState() == "42601"
+    assert "(line 1, pos 25)" in str(syntax.value)
+    with pytest.raises(AnalysisException) as unknown:
+        ask("UPDATE shop.orders SET colour = 1")
+    assert (unknown.value.getCondition(), unknown.value.getSqlState()) == ("LSM_NO_SUCH_COLUMN", "42703")  # fmt: skip
+    with pytest.raises(AnalysisException) as refused:
+        ask("ALTER TABLE shop.orders\n  RECOVER PARTITIONS")
+    assert refused.value.getSqlState() == "42601"
+    assert "; line 2 pos" in str(refused.value)
+    with pytest.raises(AnalysisException) as resolved:
+        ask("UPDATE shop.orders SET n = colour")
+    assert resolved.value.getCondition() == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+    with pytest.raises(AnalysisException) as there:
+        ask(ORDERS)
+    assert there.value.getSqlState() == "42P07"
+
+
+def test_a_new_session_of_the_application_takes_them_too(ask, spark):
+    new = spark.newSession()
+    assert ask("UPDATE shop.orders SET n = 5 WHERE id = 1", new) == [(2, 0, 1, 0)]
+    assert ask("SELECT n FROM shop.orders ORDER BY id", new) == [(5,), (2,)]
+    assert new.read.format("lsm").load(new.conf.get("spark.lsm.warehouse") + "/shop.db/orders").count() == 2  # fmt: skip
+
+
+def test_a_session_leaves_statements_to_spark_where_it_is_told(ask, spark):
+    spark.conf.set(STATEMENTS, "false")
+    with pytest.raises(Exception, match="UNSUPPORTED_FEATURE"):
+        ask("UPDATE shop.orders SET n = 0")
+    spark.conf.set(STATEMENTS, "true")
+    assert ask("UPDATE shop.orders SET n = 0") == [(2, 0, 2, 0)]
+
+
+def test_a_function_takes_the_place_of_spark_sql_where_no_parser_can_stand(ask, spark, monkeypatch, tmp_path):  # fmt: skip
+    monkeypatch.setattr(registration.StatementParser, "inject", lambda *_: False)
+    monkeypatch.setattr(spark, "sql", spark.sql)
+    spark.conf.set(STATEMENTS, "false")  # the parser that is there already
+    register(spark, warehouse=str(tmp_path / "lake"), sql=True)
+    spark.conf.set(STATEMENTS, "false")
+    assert ask("UPDATE shop.orders SET n = :n", args={"n": 8}) == [(2, 0, 2, 0)]
+    assert ask("SELECT n FROM {rows} WHERE id = 1", rows=spark.table("shop.orders")) == [(8,)]
+    assert ask("SELECT :x", args={"x": 3}) == [(3,)]
+
+
+def test_the_setting_of_reads_may_stand_before_register(spark, tmp_path):
+    """`register` took it for an option of a store."""
+    spark.conf.set(READS_PARQUET, "false")
+    register(spark, warehouse=str(tmp_path), sql=False)
+    spark.conf.unset(READS_PARQUET)
+
+
+# -- What Spark's JVM alone has --------------------------------------------------------------------
+
+
+def test_this_spark_has_what_the_engine_asks_of_its_jvm(spark, tmp_path):
+    """The name that fails is what this version of Spark has renamed; `register`, MERGE and loads then take slower ways."""
+    spark.range(3).write.parquet(str(tmp_path / "rows"))
+    files = spark.read.parquet(str(tmp_path / "rows"))
+    assert jvm.estimated_bytes(files) is not None, "optimizedPlan().stats().sizeInBytes()"
+    assert jvm.estimated_bytes(files.selectExpr("explode(array(1, 2))")) is None, "nodeName() of Generate"  # fmt: skip
+    assert jvm.referenced_columns(spark.range(3).selectExpr("id + 1")) == {"id"}, "references()"
+    relation = jvm.parquet_relation(files.selectExpr("id AS key"))
+    assert relation is not None, "LogicalRelation, HadoopFsRelation and InMemoryFileIndex"
+    assert relation.columns == ("id",)
+    assert len(relation.uris) >= 1
+    assert jvm.parquet_relation(files.selectExpr("id + 1")) is None
+    register(spark)
+    assert jvm.StatementParser(lambda _: lambda _: None)._inject(spark), (
+        "sessionState().sqlParser()"
+    )
+
+
+def test_rows_are_written_and_merged_where_spark_has_renamed_all_of_it(spark, ask, monkeypatch, tmp_path):  # fmt: skip
+    def renamed(frame):
+        raise Py4JError("Method optimizedPlan([]) does not exist")
+
+    monkeypatch.setattr(jvm, "_optimized", renamed)
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        upsert_dataframe(catalog["shop.orders"], spark.createDataFrame([(3, "c", 3)], "id long, name string, n int"))  # fmt: skip
+        ask("UPDATE shop.orders SET n = n * 2, name = upper(name)")
+        assert ask("SELECT name, n FROM shop.orders ORDER BY id") == [("A", 2), ("B", 4), ("C", 6)]
+    monkeypatch.setattr(jvm, "_factory", renamed)
+    monkeypatch.setattr(jvm, "_PARSER", "another")  # this session has one
+    assert not jvm.StatementParser(lambda _: lambda _: None).inject(spark)
