@@ -236,7 +236,18 @@ def test_fields_in_columns_keep_not_null_and_comments(spark, run, tmp_path):
     [
         ("CREATE TABLE shop.x (x INT, y INT GENERATED ALWAYS AS (x + 1)) USING lsm", "a column has a type"),
         ("CREATE TABLE shop.x (x INT) USING lsm CLUSTER BY (x)", "CLUSTERED BY"),
-        ("UPDATE shop.types SET st.x = 5 WHERE id = 1", "the whole column"),
+        ("UPDATE shop.types SET n = 1, N = 2", "set twice"),
+        ("UPDATE shop.types SET st = NULL, st.x = 2", "set twice"),
+        ("UPDATE shop.types SET st.z = 2", "no field 'z'"),
+        ("UPDATE shop.types SET n.z = 2", "no field 'z'"),
+        ("OPTIMIZE shop.parted ZORDER BY (id)", "leave ZORDER BY out"),
+        ("OPTIMIZE shop.parted WHERE day = '2024-01-01'", "sys.compact"),
+        ("RESTORE TABLE shop.parted TO TIMESTAMP AS OF '2024-01-01'", "VERSION AS OF"),
+        ("ALTER TABLE shop.parted CREATE BRANCH b", "begins with a tag"),
+        ("ALTER TABLE shop.parted CREATE TAG IF NOT EXISTS a", "leave IF NOT EXISTS out"),
+        ("ALTER TABLE shop.parted WRITE ORDERED BY id", "order of the primary key"),
+        ("ALTER TABLE shop.parted SET IDENTIFIER FIELDS id", "stays what it is"),
+        ("INSERT INTO shop.parted REPLACE WHERE id = 1 SELECT 1, 1, DATE'2024-01-01'", "INSERT OVERWRITE"),
     ],
 )  # fmt: skip
 def test_what_is_not_done_says_what_to_do_and_changes_nothing(run, statement, instead):
@@ -265,6 +276,58 @@ def test_a_table_is_replaced_by_one_of_its_own_rows_or_stays_as_it_is(run):
     assert run("SELECT * FROM shop.r") == []
     with pytest.raises(NotFoundError, match="CREATE TABLE"):
         run("REPLACE TABLE shop.nothing (x INT) USING lsm")
+
+
+def test_fields_of_structures_are_set_and_the_others_stay(run):
+    run(
+        "CREATE TABLE shop.places (id INT, s STRUCT<a: INT, `b c`: STRUCT<d: BIGINT, e: STRING>>) "
+        "USING lsm TBLPROPERTIES ('primary-key' = 'id')"
+    )
+    run(
+        "INSERT INTO shop.places VALUES (1, named_struct('a', 1, 'b c', named_struct('d', 2, 'e', 'x'))), (2, NULL)"
+    )
+    run("UPDATE shop.places SET s.A = s.a + 10, s.`b c`.d = 5 WHERE id = 1")
+    assert run("SELECT s.a, s.`b c`.d, s.`b c`.e FROM shop.places WHERE id = 1") == [(11, 5, "x")]
+    run(
+        "MERGE INTO shop.places AS t USING (SELECT 1 AS id, 'y' AS e) AS u ON t.id = u.id "
+        "WHEN MATCHED THEN UPDATE SET t.s.`b c`.e = u.e WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s.a = 3"
+    )
+    assert run("SELECT id, s.a, s.`b c`.d, s.`b c`.e FROM shop.places ORDER BY id") == [
+        (1, 11, 5, "y"),
+        (2, 3, None, None),
+    ]
+
+
+def test_statements_of_delta_and_iceberg(run):
+    run(PARTED)
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01')")
+    run("INSERT INTO shop.parted VALUES (2, 2, DATE'2024-01-01')")
+    assert [row[0] for row in run("DESCRIBE HISTORY shop.parted")] == [2, 1]
+    ((version, at, _, operation, *_),) = run("DESC HISTORY shop.parted LIMIT 1")
+    assert (version, operation) == (2, "APPEND")
+    assert abs(
+        datetime.datetime.now(datetime.UTC) - at.astimezone(datetime.UTC)
+    ) < datetime.timedelta(days=2)
+    run("ALTER TABLE shop.parted CREATE TAG first AS OF VERSION 1 RETAIN 30 DAYS")
+    run("ALTER TABLE shop.parted CREATE OR REPLACE TAG `first` AS OF VERSION 1")
+    run("OPTIMIZE shop.parted")
+    assert [row[1] for row in run("SELECT DISTINCT 1, level FROM `shop.parted$files`")] == [5]
+    run("RESTORE TABLE shop.parted TO VERSION AS OF first")
+    assert run("SELECT id FROM shop.parted") == [(1,)]
+    run("ALTER TABLE shop.parted DROP TAG first")
+    assert ("shop.parted", "dry_run", "true") in run("VACUUM shop.parted RETAIN 168 HOURS DRY RUN")
+    run("ALTER TABLE shop.parted CHANGE COLUMN v COMMENT 'the value'")
+    run("ALTER TABLE shop.parted CHANGE v value DOUBLE COMMENT 'its value' FIRST")
+    assert run("DESCRIBE shop.parted")[0] == ("value", "double", "its value")
+
+
+def test_spark_lists_what_no_statement_has_named_before(run, spark):
+    run("CREATE TABLE shop.listed (id INT) USING lsm")
+    for statement in ("SHOW DATABASES", "SHOW TABLE EXTENDED IN shop LIKE 'list*'", "USE shop"):
+        spark.sql("DROP DATABASE IF EXISTS shop CASCADE")  # as in a new process
+        assert "shop" in str(run(statement)) or statement == "USE shop"
+    assert run("SELECT * FROM listed") == []
+    spark.sql("USE default")
 
 
 def test_lengths_within_columns_are_kept_described_and_hold(run):

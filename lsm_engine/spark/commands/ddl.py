@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
+from datetime import UTC, datetime
 from typing import NoReturn
 
 import pyarrow as pa
@@ -10,15 +11,18 @@ from pyspark.sql.types import (
     ArrayType,
     CharType,
     DataType,
+    LongType,
     MapType,
     StringType,
     StructType,
+    TimestampType,
     VarcharType,
 )
 
 from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
 from lsm_engine.base.record import record
+from lsm_engine.format.snapshot import RowCounts, row_counts_of
 from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
 from lsm_engine.spark.statement import Statement
@@ -247,7 +251,8 @@ _INSTEAD = (
     (("SET", "SERDE"), "the format of new files is the property 'file.format'"),
     (("SET", "SERDEPROPERTIES"), "options are properties: SET TBLPROPERTIES"),
     (("REPLACE", "COLUMNS"), "name what changes: ADD, DROP, RENAME and ALTER COLUMN"),
-    (("CHANGE",), "use ALTER COLUMN and RENAME COLUMN"),
+    (("WRITE",), "rows lie in the order of the primary key"),
+    (("SET", "IDENTIFIER", "FIELDS"), "the primary key of a table stays what it is"),
     (("CLUSTER",), "rows lie in the order of the primary key"),
     (("ADD", "CONSTRAINT"), "the primary key is the one constraint, and NOT NULL of new tables"),
 )  # fmt: skip
@@ -311,6 +316,8 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
         changes = [RenameColumn(old, path_text(statement.path()))]
     elif statement.takes("ALTER", "COLUMN") or statement.takes("ALTER"):
         changes = [_altered(statement)]
+    elif statement.takes("CHANGE", "COLUMN") or statement.takes("CHANGE"):
+        changes = _changes_of_column(statement)
     else:
         # Clauses that Spark knows for other tables name the statement to use instead.
         for words, instead in _INSTEAD:
@@ -381,6 +388,23 @@ def _altered(statement: Statement) -> SchemaChange:
     return statement.refuse("TYPE, COMMENT, FIRST, AFTER, DROP NOT NULL or SET DEFAULT is expected")
 
 
+def _changes_of_column(statement: Statement) -> list[SchemaChange]:
+    """Return what CHANGE COLUMN changes: as ALTER COLUMN, or as Hive, which gives name, type and comment anew."""
+    if statement.word(1) in ("TYPE", "COMMENT", "FIRST", "AFTER", "DROP", "SET"):
+        return [_altered(statement)]
+    old, new = statement.path(), statement.path()
+    changes: list[SchemaChange] = [ChangeType(old, _kind(_declared(statement)))]
+    if statement.takes("COMMENT"):
+        changes.append(SetColumnComment(old, statement.literal()))
+    if statement.takes("FIRST"):
+        changes.append(MoveColumn(old, first=True))
+    elif statement.takes("AFTER"):
+        changes.append(MoveColumn(old, after=statement.name()))
+    if path_text(old).lower() != path_text(new).lower():
+        changes.append(RenameColumn(old, path_text(new)))
+    return changes
+
+
 def _declared(statement: Statement) -> StructType:
     """Step over a type in Spark's words; return one column of it."""
     schema = StructType.fromDDL(f"c {statement.until(*_AFTER_TYPE, types=True)}")
@@ -415,7 +439,15 @@ def _removed(table: Table, statement: Statement, *, ignores: bool) -> Iterator[S
 #
 # What Spark's catalog does not keep.
 
+COUNTED: dict[str, DataType] = dict.fromkeys(
+    ("num_inserted_rows", "num_updated_rows", "num_deleted_rows"), LongType()
+)
+"""How many rows a write has changed, as columns of its result."""
 _DESCRIBED = dict.fromkeys(("col_name", "data_type", "comment"), StringType())
+_HISTORY: dict[str, DataType] = {
+    "version": LongType(), "timestamp": TimestampType(), "user": StringType(), "operation": StringType(),
+    **COUNTED,
+}  # fmt: skip
 Shown = Callable[[SparkSession, Table, Statement], DataFrame]
 
 
@@ -435,6 +467,24 @@ def describe_statement(spark: SparkSession, table: Table, statement: Statement) 
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows += [(name, text, "") for name, text in _facts(table).items()]
     return frame_of_rows(spark, rows, _DESCRIBED)
+
+
+def count_columns(counts: RowCounts | None) -> tuple[int | None, ...]:
+    """Return the values of the columns `COUNTED`."""
+    return (None,) * 3 if counts is None else (counts.inserted, counts.updated, counts.deleted)
+
+
+def history_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Run a DESCRIBE HISTORY, from behind the table's name: the snapshots, the newest first."""
+    limit = int(statement.literal()) if statement.takes("LIMIT") else None
+    statement.ended()
+    rows = []
+    for snapshot in table.newest_snapshots(limit):
+        counts = row_counts_of(snapshot.properties)
+        time = datetime.fromtimestamp(snapshot.time_millis / 1000, UTC)
+        facts = (snapshot.id, time, snapshot.commit_user, snapshot.commit_kind.value)
+        rows.append((*facts, *count_columns(counts)))
+    return frame_of_rows(spark, rows, _HISTORY)
 
 
 def _facts(table: Table) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import DataType, StructType, TimestampType
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -20,7 +20,7 @@ from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.planning.proposal import CommitIdentity
 from lsm_engine.spark.merge import staged_merge
 from lsm_engine.spark.merge_columns import Sides, SparkSql, assigned, sql_name
-from lsm_engine.spark.statement import Statement, parsed_expression
+from lsm_engine.spark.statement import Statement, literal_of, parsed_expression
 from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
 from lsm_engine.types.schema_changes import AddColumn
 
@@ -37,6 +37,8 @@ def insert_statement(table: Table, statement: Statement, query: Query) -> WriteR
     """Run an INSERT, from behind the table's name. `query`: runs the rest of it."""
     replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
     constant, partition = _partition(table, statement, query, replaces=replaces)
+    if statement.word() == "REPLACE":
+        statement.refuse("DELETE the rows first, or INSERT OVERWRITE … PARTITION")
     by_name = statement.takes("BY", "NAME")
     names = None
     if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
@@ -391,7 +393,7 @@ def _action(
     statement.needs("INSERT")
     if statement.takes("*"):
         return Action.INSERT, None
-    names = [_column((name,), sides, table) for name in statement.names()]
+    names = [_column_path((name,), sides, table)[0] for name in statement.names()]
     statement.needs("VALUES")
     values = [_qualified(part, alone, sides, table, frame) for part in statement.listed()]
     if len(names) != len(values):
@@ -407,32 +409,68 @@ def _assigned(
     alone: str | None = None,
     frame: DataFrame | None = None,
 ) -> dict[str, Any]:
-    """Step over "a = x, t.b = y"; return the value of each column."""
+    """Step over "a = x, t.b = y, c.field = z"; return the value of each column."""
     values: dict[str, Any] = {}
+    fields: dict[str, dict[tuple[str, ...], str]] = {}
     while True:
-        name = _column(statement.path(), sides, table)
+        column, *inner = _column_path(statement.path(), sides, table)
         statement.needs("=")
-        values[name] = _qualified(statement.expression(",", *ends), alone, sides, table, frame)
+        text = statement.expression(",", *ends)
+        value = _qualified(text, alone, sides, table, frame)
+        if column in values or (column in fields and not inner):
+            statement.refuse(f"column {column!r} is set twice")
+        if inner:
+            text = value.text if isinstance(value, SparkSql) else text
+            fields.setdefault(column, {})[tuple(name.lower() for name in inner)] = text
+        else:
+            values[column] = value
         if not statement.takes(","):
-            return values
+            break
+    schema = spark_schema(table.schema.fields)
+    for column, texts in fields.items():
+        if column in values:
+            statement.refuse(f"column {column!r} is set twice")
+        owner = f"{quoted(sides.target)}.{quoted(column)}"
+        values[column] = SparkSql(text=_struct_text(schema[column].dataType, owner, texts))
+    return values
 
 
-def _column(path: tuple[str, ...], sides: Sides, table: Table) -> str:
-    """Return the column that is set. Raises InvalidInputError for a field within one."""
-    qualifier, name = ".".join(path[:-1]), path[-1]
-    column_names = {column.lower(): column for column in table.schema.names}
-    if qualifier.lower() not in (
-        "",
-        sides.target.lower(),
-        _last(table.name).lower(),
-        table.name.lower(),
-    ):
-        raise InvalidInputError(
-            f"{'.'.join(path)!r} is no column of the table: set the whole column, {qualifier} = named_struct(…)",
-            kind=ErrorKind.NO_SUCH_COLUMN,
-            column=".".join(path),
-        )
-    return column_names.get(name.lower(), name)
+def _struct_text(kind: DataType, owner: str, texts: dict[tuple[str, ...], str]) -> str:
+    """Return a structure in SQL whose fields are those of `owner`, but for those with a text, by their paths."""
+    names = [name.lower() for name in kind.names] if isinstance(kind, StructType) else []
+    for path in texts:
+        if path[0] not in names:
+            raise InvalidInputError(
+                f"{owner} has no field {path[0]!r} to set",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                column=".".join((owner, *path)),
+            )
+    assert isinstance(kind, StructType)
+    parts = []
+    for field in kind.fields:
+        inner = f"{owner}.{quoted(field.name)}"
+        within = {path[1:]: text for path, text in texts.items() if path[0] == field.name.lower()}
+        if within and () not in within:
+            inner = _struct_text(field.dataType, inner, within)
+        parts += [literal_of(field.name), within.get((), inner)]
+    return f"named_struct({', '.join(parts)})"
+
+
+def _column_path(path: tuple[str, ...], sides: Sides, table: Table) -> tuple[str, ...]:
+    """Return the column that is set, as the table writes it, and the fields within it."""
+    names = {column.lower(): column for column in table.schema.names}
+    lower = tuple(part.lower() for part in path)
+    qualifiers = (
+        tuple(table.name.lower().split(".")),
+        (_last(table.name).lower(),),
+        (sides.target.lower(),),
+        (),
+    )
+    for qualifier in qualifiers:
+        column, *fields = path[len(qualifier) :] or ("",)
+        if lower[: len(qualifier)] == qualifier and column.lower() in names:
+            return names[column.lower()], *fields
+    return (path[-1],)  # no column, which the plan's check names
 
 
 def _qualified(

@@ -297,6 +297,81 @@ def call_statement(spark: SparkSession, tables: SessionTables, statement: Statem
     return frame_of_rows(spark, rows, dict.fromkeys(("table", "name", "value"), StringType()))
 
 
+def maintain_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Run OPTIMIZE, VACUUM, RESTORE, or ALTER TABLE … TAG or BRANCH, from behind the table's name: each is a procedure."""
+    verb = statement.first_words[0]
+    act = _tag_or_branch if verb == "ALTER" else _MAINTAINS[verb]
+    procedure, keywords = act(statement)
+    statement.ended()
+    rows = call(procedure, table, (), keywords)
+    return frame_of_rows(spark, rows, dict.fromkeys(("table", "name", "value"), StringType()))
+
+
+def _optimize(statement: Statement) -> tuple[str, dict[str, Any]]:
+    if statement.takes("WHERE"):
+        statement.refuse("name partitions: CALL sys.compact(…, partitions => 'day=2024-05-01')")
+    if statement.takes("ZORDER"):
+        statement.refuse("rows lie in the order of the primary key; leave ZORDER BY out")
+    return "compact", {"full": True}
+
+
+def _vacuum(statement: Statement) -> tuple[str, dict[str, Any]]:
+    keywords: dict[str, Any] = {}
+    if statement.takes("RETAIN"):
+        keywords["older_than"] = f"{statement.literal()} h"
+        statement.needs("HOURS")
+    keywords["dry_run"] = statement.takes("DRY", "RUN")
+    return "expire_snapshots", keywords
+
+
+def _restore(statement: Statement) -> tuple[str, dict[str, Any]]:
+    statement.takes("TO")
+    if not statement.takes("VERSION", "AS", "OF"):
+        statement.refuse("VERSION AS OF a snapshot's id or a tag is expected")
+    version = statement.literal()
+    return "rollback_to_as_latest", {"snapshot" if version.isdigit() else "tag": version}
+
+
+_MAINTAINS: dict[str, Callable[[Statement], tuple[str, dict[str, Any]]]] = {
+    "OPTIMIZE": _optimize,
+    "VACUUM": _vacuum,
+    "RESTORE": _restore,
+}
+
+
+def names_tag_or_branch(statement: Statement) -> bool:
+    """Whether an ALTER TABLE goes on with what it does to a tag or a branch."""
+    words = [statement.word(ahead) for ahead in range(4)]
+    kinds = words[1:2] if words[1:2] != ["OR"] else words[3:4]
+    return words[0] in ("CREATE", "REPLACE", "DROP") and kinds[0] in ("TAG", "BRANCH")
+
+
+def _tag_or_branch(statement: Statement) -> tuple[str, dict[str, Any]]:
+    drops = statement.takes("DROP")
+    replaces = not drops and (
+        statement.takes("CREATE", "OR", "REPLACE") or statement.takes("REPLACE")
+    )
+    if not drops and not replaces:
+        statement.needs("CREATE")
+    kind = statement.word().lower()
+    statement.needs(kind.upper())
+    for words in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
+        if statement.takes(*words):
+            statement.refuse(f"leave {' '.join(words)} out")
+    keywords: dict[str, Any] = {kind: statement.name()}
+    if drops:
+        return f"delete_{kind}", keywords
+    if kind == "branch":
+        statement.refuse(
+            "a branch begins with a tag: CALL sys.create_tag, then CALL sys.create_branch(…, tag => …)"
+        )
+    if statement.takes("AS", "OF", "VERSION"):
+        keywords["snapshot"] = statement.literal()
+    if statement.takes("RETAIN"):
+        keywords["time_retained"] = f"{statement.literal()} {statement.literal().lower()}"
+    return "replace_tag" if replaces else "create_tag", keywords
+
+
 def _argument(statement: Statement) -> Any:
     is_text = statement.is_text
     word = statement.literal()

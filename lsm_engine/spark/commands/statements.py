@@ -25,12 +25,15 @@ from lsm_engine.catalog.names import TableName
 from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.format.snapshot import RowCounts, row_counts_of
 from lsm_engine.spark.commands.ddl import (
+    COUNTED,
     NewTable,
     Shown,
     alter_statement,
     comment_statement,
+    count_columns,
     create_statement,
     describe_statement,
+    history_statement,
     show_create_statement,
     show_partitions_statement,
     show_properties_statement,
@@ -46,7 +49,11 @@ from lsm_engine.spark.commands.dml import (
     travel,
     update_statement,
 )
-from lsm_engine.spark.commands.procedures import call_statement
+from lsm_engine.spark.commands.procedures import (
+    call_statement,
+    maintain_statement,
+    names_tag_or_branch,
+)
 from lsm_engine.spark.commands.tables import SessionTables, spark_parts
 from lsm_engine.spark.jobs import from_spark, remedy
 from lsm_engine.spark.statement import (
@@ -183,6 +190,7 @@ class _Session:
             return call_statement(self._spark, self._tables, statement)
         if first == "SHOW" and statement.word(1) == "TABLES":
             return self._show(statement)
+        self._make_known(statement)
         change = statement
         if first == "WITH":
             self._ctes, change = statement.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
@@ -190,7 +198,7 @@ class _Session:
         if target is None:
             return self._by_spark(statement, unchanged=unchanged)
         verb, second = change.first_words
-        show = _SHOWN.get(f"SHOW {second}" if verb == "SHOW" else verb)
+        show = _SHOWN.get(f"{verb} {second}", _SHOWN.get(verb))
         if show is not None:
             return show(self._spark, self._table(target), change)
         done = self._run_change(verb, change, target)
@@ -200,6 +208,8 @@ class _Session:
 
     def _run_change(self, verb: str, statement: Statement, target: _Target) -> DataFrame:
         """Run a statement that changes a table; return the counts of the rows that it writes."""
+        if verb in _MAINTAINS or (verb == "ALTER" and names_tag_or_branch(statement)):
+            return maintain_statement(self._spark, self._table(target), statement)
         if verb in _OF_SPARKS_CATALOG:
             if target.branch:
                 raise InvalidInputError(
@@ -334,6 +344,9 @@ class _Session:
         first = statement.at
         for words in _BEFORE_A_TARGET:
             if statement.takes(*words):
+                if words[-1] == "HISTORY" and not statement.is_name:
+                    statement.at = first  # a table of this name
+                    continue
                 describes = words in _PLAIN_DESCRIBE
                 if describes and not statement.is_name:
                     break  # of a query
@@ -452,6 +465,26 @@ class _Session:
             shown.union(frame_of_rows(self._spark, catalog_rows, kinds)) if catalog_rows else shown
         )
 
+    def _make_known(self, statement: Statement) -> None:
+        """Make databases and tables known to Spark that a statement looks for in Spark's catalog by itself."""
+        first, second, third = (statement.word(ahead) for ahead in range(3))
+        catalog = self._tables.catalog
+        if first == "USE" or (first == "SHOW" and second in _DATABASES):
+            for database in catalog.list_databases():
+                self._tables.mount_database(database)
+        elif (first, second, third) == ("SHOW", "TABLE", "EXTENDED"):
+            statement.needs("SHOW", "TABLE", "EXTENDED")
+            has_database = statement.takes("IN") or statement.takes("FROM")
+            database = statement.name() if has_database else self._spark.catalog.currentDatabase()
+            statement.needs("LIKE")
+            pattern = re.escape(statement.literal()).replace(r"\*", ".*").replace(r"\|", "|")
+            if database in catalog.list_databases():
+                self._tables.mount_database(database)
+                for name in catalog.list_tables(database):
+                    if re.fullmatch(pattern, name, re.IGNORECASE):
+                        self._tables.mount(f"{database}.{name}")
+            statement.at = 0
+
     # --- names in queries ------------------------------------------------------------------------
 
     def _rewritten(self, statement: Statement) -> tuple[str, dict[str, Any]]:
@@ -555,6 +588,12 @@ _BEFORE_A_TARGET = (
     ("SHOW", "TBLPROPERTIES"),
     ("SHOW", "CREATE", "TABLE"),
     ("SHOW", "PARTITIONS"),
+    ("DESCRIBE", "HISTORY"),
+    ("DESC", "HISTORY"),
+    ("OPTIMIZE",),
+    ("VACUUM",),
+    ("RESTORE", "TABLE"),
+    ("RESTORE",),
     ("DESCRIBE", "TABLE", "EXTENDED"),
     ("DESCRIBE", "TABLE", "FORMATTED"),
     ("DESCRIBE", "EXTENDED"),
@@ -567,13 +606,17 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
+_DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 _EXPLAINED = ("EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _WRITES = ("INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE")
+_MAINTAINS = ("OPTIMIZE", "VACUUM", "RESTORE")
 _OF_SPARKS_CATALOG = ("DROP", "ALTER", "COMMENT")
 """What is about an entry of Spark's catalog, where Spark alone has the table."""
 _SHOWN: dict[str, Shown] = {
     "DESC": describe_statement,
+    "DESC HISTORY": history_statement,
     "DESCRIBE": describe_statement,
+    "DESCRIBE HISTORY": history_statement,
     "SHOW CREATE": show_create_statement,
     "SHOW PARTITIONS": show_partitions_statement,
     "SHOW TBLPROPERTIES": show_properties_statement,
@@ -618,9 +661,5 @@ def _empty_frame(spark: SparkSession) -> DataFrame:
 def _counted(spark: SparkSession, result: WriteResult | None) -> DataFrame:
     """Return the counts of a write as one row; null if the write has none."""
     counts = RowCounts() if result is None else row_counts_of(result.properties)
-    row = (
-        None if result is None else result.id,
-        *((None,) * 3 if counts is None else (counts.inserted, counts.updated, counts.deleted)),
-    )
-    counted = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
-    return frame_of_rows(spark, [row], dict.fromkeys(("snapshot_id", *counted), LongType()))
+    row = (None if result is None else result.id, *count_columns(counts))
+    return frame_of_rows(spark, [row], {"snapshot_id": LongType(), **COUNTED})

@@ -265,7 +265,7 @@ class SessionTables:
                 return True
             self.spark.sql(f"DROP TABLE {sql_name(parts)}")
         self._entries.clear()
-        self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {sql_name(parts[:2])}")
+        self.mount_database(parts[1])
         self.spark.catalog.createTable(
             sql_name(parts),
             path=_place(table.location).removeprefix("file:"),
@@ -274,6 +274,12 @@ class SessionTables:
             **{_MOUNT: _mark(name, table.location)},
         )
         return True
+
+    def mount_database(self, name: str) -> None:
+        """Create a database in Spark's catalog, unless it is there or Spark refuses the name."""
+        if _SPARK_NAME.fullmatch(name):
+            parts = sql_name((_SPARK_CATALOG, name))
+            self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {parts}")
 
     def unmount(self, name: str) -> None:
         """Drop the entry of a table in Spark's catalog; its files stay, and so does any other entry of the name."""
