@@ -64,10 +64,13 @@ def options_schema() -> dict[str, Any]:
         for option in options
         for key in (option.key, *option.aliases)
     }
-    suffixes = "|".join(re.escape(option.suffix) for option in core_options.FIELD_OPTIONS)
+    of_columns: dict[str, Any] = {
+        rf"^{re.escape(option.prefix)}.+\.{re.escape(option.suffix)}$": {}
+        for option in core_options.FIELD_OPTIONS
+    }
     return {
         "properties": properties,
-        "patternProperties": {rf"^fields\..+\.({suffixes})$": {}},
+        "patternProperties": of_columns,
         # With "additionalProperties": False `dg` would report an unknown option at the line of `options`.
         "additionalProperties": {"not": {"description": "no table option has this name"}},
     }

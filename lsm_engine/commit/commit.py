@@ -135,7 +135,10 @@ def rebase_step(
         return step
     if not keeps_files:
         session.delete_quietly(
-            session.data_path(new_entry) for new_entry in new if new_entry.identity in moved
+            path
+            for new_entry in new
+            if new_entry.identity in moved
+            for path in session.data_paths(new_entry)
         )
     delta = tuple(moved.get(entry.identity, entry) for entry in step.delta)
     return replace(step, delta=delta)
@@ -222,7 +225,7 @@ def reassigned(
     (step_again,) = steps_of(committable, uuids=[step.uuid, step.uuid], force=True)
     session.delete_quietly(
         [
-            *(session.data_path(entry) for entry in (*files, *logged)),
+            *(path for entry in (*files, *logged) for path in session.data_paths(entry)),
             *(
                 session.paths.index_file(change.index_file.file_name)
                 for change in step.index_changes

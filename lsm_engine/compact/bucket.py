@@ -409,8 +409,8 @@ class _Compaction:
         names_before = {file.file_name for file in self.before}
         directory = self._context.bucket_directory(self._work.partition, self._work.bucket)
         for file in (*self.after, *self.changelog):
-            if file.file_name not in names_before:
-                self._context.file_io.delete(f"{directory}/{file.file_name}")
+            for name in file.file_names if file.file_name not in names_before else ():
+                self._context.file_io.delete(f"{directory}/{name}")
         if self._deletions is not None:
             self._deletions.abort()
 

@@ -144,8 +144,8 @@ def compact_append_bucket(context: BucketContext, work: AppendWork) -> CommitMes
     except BaseException:
         # No snapshot names the new files yet.
         directory = context.bucket_directory(work.partition, work.bucket)
-        for file in after:
-            context.file_io.delete(f"{directory}/{file.file_name}")
+        for name in (name for file in after for name in file.file_names):
+            context.file_io.delete(f"{directory}/{name}")
         deletions.abort()
         raise
     log.info("joined bucket=%d files=%d->%d", work.bucket, len(before), len(after))

@@ -264,6 +264,8 @@ def number_of_all(
 
 POSITION = "_POSITION"
 """Name of the optional column with each row's number in its file, from 0."""
+_SPARSE_SHARE = 1 / 8
+"""The share of a row group's rows up to which they are read by their positions."""
 _UNREADABLE = (
     pa.ArrowException, MemoryError, OSError, ValueError, KeyError, IndexError, NotImplementedError,
 )  # fmt: skip
@@ -465,10 +467,12 @@ class DataFileReader:
         row_groups: Iterable[int],
         positions_of: Callable[[pa.Table], Longs],
         names: Collection[str],
+        candidates: Longs | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of row groups that a filter of the columns `names` keeps, group by group.
 
         `positions_of`: the filter, given those columns. Of the others only pages with such rows are decompressed.
+        `candidates`: the positions in the file of the rows that may match; of others nothing is read.
         """
         assert not self._with_positions, "positions are for those who read every row"
         filter_columns = [
@@ -476,18 +480,46 @@ class DataFileReader:
         ] or self._columns[:1]
         other_columns = [column for column in self._columns if column not in filter_columns]
         for group in row_groups:
-            rows = self._read_row_group(group, filter_columns)
+            positions = None if candidates is None else self._among_remaining(group, candidates)
+            if positions is not None and not len(positions):
+                continue
+            rows = self._read_row_group(group, filter_columns, positions)
             hits = positions_of(rows)
             if not len(hits):
                 continue
             matches = take(rows, hits)
             # Where all rows match, whole pages are read faster than chosen rows.
             chosen = None if len(hits) == rows.num_rows else hits
+            if positions is not None:
+                chosen = positions[hits]
             other_values = self._read_row_group(group, other_columns, chosen)
             both = dict(zip(matches.column_names, matches.columns, strict=True))
             both |= zip(other_values.column_names, other_values.columns, strict=True)
             columns = [both[name] for name in self.schema.names]
             yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
+
+    def groups_with(self, rows: Longs, groups: Iterable[int]) -> list[int]:
+        """Return which of some row groups hold one of some rows, given by ascending positions in the file."""
+        ends = np.searchsorted(rows, list(accumulate(self.row_group_rows, initial=0)))
+        return [group for group in groups if ends[group] < ends[group + 1]]
+
+    def _among_remaining(self, group: int, candidates: Longs) -> Longs | None:
+        """Return candidates as positions among the rows of a group that are not deleted.
+
+        None if they are so many that all rows are read faster.
+        """
+        first = sum(self.row_group_rows[:group])
+        end = first + self.row_group_rows[group]
+        low, high = np.searchsorted(candidates, (first, end))
+        if high - low > self.row_group_rows[group] * _SPARSE_SHARE:
+            return None
+        rows = candidates[low:high] - first
+        if self._deleted is None:
+            return rows
+        dropped = self._deleted.between(first, end)
+        rows = np.setdiff1d(rows, dropped, assume_unique=True)
+        remaining: Longs = rows - np.searchsorted(dropped, rows)
+        return remaining
 
     def decode_every_column(self) -> None:
         """Decode all columns that are stored; raises CorruptFileError for what cannot be."""

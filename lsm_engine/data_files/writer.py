@@ -5,7 +5,7 @@ Files are invisible until a commit names them. A caller that fails calls `abort`
 import contextlib
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -34,11 +34,13 @@ from lsm_engine.data_files.parquet_output import (
 )
 from lsm_engine.format.binary_row import decode_row, encode_stored
 from lsm_engine.format.bloom import build_record_key_bloom, footer_entries
+from lsm_engine.format.column_index import IndexBuilder, indexed_type
 from lsm_engine.format.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from lsm_engine.format.file_index import INDEX_SUFFIX, encode_indexes
 from lsm_engine.format.stats import ColumnExtremes, StatsCollector, stats_modes, stats_of_each
 from lsm_engine.kernels.arrow_views import Bytes, Longs, binary_values, one_array
 from lsm_engine.options import core_options
-from lsm_engine.options.modes import BloomFilterType, FileSource, RowKind
+from lsm_engine.options.modes import BloomFilterType, FileIndexType, FileSource, RowKind
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.storage.checksum import ChecksumOutput, check_whole, footer_with_trailer
 from lsm_engine.storage.clock import Clock, IdSource
@@ -275,6 +277,7 @@ class FileLayout:
 
     `columns` are those of the file and `sources` the columns of the rows that they come from; `required`
     are the positions of those without nulls. `stored` is the schema with the columns that the files hold.
+    `indexes` build the file index.
     """
 
     stored: TableSchema
@@ -285,6 +288,7 @@ class FileLayout:
     encoding: DataEncoding
     has_footer: bool
     keeps_record_keys: bool
+    indexes: tuple[IndexBuilder, ...]
 
 
 @lru_cache(maxsize=64)
@@ -312,7 +316,18 @@ def file_layout(
         # `locate` reads them.
         keeps_record_keys=has_footer
         and schema.options[core_options.INDEX_TYPE].policy.reads_blooms,
+        indexes=tuple(_index_builders(stored)),
     )
+
+
+def _index_builders(stored: TableSchema) -> Iterator[IndexBuilder]:
+    """Yield what builds the indexes of the columns that a file holds."""
+    types = {field.name: field.type for field in stored.fields}
+    for column in stored.options.indexed_columns:
+        # Tables of others may name columns, or fields of them, that cannot have one here.
+        kind = indexed_type(types[column.name], column.type) if column.name in types else None
+        if kind is not None:
+            yield IndexBuilder(column, kind)
 
 
 @record
@@ -368,6 +383,7 @@ def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
 class RowGroup:
     """An encoded row group, with the facts that its file collects, and record keys if the table stores them.
 
+    `index_pieces`: what each of the layout's indexes needs of its rows.
     `rows`: those whose values statistics look at. `ends`: the keys of the first and of the last row.
     `sequences`: the least and the greatest sequence number, None where rows carry none.
     """
@@ -379,10 +395,15 @@ class RowGroup:
     delete_count: int
     stored: Any
     record_keys: pa.Array | None
+    index_pieces: Sequence[Any] = ()
 
     @staticmethod
     def from_rows(
-        rows: pa.Table, key_names: Sequence[str], stored: Any, record_keys: pa.Array | None
+        rows: pa.Table,
+        key_names: Sequence[str],
+        stored: Any,
+        record_keys: pa.Array | None,
+        index_pieces: Sequence[Any] = (),
     ) -> "RowGroup":
         """Return the row group of rows, of which there is at least one."""
         keys = rows.select(key_names)
@@ -399,7 +420,13 @@ class RowGroup:
             delete_count=sum(int(np.count_nonzero(n & 1)) for n in _chunks(rows, VALUE_KIND)),
             stored=stored,
             record_keys=record_keys,
+            index_pieces=index_pieces,
         )
+
+
+def index_pieces(layout: FileLayout, rows: pa.Table) -> list[Any]:
+    """Return what each index of a layout needs of the rows of a row group."""
+    return [builder.piece(rows.column(builder.column.name)) for builder in layout.indexes]
 
 
 def _chunks(rows: pa.Table, name: str) -> list[Any]:
@@ -429,6 +456,8 @@ class OpenFile:
             else RowStats(layout.stored)
         )
         self._record_keys: list[pa.Array] = []
+        self._indexes = layout.indexes if files.prefix == DATA_PREFIX else ()
+        self._index_pieces: list[Sequence[Any]] = []
         self._row_count = 0
         self._delete_count = 0
         self._sequences: list[tuple[int, int]] = []
@@ -445,6 +474,7 @@ class OpenFile:
         self._stats.update(group.rows)
         if group.record_keys is not None:
             self._record_keys.append(group.record_keys)
+        self._index_pieces.append(group.index_pieces)
         self._ends = [*(self._ends or [group.ends.slice(0, 1)])[:1], group.ends.slice(1)]
         self._row_count += group.row_count
         self._delete_count += group.delete_count
@@ -485,6 +515,17 @@ class OpenFile:
             footer_checksum=self._output.last_checksum if has_footer else None,
         )
         return WrittenFile(schema=files.schema, meta=meta, stats=self._stats, ends=self._ends)
+
+    def index(self) -> bytes | None:
+        """Return the file index of all rows; None if no column has one."""
+        indexes: dict[str, dict[FileIndexType, bytes]] = {}
+        for builder, pieces in zip(
+            self._indexes, zip(*self._index_pieces, strict=True), strict=True
+        ):
+            built = builder.built(pieces)
+            if built is not None:
+                indexes.setdefault(builder.column.name, {})[builder.column.type] = built
+        return encode_indexes(indexes) if indexes else None
 
     def abandon(self) -> None:
         """Delete the unfinished file."""
@@ -541,12 +582,13 @@ class StoredGroups:
         keys = self.layout.key_names
         ends = self._bounds(number, keys[0]) if len(keys) == 1 else None
         sequences = self._bounds(number, SEQUENCE_NUMBER)
-        names = [*self.decoded]
+        indexed = [builder.column.name for builder in self.layout.indexes]
+        names = [*self.decoded, *indexed]
         names += () if ends is not None else keys
         names += () if sequences is not None else (SEQUENCE_NUMBER,)
         with closing(self.file_io.open_input(self.path)) as source:
             chunks = stored_chunks(source, self.footer, number)
-            rows = self._read(source, number, names) if names else pa.table({})
+            rows = self._read(source, number, dict.fromkeys(names)) if names else pa.table({})
         if ends is None:
             of_keys = rows.select(keys)
             pair = pa.concat_tables([of_keys.slice(0, 1), of_keys.slice(len(rows) - 1)])
@@ -563,6 +605,7 @@ class StoredGroups:
             delete_count=0,
             stored=StoredChunks(chunks=chunks, row_count=row_count),
             record_keys=None,
+            index_pieces=index_pieces(self.layout, rows),
         )
 
     def _bounds(self, number: int, name: str) -> pa.Array | None:
@@ -576,15 +619,15 @@ class StoredGroups:
             return None
         return pa.concat_arrays([bounds.lower, bounds.upper])
 
-    def _read(self, source: Any, number: int, names: Sequence[str]) -> pa.Table:
+    def _read(self, source: Any, number: int, names: Iterable[str]) -> pa.Table:
         # The checksum of the whole file was right: pages need not be compared with theirs.
         file = open_parquet(source, self.metadata, verify_checksums=False)
         has_dots = any("." in name for name in file.schema_arrow.names)  # to PyArrow a path
         columns = None if has_dots else list(names)
-        rows = file.read_row_group(number, columns, use_threads=False).select(names)
+        rows = file.read_row_group(number, columns, use_threads=False).select(list(names))
         return rows.cast(self._schema(names))
 
-    def _schema(self, names: Sequence[str]) -> pa.Schema:
+    def _schema(self, names: Iterable[str]) -> pa.Schema:
         return pa.schema([self.layout.columns.field(name) for name in names])
 
 
@@ -731,8 +774,9 @@ class DataFileWriter:
             self._open.abandon()
             self._open = None
         while self._done:
-            with contextlib.suppress(LsmError):  # a file that remains is an orphan
-                self._file_io.delete(f"{self._files.directory}/{self._done.pop().meta.file_name}")
+            for name in self._done.pop().meta.file_names:
+                with contextlib.suppress(LsmError):  # a file that remains is an orphan
+                    self._file_io.delete(f"{self._files.directory}/{name}")
 
     def _arranged(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Return rows in the columns of the file: the key columns twice, nothing copied."""
@@ -785,9 +829,9 @@ class DataFileWriter:
         if self._layout.keeps_record_keys:
             names = self._files.schema.trimmed_primary_keys
             keys = record_keys(names, [rows.column(name) for name in names])
-        return RowGroup.from_rows(
-            rows, self._layout.key_names, self._layout.encoding.encode(rows), record_keys=keys
-        )
+        encoded = self._layout.encoding.encode(rows)
+        pieces = index_pieces(self._layout, rows) if self._files.prefix == DATA_PREFIX else ()
+        return RowGroup.from_rows(rows, self._layout.key_names, encoded, keys, pieces)
 
     def _take(self, row_count: int) -> pa.Table:
         """Take the next waiting rows."""
@@ -845,8 +889,19 @@ class DataFileWriter:
         # A writer without rows has opened no file.
         if self._open is None:
             return
+        index = self._open.index()
         finished = self._open.close(self._clock.now_millis(), self._next_sequence_number)
+        self._open = None
         # The next file continues the numbers of this one.
         self._next_sequence_number = finished.meta.max_sequence_number + 1
-        self._done.append(finished)
-        self._open = None
+        self._done.append(finished if index is None else self._indexed(finished, index))
+        for name in self._done[-1].meta.extra_files:
+            self._file_io.write_new(f"{self._files.directory}/{name}", index or b"")
+
+    def _indexed(self, finished: WrittenFile, index: bytes) -> WrittenFile:
+        """Return a file whose index is in its manifest entry, or by its size in a file beside it."""
+        limit = self._files.schema.options[core_options.FILE_INDEX_IN_MANIFEST_THRESHOLD]
+        if len(index) <= limit:
+            return replace(finished, meta=replace(finished.meta, embedded_index=index))
+        names = (f"{finished.meta.file_name}{INDEX_SUFFIX}",)
+        return replace(finished, meta=replace(finished.meta, extra_files=names))

@@ -3,17 +3,18 @@
 from typing import Any
 
 from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
+from lsm_engine.format.column_index import indexed_type
 from lsm_engine.iceberg.metadata import option_problem
 from lsm_engine.iceberg.schema import iceberg_schema
 from lsm_engine.merge.function import build_merge_function, retract_rule
 from lsm_engine.merge.record_expiry import RecordExpiry
 from lsm_engine.options import core_options
-from lsm_engine.options.modes import MergeEngine
+from lsm_engine.options.modes import FileIndexType, MergeEngine
 from lsm_engine.options.option import FieldOption, Option
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.planning.keys import check_moves_delete
 from lsm_engine.types.table_schema import ROW_ID, SEQUENCE_NUMBER, TableSchema
-from lsm_engine.types.types import TEXT, ScalarType
+from lsm_engine.types.types import TEXT, ScalarType, type_text
 
 # -- Options that define how rows find their bucket ------------------------------------------------
 #
@@ -81,7 +82,7 @@ def _check_append(schema: TableSchema) -> None:
     _refuse(options, _NEEDS_KEY, "needs a primary key")
     for key in options.texts:
         option = core_options.find(key)
-        if isinstance(option, FieldOption) and option.suffix != "stats-mode":
+        if isinstance(option, FieldOption) and option.needs_key:
             raise InvalidOptionError(f"option {key!r} needs a primary key; leave it out", key=key)
     if not options[core_options.INDEX_TYPE].policy.uses_lookups:
         _refuse(options, (core_options.INDEX_TYPE,), "needs a primary key")
@@ -355,3 +356,38 @@ def check_iceberg(schema: TableSchema) -> None:
             cause = core_options.ICEBERG_COMPATIBILITY_ENABLED.key
         raise InvalidOptionError(f"option {key!r} {why}; or leave {cause!r} out", key=key)
     iceberg_schema(schema)
+
+
+# -- File indexes ----------------------------------------------------------------------------------
+
+
+def check_file_indexes(schema: TableSchema) -> None:
+    """Raise InvalidOptionError, naming the option, for columns that are not there or cannot have such an index."""
+    listed = set()
+    for column in schema.options.indexed_columns:
+        listed.add((column.type, column.name))
+        if column.name not in schema.names:
+            raise InvalidOptionError(
+                f"option {column.key!r} names column {column.name!r}, which the table does not have",
+                key=column.key,
+                column=column.name,
+            )
+        kind = schema.field(column.name).type
+        if indexed_type(kind, column.type) is None:
+            raise InvalidOptionError(
+                f"option {column.key!r} names column {column.name!r}, and an index of type "
+                f"{column.type.value} takes no {type_text(kind)}; leave it out, or use another type",
+                key=column.key,
+                column=column.name,
+            )
+    for key in schema.options.texts:
+        option = core_options.find(key)
+        if not isinstance(option, FieldOption) or not option.index_type:
+            continue
+        name = option.column_of(key)
+        if (FileIndexType(option.index_type), name) not in listed:
+            raise InvalidOptionError(
+                f"option {key!r} is about an index that no column {name!r} has; list the column in "
+                f"{f'{option.prefix}columns'!r}, or leave it out",
+                key=key,
+            )

@@ -13,7 +13,13 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
 )
 from lsm_engine.data_files.formats import check_formats
-from lsm_engine.ddl.checks import check_buckets, check_engine, check_iceberg, check_row_tracking
+from lsm_engine.ddl.checks import (
+    check_buckets,
+    check_engine,
+    check_file_indexes,
+    check_iceberg,
+    check_row_tracking,
+)
 from lsm_engine.metadata.schemas import SchemaStore
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
@@ -264,6 +270,7 @@ def check_options(schema: TableSchema) -> None:
     check_changelog(schema)
     check_formats(schema)
     check_iceberg(schema)
+    check_file_indexes(schema)
     smallest = options[core_options.SNAPSHOT_NUM_RETAINED_MIN]
     _require(
         smallest <= options[core_options.SNAPSHOT_NUM_RETAINED_MAX],

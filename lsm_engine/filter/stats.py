@@ -320,7 +320,7 @@ def covered_columns(
             name=now[field.id].name
             if field.id in now
             and field.id not in hidden
-            and _same_values(field.type, now[field.id].type)
+            and same_values(field.type, now[field.id].type)
             else None,
         )
         for field in covered
@@ -358,7 +358,7 @@ def stored_bounds(
     }
 
 
-def _same_values(first: DataType, second: DataType) -> bool:
+def same_values(first: DataType, second: DataType) -> bool:
     """Whether two types are the same but for nullability, so that bounds mean the same."""
     if first == second:
         return True

@@ -18,7 +18,14 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.format.arrow_buffers import read_only
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs, address_of
-from lsm_engine.kernels.compiled import compiled, load_i8, load_u32
+from lsm_engine.kernels.compiled import (
+    compiled,
+    compiled_with,
+    load_i8,
+    load_u8,
+    load_u32,
+    load_u64,
+)
 from lsm_engine.options.modes import BloomFilterType
 
 Hashes = npt.NDArray[np.int32]
@@ -572,3 +579,140 @@ def _add_record_key(rows: Bytes, row_of: Longs, places: npt.NDArray[np.int32]) -
         for key in range(places.shape[1]):
             bit = places[step, key]
             rows[row_of[key], bit >> 3] |= np.uint8(1 << (bit & 7))
+
+
+# -- Bloom filters of values, in file indexes (format/column_index) --------------------------------
+#
+# probe i of a hash h is low(h) + i * high(h) in 32 bits, inverted if negative, modulo the number of bits
+
+
+def mixed_numbers(numbers: Longs) -> Longs:
+    """Return the 64-bit hash of each number (Thomas Wang's)."""
+    mixed = ~numbers + (numbers << 21)
+    mixed = mixed ^ (mixed >> 24)
+    mixed = mixed + (mixed << 3) + (mixed << 8)
+    mixed = mixed ^ (mixed >> 14)
+    mixed = mixed + (mixed << 2) + (mixed << 4)
+    mixed = mixed ^ (mixed >> 28)
+    hashes: Longs = mixed + (mixed << 31)
+    return hashes
+
+
+def hashed_bytes(data: Bytes, offsets: Longs) -> Longs:
+    """Return the 64-bit hash of each row of bytes (xxHash64, seed 0); n + 1 offsets for n rows."""
+    hashes = np.empty(len(offsets) - 1, np.int64)
+    _hash_bytes(address_of(data), read_only(offsets), hashes)
+    return hashes
+
+
+@compiled
+def _rotated(word: np.uint64, count: int) -> np.uint64:
+    return np.uint64((word << np.uint64(count)) | (word >> np.uint64(64 - count)))
+
+
+@compiled
+def _round(lane: np.uint64, word: np.uint64) -> np.uint64:
+    lane = np.uint64(lane + word * np.uint64(14029467366897019727))
+    return np.uint64(_rotated(lane, 31) * np.uint64(11400714785074694791))
+
+
+@compiled
+def _joined(mixed: np.uint64, lane: np.uint64) -> np.uint64:
+    mixed = np.uint64(mixed ^ _round(np.uint64(0), lane))
+    return np.uint64(mixed * np.uint64(11400714785074694791) + np.uint64(9650029242287828579))
+
+
+@compiled
+def _hash_tail(mixed: np.uint64, place: int, stop: int) -> np.uint64:
+    first, second = np.uint64(11400714785074694791), np.uint64(14029467366897019727)
+    third = np.uint64(1609587929392839161)
+    while place + 8 <= stop:
+        mixed = np.uint64(mixed ^ _round(np.uint64(0), np.uint64(load_u64(place))))
+        mixed = np.uint64(_rotated(mixed, 27) * first + np.uint64(9650029242287828579))
+        place += 8
+    if place + 4 <= stop:
+        mixed = np.uint64(mixed ^ (np.uint64(load_u32(place)) * first))
+        mixed = np.uint64(_rotated(mixed, 23) * second + third)
+        place += 4
+    while place < stop:
+        mixed = np.uint64(mixed ^ (np.uint64(load_u8(place)) * np.uint64(2870177450012600261)))
+        mixed = np.uint64(_rotated(mixed, 11) * first)
+        place += 1
+    mixed = np.uint64((mixed ^ (mixed >> np.uint64(33))) * second)
+    mixed = np.uint64((mixed ^ (mixed >> np.uint64(29))) * third)
+    return np.uint64(mixed ^ (mixed >> np.uint64(32)))
+
+
+@compiled_with(work=lambda data, offsets, hashes: len(hashes) + int(offsets[-1] - offsets[0]) // 4)
+def _hash_bytes(data: int, offsets: Longs, hashes: Longs) -> None:
+    first, second = np.uint64(11400714785074694791), np.uint64(14029467366897019727)
+    for row in range(len(hashes)):
+        place, stop = data + offsets[row], data + offsets[row + 1]
+        size = stop - place
+        mixed = np.uint64(2870177450012600261)
+        if size >= 32:
+            lane_1, lane_2 = np.uint64(first + second), second
+            lane_3, lane_4 = np.uint64(0), np.uint64(np.uint64(0) - first)
+            while place + 32 <= stop:
+                lane_1 = _round(lane_1, np.uint64(load_u64(place)))
+                lane_2 = _round(lane_2, np.uint64(load_u64(place + 8)))
+                lane_3 = _round(lane_3, np.uint64(load_u64(place + 16)))
+                lane_4 = _round(lane_4, np.uint64(load_u64(place + 24)))
+                place += 32
+            mixed = np.uint64(
+                _rotated(lane_1, 1)
+                + _rotated(lane_2, 7)
+                + _rotated(lane_3, 12)
+                + _rotated(lane_4, 18)
+            )
+            mixed = _joined(_joined(_joined(_joined(mixed, lane_1), lane_2), lane_3), lane_4)
+        mixed = np.uint64(mixed + np.uint64(size))
+        hashes[row] = np.int64(_hash_tail(mixed, place, stop))
+
+
+@compiled
+def _value_bit(hashed: int, probe: int, bit_count: int) -> Any:
+    low = np.int64(np.int32(np.int64(hashed)))
+    high = np.int64(np.int32(np.int64(hashed) >> 32))
+    combined = np.int32(low + probe * high)
+    if combined < 0:
+        combined = ~combined
+    return np.int64(combined) % bit_count
+
+
+@compiled
+def _add_values(bits: Bytes, probes: int, hashes: Longs) -> None:
+    bit_count = 8 * len(bits)
+    for row in range(len(hashes)):
+        for probe in range(1, probes + 1):
+            bit = _value_bit(hashes[row], probe, bit_count)
+            bits[bit >> 3] |= np.uint8(1 << (bit & 7))
+
+
+@compiled
+def _probe_values(bits: Bytes, probes: int, hashes: Longs) -> bool:
+    bit_count = 8 * len(bits)
+    for row in range(len(hashes)):
+        is_set = True
+        for probe in range(1, probes + 1):
+            bit = _value_bit(hashes[row], probe, bit_count)
+            if not (bits[bit >> 3] >> np.uint8(bit & 7)) & 1:
+                is_set = False
+                break
+        if is_set:
+            return True
+    return False
+
+
+def build_value_bloom(hashes: Longs, *, items: int, fpp: float) -> tuple[Bytes, int]:
+    """Return the bits of a filter sized for so many values, and how many of them each value sets."""
+    size = int(-items * math.log(fpp) / (_LN2 * _LN2)) // 8 + 1
+    probes = max(1, math.floor(8 * size / items * _LN2 + 0.5))
+    bits = np.zeros(size, np.uint8)
+    _add_values(bits, probes, hashes)
+    return bits, probes
+
+
+def may_hold_value(bits: Bytes, probes: int, hashes: Longs) -> bool:
+    """Whether one of some values, by hash, may be among those added."""
+    return bool(_probe_values(read_only(bits), probes, hashes))

@@ -88,6 +88,11 @@ class DataFileMeta:
         return type(self)(**optional_values, value_stats=_NOTHING_KNOWN)
 
     @property
+    def file_names(self) -> tuple[str, ...]:
+        """The data file and the files beside it that belong to it."""
+        return (self.file_name, *self.extra_files)
+
+    @property
     def may_hold_deletes(self) -> bool:
         """Whether the file holds retract rows, or does not record their number."""
         return self.delete_row_count is None or self.delete_row_count > 0

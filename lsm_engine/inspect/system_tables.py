@@ -16,6 +16,7 @@ from lsm_engine.filter.expression import to_expression, tree_of
 from lsm_engine.filter.where import Filter
 from lsm_engine.format.binary_row import decode_columns, decode_row
 from lsm_engine.format.documents import decode_statistics
+from lsm_engine.format.file_index import INDEX_SUFFIX
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.manifest import ManifestFileMeta
 from lsm_engine.format.snapshot import RowCounts, Snapshot, compaction_metrics_of
@@ -42,7 +43,6 @@ from lsm_engine.types.types import DataField, type_text
 # Files, buckets, partitions, indexes.
 
 STAMP = pa.timestamp("ms")
-INDEX_SUFFIX = ".index"
 _SOURCE_NUMBERS = pa.array([int(source) for source in FileSource], pa.int32())
 _SOURCE_NAMES = pa.array([source.name for source in FileSource], pa.string())
 _SLICE = 20_000

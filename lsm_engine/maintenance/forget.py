@@ -167,7 +167,7 @@ def rewrite_tag(
     state, metadata = _rewritten_state(then, tag.snapshot, change)
     locks.enter_context(locked(session, state, FORGETTING))
     index = (entry.index_file for entry in change.index if entry.kind is EntryKind.ADD)
-    staged = [session.data_path(entry) for entry in change.new]
+    staged = [path for entry in change.new for path in session.data_paths(entry)]
     staged += [session.paths.index_file(file.file_name) for file in index]
     # A tag that survives a power cut may not name files that did not.
     session.file_io.sync([*staged, *metadata])

@@ -12,7 +12,6 @@ from typing import Any
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes, parse_age
-from lsm_engine.format.manifest import ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.metadata.trash import TrashStore
@@ -258,7 +257,7 @@ def history_paths(branch: TableSession) -> set[str]:
         ),
     )
     for entry in Roots(branch).changelog_entries(snapshots):
-        paths.update(entry_paths(branch, entry))
+        paths.update(branch.data_paths(entry))
     return paths
 
 
@@ -269,7 +268,7 @@ def root_paths(session: TableSession, references: Iterable[KeptRoot]) -> set[str
         paths.update(metadata_paths(session.paths, reference.names))
         for entry in chain(reference.entries, reference.changelog):
             if entry.kind is EntryKind.ADD:
-                paths.update(entry_paths(session, entry))
+                paths.update(session.data_paths(entry))
     return paths
 
 
@@ -278,10 +277,3 @@ def metadata_paths(paths: TablePaths, names: MetadataNames) -> Iterator[str]:
     yield from map(paths.manifest, names.manifest_lists | names.manifests | names.index_manifests)
     yield from map(paths.index_file, names.index_files)
     yield from map(paths.statistics_file, names.statistics)
-
-
-def entry_paths(session: TableSession, entry: ManifestEntry) -> Iterator[str]:
-    """Yield where a data file and its sidecars lie."""
-    context = session.context()
-    for name in (entry.file.file_name, *entry.file.extra_files):
-        yield context.data_file(entry.partition, entry.bucket, name)

@@ -28,7 +28,7 @@ from lsm_engine.commit.commit import propose
 from lsm_engine.commit.publish import Retries, publish
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
-from lsm_engine.maintenance.orphans import entry_paths, metadata_paths
+from lsm_engine.maintenance.orphans import metadata_paths
 from lsm_engine.metadata.consumers import Consumer
 from lsm_engine.metadata.trash import ROLLED_BACK
 from lsm_engine.options import core_options
@@ -596,7 +596,7 @@ def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
     for snapshot in states.values():
         names |= roots.tag_names(snapshot)
         for entry in (*session.live_entries(snapshot), *roots.changelog_entries([snapshot])):
-            paths |= dict.fromkeys(entry_paths(session, entry))
+            paths |= dict.fromkeys(session.data_paths(entry))
     return [*paths, *metadata_paths(session.paths, names)]
 
 

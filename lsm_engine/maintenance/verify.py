@@ -45,7 +45,13 @@ from lsm_engine.maintenance.findings import (
     stake_of,
 )
 from lsm_engine.maintenance.recovery import with_sources
-from lsm_engine.maintenance.verify_files import FileReader, FileToRead, Progress, read_files
+from lsm_engine.maintenance.verify_files import (
+    FileReader,
+    FileToRead,
+    Progress,
+    read_files,
+    wrong_index,
+)
 from lsm_engine.maintenance.verify_references import (
     IndexVerification,
     RowIdVerification,
@@ -70,6 +76,7 @@ from lsm_engine.planning.snapshot_chain import (
 )
 from lsm_engine.storage.file_io import FileStatus, check_name
 from lsm_engine.table.bucket_context import BucketContext
+from lsm_engine.table.components import LocalExecutor
 from lsm_engine.table.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION
 from lsm_engine.table.references import Roots, open_branch
 from lsm_engine.table.session import TableSession
@@ -929,6 +936,22 @@ class _Verification:
             for key, (file, _) in to_read.items():
                 self._anything_wrong |= bool(texts := wrong[file.path])
                 self._looked[key] = tuple(self._about(file.entry, text) for text in texts)
+            self._look_at_indexes(context, [file for file, _ in to_read.values()])
+
+    def _look_at_indexes(self, context: BucketContext, files: Sequence[FileToRead]) -> None:
+        """Compare file indexes with the rows: a data file is whole without its index, so nothing is at stake."""
+        indexed = [
+            file
+            for file in files
+            if not self._looked[identity_of(file.entry)]
+            and (file.entry.file.embedded_index is not None or file.entry.file.extra_files)
+        ]
+        problems = LocalExecutor().ordered(partial(wrong_index, context), indexed)
+        for file, texts in zip(indexed, problems, strict=True):
+            path = self._session.data_paths(file.entry)[-1]
+            findings = tuple(Finding(text=f"{path}: {text}", path=path) for text in texts)
+            self._looked[identity_of(file.entry)] = findings
+            self._anything_wrong |= bool(findings)
 
     def _about(self, entry: ManifestEntry, text: str) -> Finding:
         path = self._session.data_path(entry)
@@ -942,12 +965,14 @@ class _Verification:
         data_path, number = self._session.data_path(entry), entry.file.schema_id
         if number not in schemas:
             yield self._about(entry, f"{data_path}: its schema {number} cannot be read")
-        for name in (entry.file.file_name, *entry.file.extra_files):
+        for name in entry.file.file_names:
             path = self._context.data_file(entry.partition, entry.bucket, name)
             try:
                 size = self._session.file_io.status(path).size
             except LsmError:
-                yield self._about(entry, f"{path} is missing")
+                missing = self._about(entry, f"{path} is missing")
+                # A data file is whole without the files beside it.
+                yield missing if path == data_path else replace(missing, path=path, stake=None)
                 continue
             self._file_count += 1
             if path == data_path:

@@ -7,14 +7,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.data_files.reader import DataFileReader, ReadColumns, open_data_file
+from lsm_engine.filter.file_index import matching_rows
+from lsm_engine.filter.predicate import Compare, Comparison, IsNull, Predicate
 from lsm_engine.format.binary_row import decode_columns, encode_stored, key_order
+from lsm_engine.format.file_index import FileIndexes
 from lsm_engine.format.index_file import IndexFileMeta
 from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.kernels.arrow_views import one_array
 from lsm_engine.kernels.keys import sort_keys
 from lsm_engine.kernels.merge_runs import is_sorted
 from lsm_engine.storage.checksum import check_whole
@@ -84,6 +89,51 @@ def _read(context: BucketContext, file: FileToRead) -> Iterator[str]:
         yield from _unlisted(context, file.index, rows.hashes)
 
 
+def wrong_index(context: BucketContext, file: FileToRead) -> tuple[str, ...]:
+    """Return what is wrong with the file index of a data file whose rows are right."""
+    try:
+        indexes = context.file_index((file.entry.partition, file.entry.bucket), file.entry.file)
+        return () if indexes is None else tuple(_hidden_rows(context, file, indexes))
+    except LsmError as error:
+        return (str(error),)
+
+
+def _hidden_rows(context: BucketContext, file: FileToRead, indexes: FileIndexes) -> Iterator[str]:
+    """Rows that the file index rules out for a value that they have, so that a filter would miss them.
+
+    Nulls are compared all, of other values some that lie apart.
+    """
+    schema = context.schemas[file.entry.file.schema_id]
+    fields = [field for field in schema.fields if field.name in indexes.places]
+    columns = ReadColumns(
+        file_schema=schema, read_schema=schema, names=tuple(field.name for field in fields)
+    )
+    with open_data_file(context.file_io, file.path, file.entry.file, columns) as reader:
+        rows = reader.read()
+    for field in fields:
+        column = one_array(rows.column(field.name))
+        step = max(1, len(column) // _VALUES_TRIED)
+        values = pc.unique(
+            column.take(pa.array(range(0, len(column), step), pa.int64()))
+        ).drop_null()
+        questions: list[tuple[Predicate, pa.Array]] = [
+            (IsNull(column=field.name), column.is_null())
+        ]
+        for value in values[:_VALUES_TRIED]:
+            equal = Compare(column=field.name, comparison=Comparison.EQUAL, value=value)
+            questions.append((equal, pc.fill_null(pc.equal(column, value), fill_value=False)))
+        for question, is_match in questions:
+            answer = matching_rows(indexes, question, stored=[field], read=[field])
+            matches = BitMap(np.flatnonzero(is_match.to_numpy(zero_copy_only=False)))
+            hidden = 0 if answer is None else len(matches - answer)
+            if hidden:
+                yield (
+                    f"the file index rules out {counted(hidden, 'row')} of column {field.name!r} that a filter "
+                    "asks for; set 'file-index.read.enabled' = false until the file is written anew"
+                )
+                break
+
+
 def _unlisted(
     context: BucketContext, index: IndexFileMeta, hashes: npt.NDArray[np.int32]
 ) -> Iterator[str]:
@@ -98,6 +148,9 @@ def _unlisted(
             f"{counted(count, 'key')} missing in the hash index {index.file_name} of their bucket, so that a "
             "write may give them another bucket; overwrite the partition with its rows"
         )
+
+
+_VALUES_TRIED = 16
 
 
 class _Rows:

@@ -830,6 +830,31 @@ INDEX_SIMPLE_UPDATE_PARTITION_PATH = Option(
     doc="The same for every other `index.type`: for global-simple, and for upserts of keys that lack partition columns.",
 )  # fmt: skip
 
+FILE_INDEX_BLOOM_FILTER_COLUMNS = Option(
+    key="file-index.bloom-filter.columns", parse=names, default=NO_NAMES,
+    doc="Columns of which each new data file has a bloom filter: it rules files out for equality, and is small.",
+)  # fmt: skip
+FILE_INDEX_BITMAP_COLUMNS = Option(
+    key="file-index.bitmap.columns", parse=names, default=NO_NAMES,
+    doc="Columns of which each new data file has a bitmap per value: it finds rows for equality and nulls, best of few values.",
+)  # fmt: skip
+FILE_INDEX_BSI_COLUMNS = Option(
+    key="file-index.bsi.columns", parse=names, default=NO_NAMES,
+    doc="Columns of numbers or times of which each new data file has a bitmap per bit: it finds rows for equality and ranges.",
+)  # fmt: skip
+FILE_INDEX_RANGE_BITMAP_COLUMNS = Option(
+    key="file-index.range-bitmap.columns", parse=names, default=NO_NAMES,
+    doc="Columns of which each new data file has its values in order, and bitmaps of their places: it finds rows for equality and ranges of many values.",
+)  # fmt: skip
+FILE_INDEX_IN_MANIFEST_THRESHOLD = Option(
+    key="file-index.in-manifest-threshold", parse=parse_bytes, default=500, default_text="500 B",
+    doc="A file's indexes up to this size lie in its manifest entry, where a scan needs no request for them; larger ones in a file beside it.",
+)  # fmt: skip
+FILE_INDEX_READ_ENABLED = Option(
+    key="file-index.read.enabled", parse=parse_bool, default=True,
+    doc="Scans use file indexes.",
+)  # fmt: skip
+
 DISABLE_EXPLICIT_TYPE_CASTING = Option(
     key="disable-explicit-type-casting", parse=parse_bool, default=False,
     doc="Refuse to change the type of a column where values may lose something.",
@@ -884,6 +909,26 @@ FIELD_OPTIONS = (
         suffix="ts-field", guards=READ,
         doc="The field of a map's values by which the newest wins (merge_map_with_keytime).",
     ),
+    FieldOption(
+        prefix="file-index.bloom-filter.", suffix="fpp",
+        doc="Share of absent values that the filter lets through; default 0.1.",
+    ),
+    FieldOption(
+        prefix="file-index.bloom-filter.", suffix="items",
+        doc="Distinct values of a file that the filter is sized for; default: the rows of each file.",
+    ),
+    FieldOption(
+        prefix="file-index.bitmap.", suffix="version",
+        doc="1, which Paimon 1.0 reads, or 2 (the default), which finds a value without reading all.",
+    ),
+    FieldOption(
+        prefix="file-index.bitmap.", suffix="index-block-size",
+        doc="Bytes of a block of values of version 2; default 16 kb.",
+    ),
+    FieldOption(
+        prefix="file-index.range-bitmap.", suffix="chunk-size",
+        doc="Bytes of a chunk of values; default 16 kb, of short types a chunk for each value.",
+    ),
 )  # fmt: skip
 
 BY_KEY: Mapping[str, Option[Any]] = MappingProxyType(
@@ -896,8 +941,4 @@ def find(key: str) -> Option[Any] | FieldOption | None:
     """Return the declaration behind an option key, aliases and `fields.*` included."""
     if key in BY_KEY or key in _BY_ALIAS:
         return BY_KEY.get(key) or _BY_ALIAS[key]
-    if key.startswith("fields."):
-        for option in FIELD_OPTIONS:
-            if key.endswith("." + option.suffix) and len(key) > len(f"fields..{option.suffix}"):
-                return option
-    return None
+    return next((option for option in FIELD_OPTIONS if option.column_of(key)), None)

@@ -68,8 +68,7 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         clustering.history-partition.idle-to-full-sort clustering.history-partition.limit
         clustering.incremental clustering.incremental.mode
         clustering.incremental.optimize-write clustering.strategy
-        compaction.delete-ratio-threshold data-file.prefix file-index.in-manifest-threshold
-        file-index.read.enabled file.suffix.include.compression force-lookup
+        compaction.delete-ratio-threshold data-file.prefix file.suffix.include.compression force-lookup
         global-index.build.max-parallelism global-index.build.max-shard
         global-index.column-update-action global-index.enabled
         global-index.row-count-per-shard global-index.thread-num
@@ -117,7 +116,7 @@ _HARMLESS_FAMILIES: Mapping[str, str] = {
     "btree-index.": "size and speed of indexes, whose files are refused themselves",
     "commit.callback.": "parameters of `commit.callbacks`",
     "csv.": "CSV files are refused themselves",
-    "file-index.": "indexes beside data files save reading; files need not have one",
+    "file-index.": "indexes of other types beside data files save reading; files need not have one",
     "format-table.": "of tables of another `type`, which is refused itself",
     "json.": "JSON files are refused themselves",
     "lookup.refresh.": "when a Flink lookup join reads anew",

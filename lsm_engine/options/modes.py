@@ -199,6 +199,15 @@ class IndexPolicy:
     """Data files carry bloom filters of their keys."""
 
 
+class FileIndexType(Enum):
+    """What a data file's own index of a column is; the value is its name in options and files."""
+
+    BLOOM_FILTER = "bloom-filter"
+    BITMAP = "bitmap"
+    BSI = "bsi"
+    RANGE_BITMAP = "range-bitmap"
+
+
 class IndexType(Enum):
     """How incoming records find the ones that they replace."""
 

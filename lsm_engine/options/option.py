@@ -10,6 +10,7 @@ from lsm_engine.options.modes import ExternalAccess
 
 T = TypeVar("T")
 D = TypeVar("D")
+_FIELDS = "fields."
 
 
 @record
@@ -47,12 +48,30 @@ class Option(Generic[T]):
 
 @record
 class FieldOption:
-    """An option set per column: `fields.<column>.<suffix>`."""
+    """An option set per column: `<prefix><column>.<suffix>`."""
 
     suffix: str
     doc: str
     supported: bool = True
     guards: ExternalAccess = ExternalAccess.WRITE
+    prefix: str = _FIELDS
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether the option is about versions of a key."""
+        return self.prefix == _FIELDS and self.suffix != "stats-mode"
+
+    @property
+    def index_type(self) -> str:
+        """The type of the file index that the option is about; of other options nothing."""
+        return self.prefix.removeprefix("file-index.").rstrip(".") if self.prefix != _FIELDS else ""
+
+    def column_of(self, key: str) -> str | None:
+        """Return the column that a key names; None for a key of another option."""
+        end = f".{self.suffix}"
+        if not (key.startswith(self.prefix) and key.endswith(end)):
+            return None
+        return key[len(self.prefix) : -len(end)] or None
 
 
 @overload

@@ -1,17 +1,18 @@
 """The options of one table: as text, read typed, and refused by name where unsupported."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import parse_bytes
 from lsm_engine.options import core_options
 from lsm_engine.options.foreign import Verdict, other_option
-from lsm_engine.options.modes import ExternalAccess, FileFormat
-from lsm_engine.options.option import FieldOption, Option
+from lsm_engine.options.modes import ExternalAccess, FileFormat, FileIndexType
+from lsm_engine.options.option import FieldOption, Option, at_least, between, fraction
 
 T = TypeVar("T")
 _CHANGELOG_FILES: tuple[tuple[Option[Any], str, str], ...] = (
@@ -29,7 +30,49 @@ _CHANGELOG_FILES: tuple[tuple[Option[Any], str, str], ...] = (
 )
 """An option of changelog files, the one of all files that it stands for, and that one per level."""
 _OF_CHANGELOG_FILES = "changelog-file.*"
+_INDEXED_COLUMNS: Mapping[FileIndexType, Option[Any]] = MappingProxyType(
+    {
+        FileIndexType.BLOOM_FILTER: core_options.FILE_INDEX_BLOOM_FILTER_COLUMNS,
+        FileIndexType.BITMAP: core_options.FILE_INDEX_BITMAP_COLUMNS,
+        FileIndexType.BSI: core_options.FILE_INDEX_BSI_COLUMNS,
+        FileIndexType.RANGE_BITMAP: core_options.FILE_INDEX_RANGE_BITMAP_COLUMNS,
+    }
+)
+_BLOCK_BYTES = 16 << 10
+_SHORT = 2
+"""Bytes of a number of which a range bitmap needs no chunks by default, as there are few values."""
 _UNSUPPORTED = "*"
+
+
+@record
+class IndexedColumn:
+    """A column of which each new data file has an index, by options `file-index.<type>.*`.
+
+    `items` None: as many as the file has rows. `block_bytes` None: by the type of the column.
+    """
+
+    name: str
+    type: FileIndexType
+    fpp: float = 0.1
+    items: int | None = None
+    version: int = 2
+    block_bytes: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The option that lists the column."""
+        return _INDEXED_COLUMNS[self.type].key
+
+    @property
+    def block_limit(self) -> int:
+        """Bytes of a block of a bitmap index."""
+        return _BLOCK_BYTES if self.block_bytes is None else self.block_bytes
+
+    def chunk_limit(self, width: int | None) -> int:
+        """Return the bytes of a chunk of values of a range bitmap. `width`: bytes of a number, None of text."""
+        if self.block_bytes is None:
+            return 0 if width is not None and width <= _SHORT else _BLOCK_BYTES
+        return self.block_bytes
 
 
 @record
@@ -70,6 +113,39 @@ class TableOptions:
     def writes_iceberg(self) -> bool:
         """Whether commits write Iceberg metadata beside the table's own."""
         return self[core_options.METADATA_ICEBERG_STORAGE] != "disabled"
+
+    @property
+    def indexed_columns(self) -> tuple[IndexedColumn, ...]:
+        """The columns of which each new data file has an index, for each of its types."""
+        return tuple(
+            self._indexed_column(name, kind)
+            for kind, option in _INDEXED_COLUMNS.items()
+            for name in dict.fromkeys(self[option])
+        )
+
+    def _indexed_column(self, name: str, kind: FileIndexType) -> IndexedColumn:
+        def value(suffix: str, parse: Callable[[str], Any]) -> Any:
+            key = f"file-index.{kind.value}.{name}.{suffix}"
+            text = self.texts.get(key)
+            return (
+                None
+                if text is None
+                else Option(key=key, parse=parse, default=None, doc="").parsed(text)
+            )
+
+        match kind:
+            case FileIndexType.BLOOM_FILTER:
+                fpp, items = value("fpp", fraction), value("items", at_least(1))
+                return IndexedColumn(name=name, type=kind, fpp=fpp or 0.1, items=items)
+            case FileIndexType.BITMAP:
+                size = value("index-block-size", parse_bytes)
+                version = value("version", between(1, 2)) or 2
+                return IndexedColumn(name=name, type=kind, version=version, block_bytes=size)
+            case FileIndexType.BSI:
+                return IndexedColumn(name=name, type=kind)
+            case FileIndexType.RANGE_BITMAP:
+                size = value("chunk-size", parse_bytes)
+                return IndexedColumn(name=name, type=kind, block_bytes=size)
 
     def _parsed(self, option: Option[T]) -> T:
         for key in (option.key, *option.aliases):

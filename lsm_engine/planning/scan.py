@@ -288,13 +288,14 @@ class PruneCounts:
     by_bucket: int = 0
     by_key_range: int = 0
     by_stats: int = 0
+    by_file_index: int = 0
     by_level: int = 0
 
     @property
     def kept(self) -> int:
         """What is left to read."""
         pruned = self.by_partition + self.by_bucket + self.by_key_range + self.by_stats
-        return self.total - pruned - self.by_level
+        return self.total - pruned - self.by_file_index - self.by_level
 
     def text(self, noun: str) -> str:
         """Return the counts as one line: "12 of 40 data files (20 by partition, 8 by bucket)"."""
@@ -303,6 +304,7 @@ class PruneCounts:
             ("bucket", self.by_bucket),
             ("key range", self.by_key_range),
             ("statistics", self.by_stats),
+            ("file index", self.by_file_index),
             ("level", self.by_level),
         )
         pruned = ", ".join(f"{count} by {cause}" for cause, count in causes if count)

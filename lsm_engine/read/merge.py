@@ -3,11 +3,12 @@
 The key space is cut at the end of the loaded batch that ends first. All rows up to that key are
 loaded, so they can be merged; later rows wait for the next cut. Memory is one batch per run."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from lsm_engine.base.record import record
 from lsm_engine.data_files.formats import format_of
@@ -16,7 +17,7 @@ from lsm_engine.data_files.writer import ROW_GROUP_ROWS
 from lsm_engine.filter.predicate import Predicate, columns_of
 from lsm_engine.filter.stats import ColumnBounds, may_match
 from lsm_engine.format.data_file import DataFileMeta
-from lsm_engine.kernels.arrow_views import fixed_values
+from lsm_engine.kernels.arrow_views import Longs, fixed_values
 from lsm_engine.kernels.changes import adds
 from lsm_engine.kernels.keys import SortKeys, upper_bound
 from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
@@ -223,7 +224,7 @@ _VALUE_BYTES = 8
 
 
 class MatchingGroups:
-    """The row groups of one file that may match a filter, computed once for all parts of the file.
+    """The row groups and rows of one file that may match a filter, computed once for all parts of the file.
 
     Threads may share it: two that begin concurrently both compute it, with the same result.
     """
@@ -231,6 +232,8 @@ class MatchingGroups:
     def __init__(self, predicate: Predicate | None) -> None:
         self._predicate = predicate
         self._groups: frozenset[int] = frozenset()
+        self._rows: Longs | None = None
+        self._has_rows = False
         self._firsts: frozenset[int] | None = None
 
     def among(self, groups: Sequence[int], reader: DataFileReader) -> list[int]:
@@ -244,6 +247,15 @@ class MatchingGroups:
             firsts = tuple(accumulate(reader.row_group_rows, initial=0))
             self._firsts = frozenset(firsts[group] for group in self._groups)
         return [group for group in groups if group in self._groups]
+
+    def rows(self, indexed: Callable[[], BitMap | None]) -> Longs | None:
+        """Return the positions that the file index does not rule out; None: every row may match."""
+        if not self._has_rows:
+            bitmap = indexed()
+            if bitmap is not None:
+                self._rows = np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)
+            self._has_rows = True
+        return self._rows
 
     def are_none_in(self, part: range) -> bool:
         """Whether no row group that begins in a part of the file matches, as far as computed already."""

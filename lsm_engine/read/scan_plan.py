@@ -40,7 +40,7 @@ from lsm_engine.planning.scan import (
     first_level,
     prune_counts,
 )
-from lsm_engine.read.split import ReadRows, SplitSource, replaced_columns
+from lsm_engine.read.split import ReadRows, SplitSource, replaced_columns, rows_by_index
 from lsm_engine.table.branches import on_branch
 from lsm_engine.table.live_files import (
     BUCKET,
@@ -182,6 +182,8 @@ class PrunedFiles:
     """Live files that may hold a match. `kept_after` counts the files that remain after each step.
 
     `file_table`: the entries of very many files as columns (`many_splits`); then `entries` is empty.
+    `without_match`: the names of files that may hold a match by their statistics, and hold none by their file
+    index in the manifest.
     """
 
     entries: list[ManifestEntry]
@@ -190,6 +192,7 @@ class PrunedFiles:
     file_count: int
     kept_after: tuple[tuple[str, int], ...]
     value_match: Callable[[DataFileMeta], bool] | None
+    without_match: frozenset[str] = frozenset()
 
 
 def without_partitions(pruned: PrunedFiles, hidden: frozenset[bytes]) -> PrunedFiles:
@@ -327,13 +330,17 @@ class _Pruning:
         count = 0 if rows is None else rows.num_rows
         file_table = rows if self._predicate is None and count >= MANY_FILES else None
         entries = [] if rows is None or file_table is not None else entries_of(rows)
+        without_stats, without_match = self._without_match(entries)
         return PrunedFiles(
             entries=entries,
             file_table=file_table,
             manifests=counts,
             file_count=count + self._dropped_count,
             kept_after=self._kept_after(count),
-            value_match=self._value_match(entries),
+            value_match=None
+            if self._predicate is None
+            else lambda file: file.file_name not in without_stats | without_match,
+            without_match=without_match,
         )
 
     def _manifests(
@@ -415,23 +422,42 @@ class _Pruning:
         stats = _stats(entries, KEY_STATS)
         return stored_mask(self._pushed, stats, covered_columns(fields, fields))
 
-    def _value_match(
+    def _without_match(
         self, entries: Sequence[ManifestEntry]
-    ) -> Callable[[DataFileMeta], bool] | None:
-        """Return the test of a file's value statistics, cached per layout of the statistics."""
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the files that hold no match by their value statistics, and of the others those by their index."""
         predicate = self._predicate
         # Without a filter no statistics are decoded.
         if predicate is None:
-            return None
+            return frozenset(), frozenset()
         files = (entry.file for entry in entries)
-        without: set[str] = set()
-        replaced = self._replaced(entries) if self._schema.evolves_data else None
+        by_stats: set[str] = set()
+        replaced = self._replaced(entries) if self._schema.evolves_data else {}
         for layout in stats_layouts(files, self._schema, self._session.schemas.load, replaced):
             mask = stored_mask(predicate, layout.stats, layout.covered)
-            without |= {
+            by_stats |= {
                 file.file_name for file, may in zip(layout.files, mask, strict=True) if not may
             }
-        return lambda file: file.file_name not in without
+        if not self._schema.options[core_options.FILE_INDEX_READ_ENABLED]:
+            return frozenset(by_stats), frozenset()
+        by_index = frozenset(
+            entry.file.file_name
+            for entry in entries
+            if entry.file.embedded_index is not None
+            and entry.file.file_name not in by_stats
+            and not self._may_match(entry, replaced.get(entry.file.file_name, frozenset()))
+        )
+        return frozenset(by_stats), by_index
+
+    def _may_match(self, entry: ManifestEntry, replaced: frozenset[int]) -> bool:
+        """Whether the file index in a manifest entry allows a match; columns that newer files replace do not count."""
+        assert self._predicate is not None
+        file = entry.file
+        written = self._session.schemas.load(file.schema_id).written_fields(file.write_columns)
+        stored = [field for field in written if field.id not in replaced]
+        place = (entry.partition, entry.bucket)
+        rows = rows_by_index(self._session.context(), place, file, self._predicate, stored)
+        return rows is None or bool(rows)
 
     def _replaced(self, entries: Sequence[ManifestEntry]) -> dict[str, frozenset[int]]:
         """Return, by file name, the columns that newer files replace: their statistics are ignored."""
@@ -585,11 +611,18 @@ def _explanation(
     splits: Sequence[Split],
     read: int,
 ) -> ScanExplanation:
+    by_index = 0
+    if pruned.without_match:
+        read_names = {file.file_name for split in splits for file in split.files}
+        by_index = len(pruned.without_match - read_names)
     return ScanExplanation(
         snapshot_id=None if snapshot is None else snapshot.id,
         pushed_filter=None if pushed is None else str(to_expression(pushed)),
         residual_filter=None if residual is None else str(to_expression(residual)),
         manifests=pruned.manifests,
-        files=prune_counts(pruned.file_count, [*pruned.kept_after, ("by_stats", read)]),
+        files=prune_counts(
+            pruned.file_count,
+            [*pruned.kept_after, ("by_stats", read + by_index), ("by_file_index", read)],
+        ),
         splits=splits,
     )

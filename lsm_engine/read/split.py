@@ -1,5 +1,6 @@
 """Read a split: merged, filtered and projected batches. Runs in any process."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,15 +11,18 @@ from threading import Lock
 import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
+from pyroaring import BitMap
 
-from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.data_files.reader import DataFileReader
 from lsm_engine.filter.expression import flags_of, positions_of
+from lsm_engine.filter.file_index import matching_rows
 from lsm_engine.filter.predicate import Predicate, columns_of
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.deletion_vector import DeletionVector
 from lsm_engine.format.index_file import VectorPlace
+from lsm_engine.format.manifest import Bucket
 from lsm_engine.kernels.arrow_views import Longs, fixed_values
 from lsm_engine.kernels.changes import adds
 from lsm_engine.lsm.levels import runs_are_apart, runs_by_age
@@ -41,6 +45,9 @@ from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.deletion_vectors import BucketVectors
 from lsm_engine.table.merge_rules import MergeRules, merge_rules
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.types.types import DataField
+
+log = logging.getLogger(__name__)
 
 # -- Join files that hold columns of the same rows -------------------------------------------------
 #
@@ -330,10 +337,33 @@ def split_parts(
                 yield partial(raw_rows, bucket, rows, file, part, groups)
 
 
+def rows_by_index(
+    context: BucketContext,
+    place: Bucket,
+    file: DataFileMeta,
+    predicate: Predicate,
+    stored: Iterable[DataField],
+) -> BitMap | None:
+    """Return the rows of a file that may match a filter by its file index; None: all of them may.
+
+    `stored`: the fields of the file. An index that cannot be read is logged: the data file has all that is needed.
+    """
+    try:
+        indexes = context.file_index(place, file)
+        if indexes is None:
+            return None
+        return matching_rows(indexes, predicate, stored=stored, read=context.schema.fields)
+    except (CorruptFileError, NotFoundError) as error:
+        log.warning("a scan goes on without a file index: %s", error)
+        return None
+
+
 def merged_rows(
     bucket: "BucketReader", rows: ReadRows, section: Section
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one section, merged, without deleted keys."""
+    if not bucket.may_match(section, rows):
+        return
     for merged in bucket.merged(section, rows, exact=False):
         yield from rows.finish(merged)
 
@@ -474,8 +504,13 @@ class BucketReader:
 
         `deleted`: rows to leave out (None: the file's own vector).
         """
+        indexed = matching.rows(partial(self.indexed_rows, file, rows))
+        if indexed is not None and not len(indexed):
+            return
         with self._opened(file, rows.needed(self.schema), deleted) as reader:
             groups = matching.among(reader.groups_from(part), reader)
+            if indexed is not None:
+                groups = reader.groups_with(indexed, groups)
             if rows.row_filter is None:
                 yield from reader.batches(groups)
             elif self._context.file_io.facts.is_far:  # all columns of a group in one round
@@ -483,7 +518,24 @@ class BucketReader:
                     yield from rows.finish(batch)
             else:
                 positions = partial(positions_of, rows.row_filter)
-                yield from reader.matching(groups, positions, rows.filter_columns)
+                yield from reader.matching(groups, positions, rows.filter_columns, indexed)
+
+    def indexed_rows(self, file: DataFileMeta, rows: ReadRows) -> BitMap | None:
+        """Return the rows of a file that may match a filter by its file index; None: all of them may."""
+        if rows.predicate is None or not self.schema.options[core_options.FILE_INDEX_READ_ENABLED]:
+            return None
+        stored = self._context.schemas[file.schema_id].written_fields(file.write_columns)
+        return rows_by_index(self._context, self.place, file, rows.predicate, stored)
+
+    def may_match(self, section: Section, rows: ReadRows) -> bool:
+        """Whether file indexes allow a match in a section: one file, or several whose rows are merged by key.
+
+        Several files are ruled out together, and only if one of the rows of a key stands for all.
+        """
+        files = [file for run in section for file in run]
+        if len(files) > 1 and (self.schema.evolves_data or not leaves_out(self.schema)):
+            return True
+        return any(self.indexed_rows(file, rows) != BitMap() for file in files)
 
     @contextmanager
     def _opened(

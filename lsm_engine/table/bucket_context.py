@@ -14,6 +14,7 @@ from lsm_engine.data_files.writer import CHANGELOG_PREFIX, DataFileWriter, NewFi
 from lsm_engine.format.binary_row import KeyOrder, key_order
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.data_file import DataFileMeta
+from lsm_engine.format.file_index import INDEX_SUFFIX, FileIndexes
 from lsm_engine.format.index_file import IndexFileMeta
 from lsm_engine.format.manifest import Bucket, ManifestEntry
 from lsm_engine.format.partition_path import partition_path, partition_paths
@@ -28,6 +29,8 @@ from lsm_engine.storage.file_io import FileIO, check_name
 from lsm_engine.storage.paths import TablePaths
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import DataField
+
+log = logging.getLogger(__name__)
 
 # -- Key order and partition directories of a schema -----------------------------------------------
 
@@ -153,6 +156,20 @@ class BucketContext:
         path = self.data_file(*bucket, file.file_name)
         return open_data_file(self.file_io, path, file, columns, verify_checksums=verify_checksums)
 
+    def file_index(self, bucket: Bucket, file: DataFileMeta) -> FileIndexes | None:
+        """Return the indexes of a data file's columns, from its manifest entry or the file beside it.
+
+        None: it has none. Raises CorruptFileError and NotFoundError, naming the index file.
+        """
+        path, data = file.file_name, file.embedded_index
+        if data is None:
+            names = [name for name in file.extra_files if name.endswith(INDEX_SUFFIX)]
+            if not names:
+                return None
+            path = self.data_file(*bucket, names[0])
+            data = self.file_io.read(path)
+        return FileIndexes(data, row_count=file.row_count, file_name=path)
+
     def new_files(
         self,
         bucket: Bucket,
@@ -249,8 +266,6 @@ class Staging:
 
 # -- Take staged work back: delete the files of messages that will never be committed --------------
 
-log = logging.getLogger(__name__)
-
 
 def discard(context: BucketContext, messages: Iterable[CommitMessage]) -> None:
     """Delete the files that messages brought; one that cannot be deleted is an orphan, no error."""
@@ -280,6 +295,6 @@ def staged_files(context: BucketContext, message: CommitMessage) -> Iterator[str
         *(file for file in compact.after if file.file_name not in moved),
         *compact.changelog_files,
     ):
-        yield f"{directory}/{file.file_name}"
+        yield from (f"{directory}/{name}" for name in file.file_names)
     for index in (*data.new_index_files, *compact.new_index_files):
         yield context.paths.index_file(index.file_name)

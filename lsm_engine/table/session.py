@@ -408,12 +408,20 @@ class TableSession:
         """Return where a data or changelog file lies."""
         return self.context().data_file(entry.partition, entry.bucket, entry.file.file_name)
 
+    def data_paths(self, entry: ManifestEntry) -> list[str]:
+        """Return where a data or changelog file lies, and the files beside it that belong to it."""
+        context = self.context()
+        names = entry.file.file_names
+        return [context.data_file(entry.partition, entry.bucket, name) for name in names]
+
     def staged_paths(self, step: CommitStep) -> list[str]:
         """Return the files that were written for a step and nothing else may name yet."""
         moved = {entry.file.file_name for entry in step.delta if entry.kind is EntryKind.DELETE}
         added = (entry for entry in step.delta if entry.kind is EntryKind.ADD)
-        staged = [self.data_path(entry) for entry in added if entry.file.file_name not in moved]
-        staged += [self.data_path(entry) for entry in step.changelog]
+        new_entries = [entry for entry in added if entry.file.file_name not in moved]
+        staged = [
+            path for entry in (*new_entries, *step.changelog) for path in self.data_paths(entry)
+        ]
         new = (change for change in step.index_changes if change.kind is EntryKind.ADD)
         return staged + [self.paths.index_file(change.index_file.file_name) for change in new]
 

@@ -15,17 +15,23 @@ from typing import TypeAlias
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.names import no_column
 from lsm_engine.options import core_options
+from lsm_engine.options.option import FieldOption
 from lsm_engine.types.types import ArrayType, DataField, DataType, MapType, RowType
 
 Fields: TypeAlias = tuple[DataField, ...]
 Steps: TypeAlias = tuple[str, ...]
 
 _STATS = ".stats-mode"
+_FILE_INDEX = "file-index."
 _LISTS = (
     core_options.BUCKET_KEY.key,
     core_options.SEQUENCE_FIELD.key,
     core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key,
     core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key,
+    core_options.FILE_INDEX_BLOOM_FILTER_COLUMNS.key,
+    core_options.FILE_INDEX_BITMAP_COLUMNS.key,
+    core_options.FILE_INDEX_BSI_COLUMNS.key,
+    core_options.FILE_INDEX_RANGE_BITMAP_COLUMNS.key,
 )
 _SINGLES = (core_options.ROWKIND_FIELD.key, core_options.RECORD_LEVEL_TIME_FIELD.key)
 _PREFIX = "fields."
@@ -219,8 +225,12 @@ def names_column(key: str, text: str, path: Sequence[str]) -> bool:
 
 
 def relies_on(key: str, text: str, path: Sequence[str]) -> bool:
-    """Whether an option derives something from the values of a column; statistics do not count."""
-    return names_column(key, text, path) and not key.endswith(_STATS)
+    """Whether an option derives something from the values of a column; statistics and file indexes do not count.
+
+    A scan ignores those of files that were written with another type.
+    """
+    is_of_files = key.endswith(_STATS) or key.startswith(_FILE_INDEX)
+    return names_column(key, text, path) and not is_of_files
 
 
 def orders_by_column(key: str, text: str, path: Sequence[str]) -> bool:
@@ -245,6 +255,10 @@ def with_name(key: str, text: str, path: Sequence[str], new: str) -> tuple[str, 
         return key, new if text == old else text
     if key in _LISTS:
         return key, _in_list(text, old, new)
+    option = core_options.find(key)
+    if isinstance(option, FieldOption) and option.index_type:
+        is_named = option.column_of(key) == old
+        return f"{option.prefix}{new}.{option.suffix}" if is_named else key, text
     # An option of the table itself names no columns in its key.
     if not key.startswith(_PREFIX) or key.count(".") < 2:
         return key, text

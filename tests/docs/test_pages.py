@@ -9,7 +9,7 @@ from tests.docs.blocks import DOCS, blocks
 
 PAGES = (
     *("index", "the-tree", "buckets", "rows-by-key", "changelog-producers"),
-    *("long-lived-writers", "iceberg"),
+    *("long-lived-writers", "iceberg", "file-indexes"),
 )
 
 

@@ -50,6 +50,7 @@ public class PaimonCases {
         OPERATIONS.put("lookupRead", PaimonFiles::lookupRead);
         OPERATIONS.put("bloom", PaimonFiles::bloom);
         OPERATIONS.put("stats", PaimonFiles::stats);
+        OPERATIONS.put("fileIndex", PaimonFiles::fileIndex);
         OPERATIONS.put("create", PaimonTables::create);
         OPERATIONS.put("tables", PaimonTables::names);
         OPERATIONS.put("write", PaimonTables::write);

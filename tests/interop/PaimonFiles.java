@@ -1,3 +1,4 @@
+import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -5,11 +6,18 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import org.apache.paimon.KeyValue;
 import org.apache.paimon.compression.CompressOptions;
 import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.serializer.RowCompactedSerializer;
+import org.apache.paimon.fileindex.FileIndexFormat;
+import org.apache.paimon.fileindex.FileIndexPredicate;
+import org.apache.paimon.fileindex.FileIndexResult;
+import org.apache.paimon.fileindex.FileIndexWriter;
+import org.apache.paimon.fileindex.FileIndexer;
+import org.apache.paimon.fileindex.bitmap.BitmapIndexResult;
 import org.apache.paimon.format.SimpleStatsCollector;
 import org.apache.paimon.io.cache.CacheManager;
 import org.apache.paimon.lookup.sort.SortLookupStoreFactory;
@@ -19,6 +27,9 @@ import org.apache.paimon.mergetree.lookup.DefaultLookupSerializerFactory;
 import org.apache.paimon.mergetree.lookup.PersistProcessor;
 import org.apache.paimon.mergetree.lookup.PersistValueProcessor;
 import org.apache.paimon.options.MemorySize;
+import org.apache.paimon.options.Options;
+import org.apache.paimon.predicate.Predicate;
+import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.statistics.SimpleColStatsCollector;
 import org.apache.paimon.stats.SimpleStats;
@@ -157,5 +168,52 @@ final class PaimonFiles {
                 nulls,
                 PaimonValues.values(type, stats.minValues()),
                 PaimonValues.values(type, stats.maxValues()));
+    }
+
+    /** Java's file index of a column, and what it answers of another one: rows, or whether it may match. */
+    static Object fileIndex(JsonNode request) throws Exception {
+        DataType type = PaimonValues.types(request.get("types")).get(0);
+        String kind = request.get("kind").asText();
+        Options options = new Options();
+        request.get("options").fields().forEachRemaining(
+                member -> options.set(member.getKey(), member.getValue().asText()));
+        FileIndexWriter writer = FileIndexer.create(kind, type, options).createWriter();
+        for (JsonNode value : request.get("values")) {
+            writer.writeRecord(PaimonValues.value(type, value));
+        }
+        ByteArrayOutputStream written = new ByteArrayOutputStream();
+        try (FileIndexFormat.Writer file = FileIndexFormat.createWriter(written)) {
+            file.writeColumnIndexes(Map.of("c", Map.of(kind, writer.serializedBytes())));
+        }
+        List<Object> answers = new ArrayList<>();
+        answers.add(HEX.formatHex(written.toByteArray()));
+        byte[] other = HEX.parseHex(request.get("other").asText());
+        RowType rowType = RowType.of(new DataType[] {type}, new String[] {"c"});
+        PredicateBuilder builder = new PredicateBuilder(rowType);
+        for (JsonNode asked : request.get("asked")) {
+            Object low = PaimonValues.value(type, asked.get(1));
+            Predicate predicate =
+                    switch (asked.get(0).asText()) {
+                        case "=" -> builder.equal(0, low);
+                        case "<" -> builder.lessThan(0, low);
+                        case "<=" -> builder.lessOrEqual(0, low);
+                        case ">" -> builder.greaterThan(0, low);
+                        case ">=" -> builder.greaterOrEqual(0, low);
+                        case "<>" -> builder.notEqual(0, low);
+                        case "null" -> builder.isNull(0);
+                        default -> builder.isNotNull(0);
+                    };
+            try (FileIndexPredicate index = new FileIndexPredicate(other, rowType)) {
+                FileIndexResult result = index.evaluate(predicate);
+                List<Integer> rows = new ArrayList<>();
+                if (result instanceof BitmapIndexResult) {
+                    ((BitmapIndexResult) result).get().iterator().forEachRemaining(rows::add);
+                    answers.add(rows);
+                } else {
+                    answers.add(result.remain());
+                }
+            }
+        }
+        return answers;
     }
 }

@@ -37,6 +37,7 @@ import org.apache.paimon.table.source.ScanMode;
 import org.apache.paimon.table.source.Split;
 import org.apache.paimon.table.source.TableRead;
 import org.apache.paimon.types.DataTypeJsonParser;
+import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
 import org.apache.paimon.utils.SerializationUtils;
@@ -179,8 +180,16 @@ final class PaimonTables {
     static Object read(JsonNode request) throws Exception {
         FileStoreTable table = table(request);
         ReadBuilder builder = table.newReadBuilder();
+        if (request.has("equal")) {
+            int column = table.rowType().getFieldIndex(request.get("equal").get(0).asText());
+            Object value =
+                    PaimonValues.value(
+                            table.rowType().getTypeAt(column), request.get("equal").get(1));
+            builder.withFilter(new PredicateBuilder(table.rowType()).equal(column, value));
+        }
         List<Object> answer = new ArrayList<>();
         builder.newRead()
+                .executeFilter()
                 .createReader(builder.newScan().plan())
                 .forEachRemaining(
                         one -> answer.add(PaimonValues.values(table.rowType(), one)));

@@ -10,25 +10,31 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
 from lsm_engine.data_files.reader import POSITION
+from lsm_engine.filter.file_index import matching_rows
+from lsm_engine.filter.predicate import Compare, Comparison, IsNull, IsValid, Predicate
 from lsm_engine.format.binary_row import decode_row
 from lsm_engine.format.bloom import build_bloom, key_hashes
+from lsm_engine.format.column_index import IndexBuilder, indexed_type
+from lsm_engine.format.file_index import FileIndexes, encode_indexes
 from lsm_engine.format.stats import StatsCollector, StatsMode
 from lsm_engine.kernels.gather import gather
 from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.lookup.sorted_stores import BlockCache, SortStore, write_sorted
 from lsm_engine.lookup.store import RowLayout, StoredValue, StoreSettings
-from lsm_engine.options.modes import LookupFileType
+from lsm_engine.options.modes import FileIndexType, LookupFileType
+from lsm_engine.options.table_options import TableOptions
 from lsm_engine.types.arrow_types import arrow_type
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_engine.types.types import parse_type
+from lsm_engine.types.types import DataField, parse_type
 from tests.bench.tables import new_table
 from tests.interop.clients import Client
 from tests.interop.newest_java import CASES, NewestJava
-from tests.interop.random_values import MAKERS, made, spelled_row
+from tests.interop.random_values import MAKERS, made, spelled, spelled_row
 
 pytestmark = pytest.mark.interop
 
@@ -269,3 +275,132 @@ def test_thin_files_are_read_and_compacted(
     assert [run.level for bucket in after.tree() for run in bucket.runs] == [5, 5]
     assert [tuple(row.values()) for row in after.to_arrow().sort_by("k").to_pylist()] == wanted
     assert after.verify().is_clean
+
+
+# ---- file indexes
+
+INDEX_OPTIONS = {
+    FileIndexType.BLOOM_FILTER: [{"items": "20"}, {"items": "7", "fpp": "0.01"}],
+    FileIndexType.BITMAP: [{}, {"version": "1"}, {"index-block-size": "200 b"}],
+    FileIndexType.BSI: [{}],
+    FileIndexType.RANGE_BITMAP: [{}, {"chunk-size": "90 b"}],
+}
+QUESTIONS = ["=", "<>", "<", "<=", ">", ">=", "null", "there"]
+
+
+def test_file_indexes_are_read_both_ways(newest: NewestJava) -> None:
+    """Each answers every question from the other's bytes as the values themselves do."""
+    draw = random.Random(9)
+    cases, columns = [], []
+    for _ in range(CASES):
+        kind, name = draw.choice(list(FileIndexType)), draw.choice(list(MAKERS))
+        stored = indexed_type(parse_type(name), kind)
+        if stored is None:
+            continue
+        values = [made(name, draw, null_share=0.2) for _ in range(draw.randint(1, 40))]
+        values += draw.choices(values, k=draw.choice([0, 5, 60]))
+        # Java fails to write the bits of the least BIGINT.
+        values = [None if value == -(2**63) else value for value in values]
+        known = [value for value in values if value is not None] or [made(name, draw)]
+        asked = [(draw.choice(QUESTIONS), draw.choice([draw.choice(known), made(name, draw)]))]
+        asked += [("=", draw.choice(known)), ("<=", draw.choice(known))]
+        asked = [(question, 0 if value == -(2**63) else value) for question, value in asked]
+        options = draw.choice(INDEX_OPTIONS[kind])
+        texts = {f"file-index.{kind.value}.columns": "c"}
+        texts |= {f"file-index.{kind.value}.c.{key}": text for key, text in options.items()}
+        (column,) = TableOptions(texts=texts).indexed_columns
+        builder = IndexBuilder(column, stored)
+        built = builder.built([builder.piece(pa.array(values, arrow_type(parse_type(name))))])
+        assert built is not None
+        cases.append({
+            "types": [name], "kind": kind.value, "options": options, "values": spelled_row(values),
+            "other": encode_indexes({"c": {kind: built}}).hex(),
+            "asked": [[question, spelled(value)] for question, value in asked],
+        })  # fmt: skip
+        columns.append((values, asked))
+    for case, (values, asked), (file, *answers) in zip(
+        cases, columns, newest.ask_each("fileIndex", cases), strict=True
+    ):
+        ours = [index_answer(bytes.fromhex(file), case, values, *pair) for pair in asked]
+        theirs = [index_answer(bytes.fromhex(case["other"]), case, values, *pair) for pair in asked]
+        for pair, mine, own, answer in zip(asked, ours, theirs, answers, strict=True):
+            rows = [row for row, value in enumerate(values) if matches(value, *pair)]
+            # An index that does not know lets every row through.
+            answered = None if answer is True else answer or []
+            if (case["kind"], pair[0]) == ("bitmap", "<>") and answered is not None:
+                # Java's answer holds the nulls, which its readers filter out.
+                answered = [row for row in answered if values[row] is not None]
+            for found in (mine, own, answered):
+                exact = case["kind"] != "bloom-filter" and found is not None
+                assert found is None or set(rows) <= set(found), (case, pair)
+                assert not exact or found == rows, (case, pair)
+            assert (mine is None) == (own is None), (case, pair)
+            if case["kind"] == "bloom-filter":
+                assert file[-16:] == case["other"][-16:], case
+
+
+def matches(value: Any, question: str, asked: Any) -> bool:
+    """Whether a row with a value is one of the answer."""
+    if question in ("null", "there"):
+        return (value is None) == (question == "null")
+    if value is None:
+        return False
+    return bool(
+        value == asked if question == "="
+        else value != asked if question == "<>"
+        else (value < asked or (question == "<=" and value == asked)) if question[0] == "<"
+        else (value > asked or (question == ">=" and value == asked))
+    )  # fmt: skip
+
+
+def index_answer(
+    file: bytes, case: dict[str, Any], values: list[Any], question: str, asked: Any
+) -> list[int] | None:
+    """The rows that an index file gives for a question by our code; None: it does not know."""
+    column = DataField(id=0, name="c", type=parse_type(case["types"][0]))
+    value = pa.scalar(asked, arrow_type(column.type))
+    comparison = {
+        "=": Comparison.EQUAL, "<>": Comparison.NOT_EQUAL, "<": Comparison.LESS,
+        "<=": Comparison.LESS_EQUAL, ">": Comparison.GREATER, ">=": Comparison.GREATER_EQUAL,
+    }  # fmt: skip
+    predicate: Predicate
+    if question in comparison:
+        predicate = Compare(column="c", comparison=comparison[question], value=value)
+    else:
+        predicate = IsNull(column="c") if question == "null" else IsValid(column="c")
+    indexes = FileIndexes(file, row_count=len(values), file_name="f")
+    rows = matching_rows(indexes, predicate, stored=[column], read=[column])
+    return None if rows is None else list(rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "threshold"), zip(FileIndexType, ["1 b", "1 mb", "1 mb", "1 b"], strict=True)
+)
+def test_tables_with_file_indexes_are_read_both_ways(
+    newest: NewestJava, tmp_path: Path, kind: FileIndexType, threshold: str
+) -> None:
+    """With deletion vectors, as each finds rows by their position in the file."""
+    options = {
+        "bucket": "1", "deletion-vectors.enabled": "true", f"file-index.{kind.value}.columns": "v",
+        "file-index.in-manifest-threshold": threshold,
+    }  # fmt: skip
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    table = new_table(tmp_path, schema, key=("k",), options=options)
+    path = table.location
+    for turn in range(3):
+        rows = [{"k": key, "v": key * 7 % 50 + 100 * turn} for key in range(turn, 400, turn + 1)]
+        if turn % 2:
+            table.upsert(pa.Table.from_pylist(rows, schema))
+        else:
+            written = [["+I", list(row.values())] for row in rows]
+            newest.ask("write", path=path, rows=written, full=False)
+        kinds = set(table.inspect.file_indexes().column("index_kind").to_pylist())
+        assert kinds == {"embedded" if threshold == "1 mb" else "sidecar"}
+        everything = table.scan().to_arrow()
+        for value in (0, 7, 107, 203, 349, 999):
+            condition = pc.field("v") == value
+            rows = everything.filter(condition).sort_by("k").to_pylist()
+            assert table.scan(where=condition).to_arrow().sort_by("k").to_pylist() == rows
+            theirs = newest.ask("read", path=path, equal=["v", value])
+            assert sorted(theirs) == [list(row.values()) for row in rows]
+    assert table.maintenance.verify(deep=True).problems == ()

@@ -55,7 +55,9 @@ def _row(option: Option[Any]) -> str:
 
 def _field_row(option: FieldOption) -> str:
     supported = "yes" if option.supported else "not yet"
-    return f"| `fields.<column>.{option.suffix}` | none | {supported} | {_cell(option.doc)} |"
+    return (
+        f"| `{option.prefix}<column>.{option.suffix}` | none | {supported} | {_cell(option.doc)} |"
+    )
 
 
 def _default(option: Option[Any]) -> str:

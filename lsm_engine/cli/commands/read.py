@@ -170,5 +170,6 @@ def _counts(counts: PruneCounts) -> dict[str, int]:
         "pruned_by_bucket": counts.by_bucket,
         "pruned_by_key_range": counts.by_key_range,
         "pruned_by_statistics": counts.by_stats,
+        "pruned_by_file_index": counts.by_file_index,
         "pruned_by_level": counts.by_level,
     }
