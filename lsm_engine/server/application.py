@@ -51,7 +51,7 @@ from lsm_engine.ui.routes import Site
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("lsm_engine.server.access")
 
-PROTOCOLS = ("lsm_engine.server.paimon",)
+PROTOCOLS = ("lsm_engine.server.paimon", "lsm_engine.server.iceberg")
 """Modules with a `PROTOCOL`."""
 
 # -- Settings --------------------------------------------------------------------------------------
@@ -177,7 +177,8 @@ class Application:
         limits: Limits | None = None,
         hosts: Iterable[str] = (),
     ) -> None:
-        self.service, self.site, self.tokens = service, site, tokens
+        self.service = replace(service, access_of=tokens.access_of)
+        self.site, self.tokens = site, tokens
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.protocols: list[Protocol] = [import_module(name).PROTOCOL for name in PROTOCOLS]
@@ -325,6 +326,8 @@ class Application:
         except LsmError as error:
             self._count_commit(operation, error=error)
             status = status_of(error)
+            if status == 501:
+                status = protocol.unsupported_status
             if status == 500:
                 log.warning("%s failed: %s", exchange.label, error)
             answer = protocol.error(status, text_of(error), error, operation, request)

@@ -43,12 +43,13 @@ class Service:
     """What operations work on.
 
     `prefix`: the part of addresses that stands for the catalog. `has_external_tables`: clients are told to commit in the
-    storage themselves, as far as they can.
+    storage themselves, as far as they can. `access_of` returns what a token allows.
     """
 
     catalog: Catalog
     prefix: str
     has_external_tables: bool = False
+    access_of: Callable[[str], Access | None] = lambda _: None
 
 
 @record
@@ -130,6 +131,7 @@ class Protocol:
     operations: Sequence[Operation]
     decode: Callable[[str], str]
     error: Callable[[int, str, LsmError | None, Operation | None, Request | None], JsonMembers]
+    unsupported_status: int = 501
 
     def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]] | None:
         """Return the operation of a method and a path as it was sent, and the names in that; None if there is none."""

@@ -6,10 +6,10 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.server.application import Access, Tokens
+from lsm_engine.server.iceberg import PROTOCOL as ICEBERG
 from lsm_engine.server.operation import Request, Service, matching, page, table_name_of
 from lsm_engine.server.paimon import OPERATIONS, PROTOCOL
 
-SPECIFIED = Path(__file__).with_name("paimon_operations.txt").read_text().split("\n")
 ORDERS = "/v1/lsm/databases/shop/tables/orders"
 
 
@@ -19,11 +19,13 @@ def service(tmp_path):
         yield Service(catalog=catalog, prefix="lsm")
 
 
-def test_every_operation_of_the_specification_is_answered_or_refused_by_its_name() -> None:
-    specified = {tuple(line.split()) for line in SPECIFIED if line}
-    ours = {(operation.name, operation.method, operation.path) for operation in OPERATIONS}
-    assert ours == specified
-    assert all(operation.summary.endswith(".") for operation in OPERATIONS)
+@pytest.mark.parametrize("protocol", [PROTOCOL, ICEBERG], ids=lambda protocol: protocol.name)
+def test_every_operation_of_the_specification_is_answered_or_refused_by_its_name(protocol) -> None:
+    lines = Path(__file__).with_name(f"{protocol.name}_operations.txt").read_text().splitlines()
+    operations = protocol.operations
+    ours = {f"{operation.name} {operation.method} {operation.path}" for operation in operations}
+    assert ours == {line.replace("{namespace}", "{database}") for line in lines}
+    assert all(operation.summary.endswith(".") for operation in operations)
 
 
 def test_what_changes_something_needs_a_token_that_writes() -> None:
