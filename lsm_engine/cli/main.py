@@ -63,7 +63,7 @@ SECTIONS = {
         "ui": ("..ui.command:ui", "Show the warehouse in the browser."),
         "serve": (
             "..server.command:serve",
-            "Serve the catalog to clients of Paimon's REST catalog.",
+            "Serve the catalog to clients of REST catalogs.",
         ),
         "verify": ("look:verify", "Check that every snapshot and tag can be read."),
         "lineage": ("lineage:lineage", "Draw or export the lineage."),

@@ -80,13 +80,14 @@ _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
 )
 @click.option("--no-log", is_flag=True, help="Log no requests.")
 def serve(call: Call, **options: Any) -> None:
-    """Serve the catalog to clients of Paimon's REST catalog, and its pages, until Ctrl-C.
+    """Serve the catalog to clients of the REST catalogs of Paimon and Iceberg, and its pages, until Ctrl-C.
 
     Prints its address. Every client needs a token: one that reads and writes, or one that reads alone. Requests are logged
     on stderr, a JSON object a line, without tokens.
 
     \b
     /v1/…            Paimon's REST catalog: metastore=rest, uri=http://HOST:PORT, token.provider=bear
+    /iceberg/v1/…    Iceberg's REST catalog, to read: uri=http://HOST:PORT/iceberg, token
     /                the pages of `lsm ui`; /?token=TOKEN lets a browser in
     /health          whether the catalog answers; needs no token
     /metrics         counts and times of requests, for Prometheus
