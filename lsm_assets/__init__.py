@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lsm_assets.project import lsm_definitions
     from lsm_assets.sensors import eager_with_compactions, io_sync_sensor
     from lsm_assets.settings import current_settings
+    from lsm_assets.staleness import inputs_changed, reader_definitions
     from lsm_assets.translator import LsmTranslator
     from lsm_assets.versions import Delete, Overwrite, Upsert
     from lsm_assets.warehouse_component import LsmWarehouseComponent, warehouse_definitions
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Delete", "LsmIOManager", "LsmTableComponent", "LsmTranslator", "LsmWarehouseComponent", "Overwrite",
     "TableDeclaration", "Upsert", "changes_to_feed", "current_settings", "eager_with_compactions", "input_snapshot",
-    "io_sync_sensor", "lsm_definitions", "lsm_table_assets", "warehouse_definitions",
+    "inputs_changed", "io_sync_sensor", "lsm_definitions", "lsm_table_assets", "reader_definitions", "warehouse_definitions",
 ]  # fmt: skip
 
 _MODULES = {
@@ -51,9 +52,11 @@ _MODULES = {
     "current_settings": "settings",
     "eager_with_compactions": "sensors",
     "input_snapshot": "pinning",
+    "inputs_changed": "staleness",
     "io_sync_sensor": "sensors",
     "lsm_definitions": "project",
     "lsm_table_assets": "factory",
+    "reader_definitions": "staleness",
     "warehouse_definitions": "warehouse_component",
 }
 """Where each name lives; nothing is loaded before it is asked for."""

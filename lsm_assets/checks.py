@@ -1,6 +1,6 @@
 """Asset checks: the shape of the tree, references of the metadata, and contents of data files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
 
@@ -10,6 +10,7 @@ from lsm_assets.declaration import TableDeclaration
 from lsm_assets.inspection import compaction_page_metadata, inspect_table, recent_snapshots
 from lsm_assets.keys import (
     AssetKind,
+    TableKeys,
     parse_snapshot_partition,
     snapshot_partition,
     snapshot_partitions,
@@ -24,6 +25,7 @@ from lsm_assets.metadata import (
 )
 from lsm_assets.recording import DATA_VERSION_TAG, files_event
 from lsm_assets.resource import LsmResource
+from lsm_assets.staleness import INPUTS, Reader, inputs_result, inputs_spec
 from lsm_engine import DamagedFile, LsmError, Snapshot, VerifyReport
 
 # -- The checks of each snapshot -------------------------------------------------------------------
@@ -180,6 +182,34 @@ def table_check_specs(declaration: TableDeclaration) -> list[dg.AssetCheckSpec]:
             description="The record counts of the newest snapshot are those of its files.",
         ),
     ]
+
+
+def table_readers(declarations: Iterable[TableDeclaration]) -> list[Reader]:
+    """Return the tables that have upstream assets, as readers whose inputs the check `inputs` compares."""
+    return [
+        Reader(
+            key=declaration.keys.asset(AssetKind.TABLE),
+            upstream=declaration.deps,
+            is_partitioned=declaration.partitions_def is not None,
+        )
+        for declaration in declarations
+        if declaration.deps
+    ]
+
+
+def references_evaluation(
+    instance: dg.DagsterInstance, keys: TableKeys, report: VerifyReport
+) -> dg.AssetCheckEvaluation:
+    """Return the failed evaluation of the check that every file of the newest snapshot exists."""
+    key = keys.asset(AssetKind.TABLE)
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=REFERENCES,
+        passed=report.is_clean,
+        description=damage_text(keys.name, report),
+        metadata=damage_metadata(keys.name, report),
+        target_materialization_data=check_target(instance, key),
+    )
 
 
 def references_result(
@@ -420,7 +450,12 @@ def _verdict(full_buckets: Sequence[BucketTree], tree: TreeFacts, stop_trigger: 
 
 def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition]:
     """Return one op for the checks of the table and one op for the check of its files."""
-    keys, specs = declaration.keys, table_check_specs(declaration)
+    keys, specs, readers = (
+        declaration.keys,
+        table_check_specs(declaration),
+        table_readers([declaration]),
+    )
+    specs += [inputs_spec(reader.key) for reader in readers]
 
     @dg.multi_asset_check(
         name=keys.op("checks"),
@@ -430,9 +465,12 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
     )
     def check_table(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         selected = {key.name for key in context.selected_asset_check_keys}
+        if INPUTS in selected:
+            yield from (inputs_result(context.instance, reader) for reader in readers)
         state = _read_state(context, declaration)
         if state is None:
-            yield from (_empty_table_result(spec) for spec in specs if spec.name in selected)
+            names = selected - {INPUTS}
+            yield from (_empty_table_result(spec) for spec in specs if spec.name in names)
             return
         table, (*earlier, newest) = state
         # Each check is computed only if it was selected.

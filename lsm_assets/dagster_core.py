@@ -42,6 +42,7 @@ __all__ = [
     "StepExecutionContext",
     "check_target",
     "failed_checks",
+    "latest_storage_ids",
     "latest_tags",
     "partitioned_check_spec",
     "partitions_loaded_from",
@@ -110,6 +111,15 @@ def latest_tags(
         before_cursor=before,
     )
     return {name: partition_tags[tag] for name, partition_tags in tags.items()}
+
+
+def latest_storage_ids(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, int]:
+    """Return the storage id of the newest materialisation of each partition; none without partitions."""
+    return dict(
+        instance.event_log_storage.get_latest_storage_id_by_partition(
+            key, dg.DagsterEventType.ASSET_MATERIALIZATION
+        )
+    )
 
 
 def partitioned_check_spec(

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.checks import files_events, renewed_evaluations
+from lsm_assets.checks import files_events, renewed_evaluations, table_readers
 from lsm_assets.commits import EMPTY_VERSION, data_version, is_rolled_back
 from lsm_assets.dagster_core import RUN_KEY_TAG, report_evaluation
 from lsm_assets.declaration import TableDeclaration
@@ -44,6 +44,7 @@ from lsm_assets.recording import (
     tag_event,
 )
 from lsm_assets.resource import CLOCK
+from lsm_assets.staleness import changed_evaluations
 from lsm_assets.storage import declarations_from_assets
 from lsm_assets.versions import (
     COMMIT_HASH_LENGTH,
@@ -192,6 +193,8 @@ UNCOMPRESSED_MAX = 4_000
 """Longer cursors (characters) are compressed, because Dagster stores the cursor with each tick."""
 
 _POSITION, _PACKED = "", "z:"
+_INPUTS = "$inputs"
+"""What the cursor has for all readers: the newest event of each at which its inputs were compared."""
 _NAMES_MAX = 20
 T = TypeVar("T")
 
@@ -238,7 +241,7 @@ def tables_in_turn(
         seconds = FEW_SECONDS if len(declarations) <= FEW_TABLES else TICK_SECONDS
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
-    for dropped in states.keys() - set(names):
+    for dropped in states.keys() - {_INPUTS, *names}:
         del states[dropped]
     start = names.index(first) if first in names else 0
     deadline = clock() + seconds
@@ -422,6 +425,8 @@ def sync_sensor(
     """
 
     commits_max = max(2, min(COMMITS_PER_TABLE_MAX, COMMITS_MAX // max(1, len(declarations))))
+    # Tables of the I/O manager have no checks: `reader_definitions` makes them.
+    readers = table_readers(declarations) if with_physical else []
 
     @dg.sensor(
         name=name,
@@ -455,6 +460,8 @@ def sync_sensor(
                 continue
             events += table_events
             requests += partition_requests(declaration, plan)
+        if readers:
+            events += changed_evaluations(context.instance, readers, states.setdefault(_INPUTS, {}))
         messages = (tick_summary(events, requests), failure_message(failed, looked_at, states))
         return dg.SensorResult(
             skip_reason=dg.SkipReason("; ".join(filter(None, messages))),

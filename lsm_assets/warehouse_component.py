@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import shlex
+import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pydantic import Field
 
 import lsm_engine as lsm
+from lsm_assets.checks import damage_text, references_evaluation, table_readers
 from lsm_assets.component import LsmTable, tables_schema
 from lsm_assets.dagster_core import reconstruction_metadata, store_reconstruction_metadata
 from lsm_assets.declaration import TableDeclaration
@@ -37,6 +39,7 @@ from lsm_assets.metadata import Metadata, markdown_table, schema_with_comments
 from lsm_assets.resource import resources_from
 from lsm_assets.sensors import table_sensors
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
+from lsm_assets.staleness import changed_inputs
 from lsm_engine import ErrorKind, InvalidInputError, LsmError, record
 
 # -- The health asset of a warehouse ---------------------------------------------------------------
@@ -48,13 +51,17 @@ _CHECK = "nothing_owed"
 _HEADINGS = ("table", "finding", "mended by")  # more columns than these are cut on the page
 _CHARACTERS_MAX = 100_000
 _OLDEST = 10
+_NEXT_TABLE = "lsm/next_table"
+LISTING_SECONDS = 60.0
+"""Seconds that a run of the depth `shallow` spends on listing files. The next run goes on with the other tables."""
 
 
 class HealthConfig(dg.Config):
     """Options of a health check."""
 
     depth: str = Field(
-        default="shallow", description="shallow: newest snapshots; whole: every root, orphans; deep"
+        default="shallow",
+        description="shallow: newest snapshots, and their files in turn; whole: every root, orphans; deep",
     )
 
 
@@ -76,6 +83,7 @@ def health_asset(
             dg.AssetSpec(
                 key=asset_key,
                 group_name=prefix,
+                kinds={"paimon", "table"},
                 description="What the tables of this warehouse owe, the worst first, and what mends it.",
             )
         ],
@@ -98,11 +106,29 @@ def health_asset(
         findings = sorted(report.findings, key=_rank) if report is not None else []
         compactions = {name: asset_link(keys[name].asset(AssetKind.COMPACTION)) for name in names}
         rows = [_row(finding, compactions.get(finding.table, ""), prefix) for finding in findings]
+        # The other depths follow every reference of every table.
+        listing = (
+            _list_files(catalog, names, _next_table(context.instance, asset_key))
+            if config.depth == "shallow"
+            else Listing()
+        )
+        reported = {finding.table for finding in findings if finding.kind == "damage"}
+        rows = [
+            *(
+                _lost_row(table, table_report, prefix)
+                for table, table_report in listing.damaged
+                if table not in reported
+            ),
+            *rows,
+        ]
+        stale = list(_stale_readers(context.instance, declarations))
         yield dg.MaterializeResult(
             asset_key=asset_key,
             metadata={
                 **_findings_metadata(rows),
-                "lsm/findings": len(findings),
+                **listing.metadata,
+                **_stale_metadata(stale),
+                "lsm/findings": len(rows),
                 "lsm/tables": dg.MetadataValue.text(f"{len(names)} of {len(keys)} exist"),
                 "lsm/oldest": dg.MetadataValue.md(_oldest_tables(catalog, names)),
             },
@@ -110,24 +136,106 @@ def health_asset(
         yield dg.AssetCheckResult(
             asset_key=asset_key,
             check_name=_CHECK,
-            passed=report is None or report.is_healthy,
-            severity=_severity(findings),
-            description=f"findings: {len(findings)}, tables: {len(names)}"
-            + (f"; the worst: {findings[0].table}: {findings[0].what}" if findings else "")
+            passed=not listing.damaged and (report is None or report.is_healthy),
+            severity=dg.AssetCheckSeverity.ERROR if listing.damaged else _severity(findings),
+            description=f"findings: {len(rows)}, tables: {len(names)}"
+            + (f"; the worst: {rows[0][0]}: {rows[0][1]}" if rows else "")
             + (report.left_out if report is not None else ""),
         )
+        for table, table_report in listing.damaged:
+            # The table's own check says so as well, until a tick of the sync sensor finds it mended.
+            yield references_evaluation(context.instance, keys[table], table_report)
 
     return health
 
 
+@record
+class Listing:
+    """What a bounded listing of tables has found: damaged tables with their reports, and where the next one begins."""
+
+    damaged: tuple[tuple[str, lsm.VerifyReport], ...] = ()
+    listed_count: int = 0
+    next_table: str = ""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Metadata from which the next run goes on; empty if no table was listed."""
+        if not self.listed_count:
+            return {}
+        return {
+            "lsm/tables_listed": dg.MetadataValue.int(self.listed_count),
+            _NEXT_TABLE: dg.MetadataValue.text(self.next_table),
+        }
+
+
+def _list_files(
+    catalog: lsm.Catalog,
+    names: Sequence[str],
+    first: str,
+    clock: Callable[[], float] = time.monotonic,
+) -> Listing:
+    """Compare the files that newest snapshots name with the stored ones, for tables in turn from `first` on.
+
+    At least one table is listed, and no further one begins after LISTING_SECONDS.
+    """
+    ordered = sorted(names)
+    start = next((index for index, name in enumerate(ordered) if name >= first), 0)
+    turn = ordered[start:] + ordered[:start]
+    deadline = clock() + LISTING_SECONDS
+    damaged: list[tuple[str, lsm.VerifyReport]] = []
+    for position, name in enumerate(turn):
+        if position and clock() >= deadline:
+            return Listing(damaged=tuple(damaged), listed_count=position, next_table=name)
+        try:
+            table = catalog.table(name)
+            newest = table.latest_snapshot()
+            report = table.verify(snapshot_id=newest.id) if newest is not None else None
+        except LsmError:
+            continue  # the report has a finding for a table that cannot be read
+        if report is not None and not report.is_clean:
+            damaged.append((name, report))
+    return Listing(damaged=tuple(damaged), listed_count=len(turn))
+
+
+def _next_table(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
+    """Return the table at which the listing of the last run has stopped."""
+    entry = instance.get_latest_materialization_event(key)
+    event = entry.asset_materialization if entry is not None else None
+    value = event.metadata.get(_NEXT_TABLE) if event is not None else None
+    return str(value.value) if value is not None else ""
+
+
+def _lost_row(table: str, report: lsm.VerifyReport, prefix: str) -> tuple[str, ...]:
+    text = damage_text(table, report)
+    return table, f"error, damage: {text}", f"job {prefix}_verify, then lsm repair {table}"
+
+
+def _stale_readers(
+    instance: dg.DagsterInstance, declarations: Sequence[TableDeclaration]
+) -> Iterator[tuple[str, str]]:
+    """Yield the tables whose inputs have changed since they were written, and these inputs."""
+    for reader in table_readers(declarations):
+        if changes := changed_inputs(instance, reader):
+            yield (
+                f"[{reader.key.to_user_string()}]({asset_link(reader.key)})",
+                ", ".join(str(change) for change in changes),
+            )
+
+
+def _stale_metadata(stale: Sequence[tuple[str, str]]) -> Metadata:
+    """Return a table of readers that are out of date; empty without any."""
+    table = markdown_table(("reader", "changed since it was read"), stale)
+    return {"lsm/stale_readers": dg.MetadataValue.md(table)} if stale else {}
+
+
 def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.ScheduleDefinition:
-    """Return the schedule that checks all tables every hour. It starts stopped."""
+    """Return the schedule that checks all tables every hour. It starts running: it only reads."""
     return dg.ScheduleDefinition(
         name=f"{prefix}_health_hourly",
         target=dg.AssetSelection.assets(*asset.keys),
         cron_schedule=HOURLY,
-        default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Rank what tables owe.",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Rank what tables owe, and look for lost files.",
     )
 
 
@@ -166,7 +274,10 @@ def _row(finding: Any, compaction: str, prefix: str) -> tuple[str, ...]:
     }
     cost = f"; {finding.cost}" if finding.cost else ""
     description = f"{finding.severity.name.lower()}, {finding.kind}: {finding.what}{cost}"
-    return finding.table, description, remedies.get(finding.kind) or _command(finding)
+    remedy = remedies.get(finding.kind) or _command(finding)
+    if finding.kind == "damage":
+        remedy = f"{remedy}; then job {prefix}_verify"
+    return finding.table, description, remedy
 
 
 def _command(finding: Any) -> str:

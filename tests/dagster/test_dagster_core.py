@@ -78,6 +78,15 @@ def test_the_newest_tag_of_each_partition_is_found_between_events() -> None:
         assert dagster_core.latest_tags(instance, KEY, tag, before=second) == {"x": "1"}
 
 
+def test_the_newest_event_of_each_partition_is_known_by_its_storage_id() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        report(instance, None, "0")
+        assert dagster_core.latest_storage_ids(instance, KEY) == {}
+        first, second = report(instance, "x", "1"), report(instance, "y", "1")
+        assert dagster_core.latest_storage_ids(instance, KEY) == {"x": first, "y": second}
+        assert dagster_core.latest_storage_ids(instance, KEY)["x"] < report(instance, "x", "2")
+
+
 def test_a_check_by_partition_fails_until_the_same_partition_passes() -> None:
     definition = dg.StaticPartitionsDefinition(["x", "y"])
     with warnings.catch_warnings():

@@ -17,6 +17,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 import lsm_engine as lsm
 from lsm_assets import warehouse_component
 from lsm_assets.component import LsmTableComponent
+from lsm_assets.dagster_core import failed_checks
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.metadata import INLINE_CHARACTERS_MAX
 from lsm_assets.resource import resources_from
@@ -232,6 +233,53 @@ def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
     assert "; the worst: others." in check.description
 
 
+def health_of(warehouse: Warehouse) -> tuple[dg.AssetMaterialization, dg.AssetCheckEvaluation]:
+    """Return the event of a health run with the default depth, and its check."""
+    job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([health_key()])
+    done = job.execute_in_process(instance=warehouse.instance, asset_selection=[health_key()])
+    checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
+    (event,) = done.asset_materializations_for_node("lsm_health")
+    return event, checks["nothing_owed"]
+
+
+def test_health_finds_a_lost_file_by_default(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.catalog.table("others.b")
+    (file,) = table.system("files", 7)["file_path"].to_pylist()[-1:]
+    path = Path(file if file.startswith("/") else f"{table.location}/{file}")
+    lost = path.rename(path.with_suffix(".lost"))
+    event, check = health_of(warehouse)
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.ERROR
+    assert path.name in event.metadata["lsm/health"].value
+    assert "job lsm_verify" in event.metadata["lsm/health"].value
+    key = dg.AssetCheckKey(dg.AssetKey(["others", "b"]), "references")
+    assert (key, None) in failed_checks(warehouse.instance, [key]), "the table's own check says it"
+    # One table a run: they take turns, and the lost file is found by one of them.
+    monkeypatch.setattr(warehouse_component, "LISTING_SECONDS", 0.0)
+    passed = []
+    for _ in range(2):
+        event, check = health_of(warehouse)
+        assert event.metadata["lsm/tables_listed"].value == 1
+        passed.append(path.name in event.metadata["lsm/health"].value)
+    assert sorted(passed) == [False, True]
+    lost.rename(path)
+    monkeypatch.setattr(warehouse_component, "LISTING_SECONDS", 60.0)
+    event, _ = health_of(warehouse)
+    assert path.name not in event.metadata["lsm/health"].value
+
+
+def test_what_only_reads_runs_by_itself(warehouse: Warehouse) -> None:
+    schedules = warehouse.definitions.get_repository_def().schedule_defs
+    running = {
+        schedule.name
+        for schedule in schedules
+        if schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+    }
+    assert running == {"lsm_health_hourly"}
+
+
 def test_health_can_be_read_on_its_page(warehouse: Warehouse) -> None:
     """Three columns, commands as a shell takes them, and no table without a commit that seems fresh."""
     warehouse.catalog.create_table("shop.orders", ORDERS.schema, primary_key=["id"])
@@ -275,7 +323,8 @@ def test_files_that_are_lost_or_damaged_are_an_error(
         run_config={"ops": {"lsm_health": {"config": {"depth": depth}}}},
         asset_selection=[health_key()],
     )
-    (check,) = done.get_asset_check_evaluations()
+    checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
+    check = checks["nothing_owed"]
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "others.a" in check.description
 
