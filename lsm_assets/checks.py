@@ -71,11 +71,23 @@ def scrub(
         snapshot_id: The snapshot whose files are read; None for all snapshots and tags.
         incremental: Skip files that an earlier run has read and that have not changed since.
     """
-    if resource.executor != "spark":
+    if resource.executor != "spark" or resource.on_demand.takes_locally(
+        _bytes_to_read(table, snapshot_id), "files"
+    ):
         return table.verify(snapshot_id=snapshot_id, deep=True, incremental=incremental)
     from lsm_engine.spark import verify_table  # noqa: PLC0415 -- PySpark takes a second to import
 
     return verify_table(table, resource.spark, snapshot_id=snapshot_id, incremental=incremental)
+
+
+def _bytes_to_read(table: lsm.Table, snapshot_id: int | None) -> int:
+    """Return the bytes of the files of a snapshot, or at most those of all snapshots and tags."""
+    snapshot = table.latest_snapshot() if snapshot_id is None else table.snapshot(snapshot_id)
+    if snapshot is None:
+        return 0
+    size_bytes = count_tree(table.tree(snapshot)).bytes
+    reference_count = len(table.snapshot_ids()) + len(table.tag_names())
+    return size_bytes if snapshot_id is not None else size_bytes * reference_count
 
 
 def snapshot_evaluation(

@@ -1,5 +1,6 @@
 """LsmResource: the catalog and its tables, for assets, checks and sensors."""
 
+import logging
 import os
 import sys
 import warnings
@@ -30,11 +31,21 @@ from lsm_engine import (
     NotFoundError,
     Staging,
     arrow_type,
+    format_bytes,
     type_of_field,
     type_text,
 )
-from lsm_engine.spark import FileRows, SparkExecutor, check_java, engine_settings, local_settings
+from lsm_engine.spark import (
+    FileRows,
+    SparkExecutor,
+    check_java,
+    configured_local_bytes,
+    engine_settings,
+    local_settings,
+)
 
+log = logging.getLogger("lsm_engine.executor")
+"""A logger of the engine's: Dagster shows its lines in the run (`python_logs` of dagster.yaml)."""
 T = TypeVar("T")
 
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -49,19 +60,50 @@ _ABSENT = (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE)
 
 
 class ExecutorOnDemand:
-    """An executor that starts with the first task, so that sensors and reads of metadata do not start Spark."""
+    """An executor that starts with the first task that is too large for this process.
 
-    def __init__(self, start: Callable[[], Executor]) -> None:
-        self._start = start
+    Sensors, reads of metadata and small tasks do not start Spark. What is small is decided as for a session that runs
+    (`spark.lsm.driver-bytes`).
+
+    Attributes:
+        choice: The executor of the last tasks, and the reason for it; "" before the first.
+    """
+
+    def __init__(self, start: Callable[[], Executor], local_bytes: int = 0) -> None:
+        self._start, self._local_bytes = start, local_bytes
+        self._storage: list[Any] = []
+        self.choice = ""
 
     @cached_property
     def started(self) -> Executor:
         """The started executor."""
-        return self._start()
+        executor = self._start()
+        for file_io in self._storage:
+            executor.check_storage(file_io)
+        return executor
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the executor has started."""
+        return "started" in self.__dict__
 
     def check_storage(self, file_io: Any) -> None:
-        """Check that the executor can access the storage. This starts it, because tasks follow."""
-        self.started.check_storage(file_io)
+        """Check that the executor can access the storage, once it starts."""
+        if self.is_started:
+            self.started.check_storage(file_io)
+        else:
+            self._storage.append(file_io)
+
+    def takes_locally(self, size_bytes: int, subject: str) -> bool:
+        """Whether this process takes files of that many bytes. The reason is in `choice`."""
+        is_local = size_bytes <= self._local_bytes
+        relation = "up to" if is_local else "more than"
+        self.choice = (
+            f"{'this process' if is_local else 'Spark'}: {subject} of {format_bytes(size_bytes)}, {relation} the "
+            f"{format_bytes(self._local_bytes)} that need no Spark"
+        )
+        log.info("%s", self.choice)
+        return is_local
 
     def messages(
         self,
@@ -72,7 +114,13 @@ class ExecutorOnDemand:
         discard: Discard,
         is_far: bool = False,
     ) -> list[CommitMessage]:
-        """Run tasks on the executor."""
+        """Run tasks in this process if they are small, else on the executor."""
+        sizes = [getattr(item, "size_bytes", 0) for item in items]
+        # Items of unknown size are the executor's.
+        is_known = bool(items) and all(sizes) and self._local_bytes > 0
+        if is_known and self.takes_locally(sum(sizes), "files"):
+            local = LocalExecutor()
+            return local.messages(work, items, label=label, discard=discard, is_far=is_far)
         return self.started.messages(work, items, label=label, discard=discard, is_far=is_far)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
@@ -103,6 +151,7 @@ class LsmResource(dg.ConfigurableResource):
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
     _catalog: lsm.Catalog | None = PrivateAttr(default=None)
+    _on_demand: ExecutorOnDemand | None = PrivateAttr(default=None)
     _pins: dict[tuple[str, dg.AssetKey], Pin] = PrivateAttr(default_factory=dict)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -124,10 +173,19 @@ class LsmResource(dg.ConfigurableResource):
                 self.catalog_url,
                 warehouse=self.warehouse,
                 storage=self.storage,
-                executor=ExecutorOnDemand(self._start_executor),
+                executor=self.on_demand,
                 clock=CLOCK.get(),
             )
         return self._catalog
+
+    @property
+    def on_demand(self) -> ExecutorOnDemand:
+        """The executor of the catalog's tables, which starts Spark only for work that is large enough."""
+        if self._on_demand is None:
+            settings = self.pyspark.spark_config if self.executor == "spark" else {}
+            local_bytes = configured_local_bytes(settings) if self.executor == "spark" else 0
+            self._on_demand = ExecutorOnDemand(self._start_executor, local_bytes)
+        return self._on_demand
 
     @property
     def spark(self) -> Any:

@@ -55,11 +55,13 @@ from lsm_assets.recording import (
     input_tags,
     partition_events,
     record_commit,
+    remove_partitions,
     run_id_from_snapshot,
     run_properties,
     snapshot_page_metadata,
     table_event,
     table_page_metadata,
+    tag_event,
 )
 from lsm_assets.versions import (
     Change,
@@ -71,7 +73,7 @@ from lsm_assets.versions import (
     version_from_snapshot,
 )
 from lsm_engine import LineageInput as Input
-from lsm_engine import NotFoundError, Snapshot, Tag, VerifyReport, core_options
+from lsm_engine import LsmError, NotFoundError, Snapshot, Tag, VerifyReport, core_options
 
 # -- The compaction asset: merges sorted runs, and shows the LSM trees before and after ------------
 
@@ -149,12 +151,15 @@ def _result(
     after: TableInspection,
 ) -> dg.MaterializeResult[Any]:
     newest = snapshot or after.snapshot
+    page = compaction_page_metadata(
+        table, declaration.keys, snapshot, before, after, compaction_reason(context.run.tags)
+    )
+    if choice := context.resources.lsm.on_demand.choice:
+        page["lsm/executor"] = dg.MetadataValue.text(choice)
     return dg.MaterializeResult(
         asset_key=declaration.keys.asset(AssetKind.COMPACTION),
         data_version=dg.DataVersion(str(newest.id)),
-        metadata=compaction_page_metadata(
-            table, declaration.keys, snapshot, before, after, compaction_reason(context.run.tags)
-        ),
+        metadata=page,
     )
 
 
@@ -274,6 +279,8 @@ def _add_page_metadata(
         if report is not None:
             files = f"{report.read_count} read, {report.skipped_count} read before"
             page["lsm/read"] = dg.MetadataValue.text(f"data files: {files}")
+            if choice := context.resources.lsm.on_demand.choice:
+                page["lsm/executor"] = dg.MetadataValue.text(choice)
         context.add_asset_metadata(
             page | read_contents_metadata(table, snapshot), snapshots_key, partition
         )
@@ -354,18 +361,43 @@ def change_tag(
     """Create, replace, extend or delete the tag of the run's partition.
 
     Creating an existing tag reports it as it is, so that a retry succeeds. Raises dagster.Failure if the table has no
-    snapshot, if a tag to change does not exist, or if a tag to create retains another snapshot than the given one.
+    snapshot, if a tag to change does not exist, or if a tag to create retains another snapshot than the given one. What
+    is refused changes no partition: one without a tag is removed, and that of a tag keeps its colour.
     """
+    name = context.partition_key
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
-    if table is None or table.latest_snapshot() is None:
-        raise dg.Failure(
-            f"{declaration.name} has no snapshot to tag yet: materialise it first",
-            allow_retries=False,
-        )
+    try:
+        if table is None or table.latest_snapshot() is None:
+            raise dg.Failure(
+                f"{declaration.name} has no snapshot to tag yet: materialise it first",
+                allow_retries=False,
+            )
+        yield from _changed_tag(context, declaration, table, config)
+    except (dg.Failure, LsmError):
+        _restore_tag_partition(context.instance, declaration, table, name)
+        raise
+
+
+def _restore_tag_partition(
+    instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table | None, name: str
+) -> None:
+    """Show a tag as it is after a run that was refused; remove the partition of a tag that does not exist."""
+    tag = find_tag(table, name) if table is not None else None
+    if table is not None and tag is not None:
+        # Later than the failed run has announced it, this event decides the colour of the partition.
+        instance.report_runless_asset_event(tag_event(table, declaration.keys, tag))
+    else:
+        tags = partition_set_name(tag_partitions(declaration.keys))
+        remove_partitions(instance, tags, [name])
+
+
+def _changed_tag(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    config: TagConfig,
+) -> Iterator[dg.MaterializeResult[Any]]:
     name, key = context.partition_key, declaration.keys.asset(AssetKind.TAGS)
-    # A run may name a partition that was not added. Without it the event would fail after the tag was created.
-    tags = partition_set_name(tag_partitions(declaration.keys))
-    context.instance.add_dynamic_partitions(tags, [name])
     if config.action is TagAction.DELETE:
         _require_tag(declaration, table, name)
         table.delete_tag(name)
@@ -377,6 +409,9 @@ def change_tag(
         )
         return  # the sensor lsm_sync removes the partition
     tag = _apply_action(declaration, table, name, config)
+    # A run may name a partition that was not added. Its event needs it.
+    tags = partition_set_name(tag_partitions(declaration.keys))
+    context.instance.add_dynamic_partitions(tags, [name])
     context.log.info(
         "%s table=%s tag=%s snapshot=%s",
         config.action.value,

@@ -168,6 +168,7 @@ FLIGHTS = TableDeclaration(
         "deletion-vectors.merge-on-read": "true",
         "changelog-producer": "lookup",
         "index.type": "bloom",
+        "index.bloom.num_entries": "500",  # a filter of more keys is sized by the file's rows
     },
 )
 

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     )
     from lsm_engine.spark.read import read_dataframe
     from lsm_engine.spark.registration import register
-    from lsm_engine.spark.rows import FileRows
+    from lsm_engine.spark.rows import FileRows, configured_local_bytes
     from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
     from lsm_engine.spark.types import arrow_schema_of, spark_schema
 
 __all__ = [
     "FileRows", "SparkExecutor", "TaskFailedError", "arrow_schema_of", "changes_dataframe",
-    "check_java", "engine_settings", "local_session", "local_settings", "locate_dataframe",
+    "check_java", "configured_local_bytes", "engine_settings", "local_session", "local_settings", "locate_dataframe",
     "lookup_join", "merge_dataframe", "on_spark", "read_dataframe", "register", "spark_schema",
     "sql", "upsert_batches", "upsert_dataframe", "upsert_files", "verify_table",
 ]  # fmt: skip
@@ -51,7 +51,7 @@ _HOMES = {
         """,
         "read": "read_dataframe",
         "registration": "register",
-        "rows": "FileRows",
+        "rows": "FileRows configured_local_bytes",
         "session": "check_java engine_settings local_session local_settings",
         "commands.statements": "sql",
         "types": "arrow_schema_of spark_schema",

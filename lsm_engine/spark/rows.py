@@ -1,6 +1,6 @@
 """Rows that need no shuffle: few rows, collected on the driver, and rows that are files already."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import unquote, urlsplit
 
@@ -23,7 +23,13 @@ from lsm_engine.base.units import parse_bytes
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.spark.jobs import Batches, TaskFailedError, collected_by
 from lsm_engine.spark.jvm import estimated_bytes, parquet_relation
-from lsm_engine.spark.session import DRIVER_BYTES, is_classic, runs_elsewhere, task_goal
+from lsm_engine.spark.session import (
+    DRIVER_BYTES,
+    SHARED_DISK,
+    is_classic,
+    runs_elsewhere,
+    task_goal,
+)
 from lsm_engine.spark.staging import stage_source
 from lsm_engine.spark.types import arrow_schema_of
 from lsm_engine.table.bucket_context import Staging
@@ -43,7 +49,11 @@ def driver_bytes(spark: SparkSession) -> int:
     """Return how many bytes the driver takes over from executors; 0 on Spark Connect."""
     if not is_classic(spark):
         return 0
-    text = spark.conf.get(DRIVER_BYTES, _DEFAULT) or _DEFAULT
+    return _parse_driver_bytes(spark.conf.get(DRIVER_BYTES, _DEFAULT))
+
+
+def _parse_driver_bytes(text: str | None) -> int:
+    text = text or _DEFAULT
     try:
         return parse_bytes(text)
     except ValueError as cause:
@@ -58,6 +68,13 @@ def local_bytes(spark: SparkSession) -> int:
     What it does there takes no rows from the JVM, and memory that the table's options bound.
     """
     return driver_bytes(spark) * (1 if runs_elsewhere(spark) else _ON_ONE_MACHINE)
+
+
+def configured_local_bytes(settings: Mapping[str, str]) -> int:
+    """Return `local_bytes` of a session with these settings, without starting it."""
+    is_shared = settings.get(SHARED_DISK, "false").lower() == "true"
+    is_local = is_shared or settings.get("spark.master", "local").startswith("local")
+    return _parse_driver_bytes(settings.get(DRIVER_BYTES)) * (_ON_ONE_MACHINE if is_local else 1)
 
 
 def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:

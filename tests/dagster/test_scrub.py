@@ -188,6 +188,23 @@ def test_tags_are_created_replaced_extended_and_deleted(lake: Lake) -> None:
     assert lake.tags == []
     lake.add_tag_partition("v2")
     assert not tag(lake, "v2", action="DELETE")
+    assert lake.tags == [], "nothing is shown of a tag that does not exist"
+
+
+def test_a_refused_change_leaves_a_tag_green(lake: Lake) -> None:
+    lake.write(rows(1), rows(2))
+    lake.add_tag_partition("v1")
+    lake.add_tag_partition("missing")
+    assert tag(lake, "v1", snapshot_id=1)
+    assert not tag(lake, "v1", snapshot_id=2)
+    assert not tag(lake, "missing", snapshot_id=77)
+    assert lake.tags == ["v1"]
+    failed = lake.instance.event_log_storage.get_latest_asset_partition_materialization_attempts_without_materializations(
+        KEYS.asset(AssetKind.TAGS)
+    )
+    assert "v1" not in failed
+    (event,) = lake.events(AssetKind.TAGS)[-1:]
+    assert event.partition == "v1"
 
 
 def shown_failures(lake: Lake) -> set[tuple[str, str | None]]:
