@@ -283,17 +283,15 @@ def bind(
             return bind(predicate.part, schema, negated=not negated)
         case where.Unknown():  # it excludes nothing, negated or not: Arrow decides about the rows
             return predicate_filter.TRUE
+        case where.Computed():
+            return _computed(predicate, negated=negated)
         case where.Fixed():
             return predicate_filter.Constant(
                 value=predicate.value != negated if predicate.value is not None else None
             )
         case where.NullTest():
             column = _field(predicate.column, schema).name
-            return (
-                predicate_filter.IsValid(column=column)
-                if negated
-                else predicate_filter.IsNull(column=column)
-            )
+            return (predicate_filter.IsNull, predicate_filter.IsValid)[negated](column=column)
         case where.Among():
             return _among(predicate, _field(predicate.column, schema), negated=negated)
         case where.ColumnTest():
@@ -302,19 +300,28 @@ def bind(
             field = _field(predicate.column, schema)
             return compared(field, predicate.comparison, predicate.value, negated=negated)
         case where.Column():
-            field = _field(predicate.name, schema)
-            if not pa.types.is_boolean(field.type):
-                raise InvalidInputError(
-                    f"column {field.name!r} is {field.type}: write a test of it, such as = or IS NULL; "
-                    "columns to read are columns=[...]",
-                    kind=ErrorKind.INVALID_FILTER,
-                    column=field.name,
-                )
-            return compared(field, Comparison.EQUAL, True, negated=negated)  # noqa: FBT003
+            return _truth(_field(predicate.name, schema), negated=negated)
         case where.Prefix() | where.LikePattern():
             return _text(predicate, _field(predicate.column, schema), negated=negated)
         case _:
             raise AssertionError(predicate)
+
+
+def _truth(field: pa.Field, *, negated: bool) -> predicate_filter.Predicate:
+    """Return the test of a boolean column by itself."""
+    if not pa.types.is_boolean(field.type):
+        raise InvalidInputError(
+            f"column {field.name!r} is {field.type}: write a test of it, such as = or IS NULL; "
+            "columns to read are columns=[...]",
+            kind=ErrorKind.INVALID_FILTER,
+            column=field.name,
+        )
+    return compared(field, Comparison.EQUAL, True, negated=negated)  # noqa: FBT003
+
+
+def _computed(predicate: where.Computed, *, negated: bool) -> predicate_filter.Predicate:
+    computed = predicate_filter.Computed(columns=predicate.columns, expression=predicate.expression)
+    return predicate_filter.Not(part=computed) if negated else computed
 
 
 def any_of(parts: Iterable[predicate_filter.Predicate]) -> predicate_filter.Predicate:

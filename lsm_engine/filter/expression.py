@@ -22,6 +22,7 @@ from lsm_engine.filter.binding import COMPUTE, bind
 from lsm_engine.filter.predicate import (
     And,
     Compare,
+    Computed,
     Constant,
     IsIn,
     IsNull,
@@ -115,7 +116,7 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
 
 
 def to_expression(predicate: Predicate) -> pc.Expression:
-    """Return the Arrow expression of a tree."""
+    """Return the Arrow expression of a tree, to be shown: what SQL computes is in it as a column of that text."""
     match predicate:
         case And():
             return reduce(and_, (to_expression(part) for part in predicate.parts))
@@ -139,6 +140,8 @@ def to_expression(predicate: Predicate) -> pc.Expression:
             return pc.scalar(pa.scalar(predicate.value, pa.bool_()))
         case Opaque():
             return predicate.expression
+        case Computed():
+            return pc.field(predicate.expression.text)
 
 
 def flags_of(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Any:
@@ -167,6 +170,8 @@ def flags_of(predicate: Predicate, rows: pa.Table | pa.RecordBatch) -> Any:
             return pa.repeat(pa.scalar(predicate.value, pa.bool_()), rows.num_rows)
         case Opaque():
             return _evaluated(predicate.expression, rows)
+        case Computed():
+            return predicate.expression.flags(rows)
 
 
 def _set_of(predicate: IsIn) -> pa.Array:

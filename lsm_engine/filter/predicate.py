@@ -6,7 +6,7 @@ A predicate is true, false or null for a row; a filter keeps the rows for which 
 
 from collections.abc import Collection, Iterable
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -121,6 +121,17 @@ class Constant:
     value: bool | None
 
 
+class RowExpression(Protocol):
+    """An expression of SQL that gives a boolean for each row."""
+
+    @property
+    def text(self) -> str:
+        """The expression as it is shown."""
+
+    def flags(self, rows: pa.Table | pa.RecordBatch) -> Any:
+        """Return its value for each row."""
+
+
 @record
 class Opaque:
     """An expression that only Arrow can evaluate, and the columns that it reads."""
@@ -135,8 +146,22 @@ class Opaque:
         return hash(self.columns)
 
 
+@record
+class Computed:
+    """An expression of SQL that is computed for each row, the columns that it reads, and its text."""
+
+    columns: tuple[str, ...]
+    expression: RowExpression
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Computed) and self.expression.text == other.expression.text
+
+    def __hash__(self) -> int:
+        return hash(self.expression.text)
+
+
 Predicate: TypeAlias = (
-    And | Or | Not | Compare | IsIn | StartsWith | IsNull | IsValid | Constant | Opaque
+    And | Or | Not | Compare | IsIn | StartsWith | IsNull | IsValid | Constant | Opaque | Computed
 )
 TRUE = Constant(value=True)
 
@@ -150,7 +175,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
             return columns_of(predicate.part)
         case Constant():
             return frozenset()
-        case Opaque():
+        case Opaque() | Computed():
             return frozenset(predicate.columns)
         case Compare() | IsIn() | StartsWith() | IsNull() | IsValid():
             return frozenset((predicate.column,))

@@ -2,6 +2,7 @@
 
 a OR b, a AND b, NOT a, (a)
 column = value, also == <> != < <= > >=, either way round, or two columns
+any side may be computed: upper(name) = 'A', price * 2 > 5, year(dt) = 2026 (see below)
 column [NOT] IN (value, …)     column [NOT] BETWEEN value AND value
 column IS [NOT] NULL           column [NOT] LIKE 'x%' (% any text, _ any letter)
 a boolean column by itself     TRUE, FALSE
@@ -24,7 +25,7 @@ from sqlglot.errors import ParseError, TokenError
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.filter import where
 from lsm_engine.filter.predicate import Comparison
-from lsm_engine.types.arrow_types import arrow_type
+from lsm_engine.types.arrow_types import arrow_type, char_length
 from lsm_engine.types.types import parse_type
 
 FILTER_CHARACTERS_MAX = 20_000
@@ -59,7 +60,7 @@ def parse_filter(text: str, schema: pa.Schema) -> where.Predicate:
     """
     node = parsed_sql(text)
     try:
-        return _Reader(text, schema.names).condition(node)
+        return _Reader(text, schema).condition(node)
     except RecursionError as cause:
         raise wrong_sql("it is nested too deeply") from cause
 
@@ -119,9 +120,10 @@ def wrong_sql(message: str, **facts: object) -> InvalidInputError:
 class _Reader:
     """A reader of parsed SQL. The parser knows all of SQL; a filter is a small part of it."""
 
-    def __init__(self, text: str, names: list[str]) -> None:
+    def __init__(self, text: str, schema: pa.Schema) -> None:
         self._text = text
-        self._names = names
+        self._schema = schema
+        self._names = schema.names
 
     def condition(self, node: exp.Expr) -> where.Predicate:
         """Return the predicate of an expression."""
@@ -146,17 +148,50 @@ class _Reader:
             case exp.In():
                 return self._is_in(node)
             case exp.Between():
+                if not self._are_values(node.args["low"], node.args["high"], of=node.this):
+                    return self._computed(node)
                 column = self._column(node.this)
                 low, high = self._value(node.args["low"]), self._value(node.args["high"])
                 return column.between(low, high)
             case exp.Like():
+                if not self._are_values(node.expression, of=node.this):
+                    return self._computed(node)
                 predicate = self._like(node)
                 return ~predicate if node.args.get("negate") else predicate
             case _:
-                raise self._no_condition(node)
+                return self._computed(node)
+
+    def _are_values(self, *values: exp.Expr, of: exp.Expr) -> bool:
+        """Whether a test is one of a column with literals, which files are chosen by."""
+        return isinstance(_bare(of), exp.Column) and all(map(_is_literal, values))
+
+    def _computed(self, node: exp.Expr) -> where.Predicate:
+        """Return a condition whose sides are computed; InvalidInputError if that is no condition."""
+        columns = dict.fromkeys(self._column(column).name for column in node.find_all(exp.Column))
+        condition = SqlCondition(" ".join(node.sql(dialect=_Filters).split()), self._schema)
+        unknown = set(columns) - set(self._names)
+        if unknown:
+            # Binding refuses the column, and names the nearest.
+            return where.col(min(unknown)).is_null()
+        if not columns:
+            raise self._no_condition(node)
+        try:
+            kind = condition.flags(self._schema.empty_table()).type
+        except InvalidInputError as cause:
+            if isinstance(node, exp.Anonymous | exp.ILike) or not isinstance(node, _CONDITIONS):
+                raise self._no_condition(node) from cause
+            raise
+        if not pa.types.is_boolean(kind):
+            raise self._no_condition(node)
+        return where.Computed(columns=tuple(columns), expression=condition)
 
     def _test(self, node: exp.Expr, comparison: Comparison) -> where.Predicate:
         left_operand, right_operand = _bare(node.this), _bare(node.expression)
+        sides = (left_operand, right_operand)
+        if node.find(exp.Column) and not all(
+            isinstance(side, exp.Column) or _is_literal(side) for side in sides
+        ):
+            return self._computed(node)
         # A literal may stand first, so the comparison is mirrored.
         if not isinstance(left_operand, exp.Column):
             left_operand, right_operand, comparison = (
@@ -180,6 +215,8 @@ class _Reader:
         )
 
     def _is(self, node: exp.Is) -> where.Predicate:
+        if not isinstance(_bare(node.this), exp.Column):
+            return self._computed(node)
         column = self._column(node.this)
         # SQL compares with null only by IS.
         if isinstance(node.expression, exp.Null):
@@ -187,9 +224,11 @@ class _Reader:
         raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
 
     def _is_in(self, node: exp.In) -> where.Predicate:
-        column = self._column(node.this)
         if not node.expressions:
             raise wrong_sql(f"IN takes a list of values, such as IN (1, 2), in {shown_sql(node)}")
+        if not self._are_values(*node.expressions, of=node.this):
+            return self._computed(node)
+        column = self._column(node.this)
         return column.is_in([self._value(value) for value in node.expressions])
 
     def _like(self, node: exp.Like) -> where.Predicate:
@@ -252,6 +291,13 @@ class _Reader:
         )
 
 
+def _is_literal(node: exp.Expr) -> bool:
+    """Whether a side of a test has no column, and is no call: a literal, or what is refused as none."""
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
+        return node.to.this.name in _TYPES
+    return not any(node.find_all(exp.Column, exp.Func, exp.Binary))
+
+
 def _bare(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Paren):
         node = node.this
@@ -273,7 +319,9 @@ def shown_sql(node: exp.Expr) -> str:
 # column, source.column, target.column     12  -1.5  'text'  NULL  TRUE  X'00ff'  DATE '2024-05-01'
 # + - * / %   ||   = <> < <= > >=   AND OR NOT   IS [NOT] NULL   [NOT] IN (…)   [NOT] BETWEEN   [NOT] LIKE
 # CASE WHEN … THEN … ELSE … END   IF(c, a, b)   COALESCE   NULLIF   GREATEST   LEAST   CAST(x AS type)
-# UPPER   LOWER   TRIM   LENGTH   CONCAT   ABS   ROUND
+# UPPER   LOWER   TRIM   LENGTH   CONCAT   SUBSTRING   REPLACE   STARTS_WITH   ILIKE
+# ABS   ROUND   FLOOR   CEIL   SQRT   SIGN   POWER
+# YEAR   QUARTER   MONTH   DAY   HOUR   MINUTE   SECOND   EXTRACT(part FROM x)   DATE_TRUNC('month', x)   DATE(x)
 
 Value: TypeAlias = pa.Scalar | pa.Array | pa.ChunkedArray
 Resolve: TypeAlias = Callable[[str | None, str, bool], Value]
@@ -308,7 +356,24 @@ _ONE: Mapping[type, Callable[[Value], Value]] = {
     exp.Length: pc.utf8_length,
     exp.Abs: pc.abs_checked,
     exp.Neg: pc.negate_checked,
+    exp.Floor: pc.floor,
+    exp.Ceil: pc.ceil,
+    exp.Sqrt: pc.sqrt_checked,
+    exp.Sign: pc.sign,
+    exp.Year: pc.year,
+    exp.Quarter: pc.quarter,
+    exp.Month: pc.month,
+    exp.Day: pc.day,
+    exp.Hour: pc.hour,
+    exp.Minute: pc.minute,
+    exp.Second: pc.second,
 }
+_PARTS = {
+    "YEAR": pc.year, "QUARTER": pc.quarter, "MONTH": pc.month, "DAY": pc.day,
+    "HOUR": pc.hour, "MINUTE": pc.minute, "SECOND": pc.second,
+}  # fmt: skip
+_CONDITIONS = (*_COMPARISONS, exp.Between, exp.In, exp.Like, exp.Is, exp.Func)
+"""Expressions that are conditions, or functions that may be."""
 
 
 class SqlValue:
@@ -341,6 +406,38 @@ class SqlValue:
         if isinstance(result, pa.ChunkedArray):
             return result.combine_chunks()
         return pa.repeat(result, count) if isinstance(result, pa.Scalar) else result
+
+
+class SqlCondition:
+    """An expression that is true, false or null for each row of a table."""
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self.text = text
+        self._schema = schema
+        self._value: SqlValue | None = None
+
+    def __reduce__(self) -> tuple[type["SqlCondition"], tuple[str, pa.Schema]]:
+        # Parsed again where it arrives: trees of the parser are large.
+        return SqlCondition, (self.text, self._schema)
+
+    def flags(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
+        """Return its value for each row."""
+        if self._value is None:
+            self._value = SqlValue(self.text)
+
+        def resolve(_: str | None, name: str, quoted: bool) -> Value:  # noqa: FBT001 -- as `Resolve`
+            return rows.column(self._place(name, quoted=quoted, names=rows.schema.names))
+
+        def length(_: str | None, name: str, quoted: bool) -> int | None:  # noqa: FBT001 -- as `Resolve`
+            names = self._schema.names
+            return char_length(self._schema.field(self._place(name, quoted=quoted, names=names)))
+
+        return self._value.evaluate(resolve, rows.num_rows, length)
+
+    def _place(self, name: str, *, quoted: bool, names: list[str]) -> int:
+        if name not in names and not quoted:
+            (name,) = (column for column in names if column.lower() == name.lower())
+        return names.index(name)
 
 
 class _ValueReader:
@@ -412,6 +509,26 @@ class _ValueReader:
             case exp.Coalesce() | exp.Greatest() | exp.Least():
                 parts = [self.value(part) for part in (node.this, *node.expressions)]
                 return _FOLDS[type(node)](_alike(parts))
+            case exp.Pow():
+                return pc.power_checked(self.value(node.this), self.value(node.expression))
+            case exp.Extract() if node.name in _PARTS:
+                return _PARTS[node.name](self.value(node.expression))
+            case exp.DateTrunc():
+                return pc.floor_temporal(
+                    self.value(node.this), unit=str(node.args["unit"].name).lower()
+                )
+            case exp.Date():
+                return pc.cast(self.value(node.this), pa.date32(), safe=False)
+            case exp.Substring():
+                return self._substring(node)
+            case exp.Replace(expression=exp.Literal() as pattern):
+                return pc.replace_substring(
+                    self.value(node.this), str(pattern.this), str(node.args["replacement"].name)
+                )
+            case exp.StartsWith(expression=exp.Literal() as prefix):
+                return pc.starts_with(self.value(node.this), str(prefix.this))
+            case exp.ILike(expression=exp.Literal() as pattern):
+                return pc.match_like(self.value(node.this), str(pattern.this), ignore_case=True)
             case exp.DPipe() | exp.Concat():
                 joined = list(node.flatten()) if isinstance(node, exp.DPipe) else node.expressions
                 texts = [_as_text(self.value(part)) for part in joined]
@@ -422,6 +539,11 @@ class _ValueReader:
     def _pair(self, first: exp.Expr, second: exp.Expr) -> tuple[Value, Value]:
         """Return two values side by side: a CHAR, and the literal or the CHAR beside it, with the blanks of the longer."""
         left_value, right_value = self.value(first), self.value(second)
+        # A time is written as text beside one.
+        if _is_text_literal(second) and pa.types.is_temporal(left_value.type):
+            right_value = pc.cast(right_value, left_value.type)
+        elif _is_text_literal(first) and pa.types.is_temporal(right_value.type):
+            left_value = pc.cast(left_value, right_value.type)
         widths = [self._width(first), self._width(second)]
         is_char = any(
             isinstance(node, exp.Column) and width
@@ -443,6 +565,14 @@ class _ValueReader:
         if not isinstance(node.expression, exp.Null):
             raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
         return pc.is_null(self.value(node.this))
+
+    def _substring(self, node: exp.Substring) -> Value:
+        places = [node.args.get("start"), node.args.get("length")]
+        if not all(place is None or isinstance(place, exp.Literal) for place in places):
+            raise wrong_sql(f"SUBSTRING takes numbers, in {shown_sql(node)}")
+        start = max(1, int(places[0].name) if places[0] is not None else 1) - 1
+        stop = None if places[1] is None else start + int(places[1].name)
+        return pc.utf8_slice_codeunits(self.value(node.this), start, stop)
 
     def _case(self, node: exp.Case) -> Value:
         subject = node.args.get("this")
@@ -467,6 +597,10 @@ class _ValueReader:
             matching = [i for i, condition in enumerate(conditions) if condition.as_py()]
             return values[matching[0]] if matching else fallback
         return pc.case_when(cases, *values, fallback)
+
+
+def _is_text_literal(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
 def _column_reference(node: exp.Column) -> tuple[str | None, str, bool]:

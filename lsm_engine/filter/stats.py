@@ -18,6 +18,7 @@ from lsm_engine.filter.predicate import (
     And,
     Compare,
     Comparison,
+    Computed,
     Constant,
     IsIn,
     IsNull,
@@ -88,7 +89,7 @@ class _Files:
                 return self._some_valid(predicate.column)
             case Constant():
                 return self._yes if predicate.value else ~self._yes
-            case Opaque():  # only Arrow evaluates it, so every file may match
+            case Opaque() | Computed():  # only Arrow evaluates it, so every file may match
                 return self._yes
 
     def may_be_false(self, predicate: Predicate) -> Mask:
@@ -114,7 +115,7 @@ class _Files:
                 return self._some_null(predicate.column)
             case Constant():
                 return self._yes if predicate.value is False else ~self._yes
-            case Opaque():
+            case Opaque() | Computed():
                 return self._yes
 
     def _intersection(self, masks: Iterable[Mask]) -> Mask:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.filter.predicate import Comparison
+from lsm_engine.filter.predicate import Comparison, RowExpression
 
 P = ParamSpec("P")
 
@@ -128,6 +128,14 @@ class Fixed(Predicate):
     """The same for every row; None is null."""
 
     value: bool | None
+
+
+@record
+class Computed(Predicate):
+    """An expression of SQL over these columns, which is computed for each row. It prunes no file."""
+
+    columns: tuple[str, ...]
+    expression: RowExpression
 
 
 @record

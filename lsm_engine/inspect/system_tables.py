@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.changes.splits import ROW_KIND, SNAPSHOT_ID, Changes, ChangesRequest
-from lsm_engine.filter.expression import to_expression, tree_of
+from lsm_engine.filter.expression import flags_of, tree_of
 from lsm_engine.filter.where import Filter
 from lsm_engine.format.binary_row import decode_columns, decode_row
 from lsm_engine.format.documents import decode_statistics
@@ -978,7 +978,7 @@ def system_table(
 def chosen(rows: pa.Table, where: Filter | None, columns: str | Sequence[str] | None) -> pa.Table:
     """Return some rows and columns of a system table; a wrong filter or name is a typed error."""
     if where is not None:
-        rows = rows.filter(to_expression(tree_of(where, rows.schema)))
+        rows = rows.filter(flags_of(tree_of(where, rows.schema), rows))
     if columns is None:
         return rows
     names = names_of(columns, "columns")

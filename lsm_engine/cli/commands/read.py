@@ -75,6 +75,7 @@ def scan(
       column IS NULL                        column LIKE 'x%'
       'text'  12.5  true  DATE '2024-05-01'  TIMESTAMP '2024-05-01 08:00:00'
       "column with blanks"                  NOT goes before IN, BETWEEN and LIKE too
+      upper(name) = 'A'                     year(day) = 2024 AND price * 2 > 5
     """
     default = None if call.as_json else ROWS_SHOWN
     rows_max = default if limit is None else limit or None
