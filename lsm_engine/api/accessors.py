@@ -629,8 +629,9 @@ class Maintenance(Accessor):
         """Expire snapshots past their retention, and delete the files that only they reference.
 
         The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
-        argument does; `older_than` is an age such as "1 h", or a timedelta; `everything`: whatever
-        `snapshot.expire.limit` allows at a time. Tags, branches and changelogs keep their
+        argument does; `older_than` is an age such as "1 h", or a timedelta. `everything`: all that is past its
+        retention in one call, not `snapshot.expire.limit` snapshots of it; what the retention keeps stays: to keep the newest
+        snapshot alone, `expire(retain_min=1, retain_max=1)`. Tags, branches and changelogs keep their
         files. Tags and consumers whose time is over go as well, and changelogs by the options
         `changelog.*`. Nothing is deleted unless every root could be read. With `dry_run` nothing is
         deleted at all.

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +26,7 @@ STANDARD_STREAM = "-"
 FORMATS = ("parquet", "csv", "jsonl", "arrow", "excel")
 """Formats of files of rows, as options name them."""
 ROWS_SHOWN = 100
-"""Rows that are printed where nobody says how many."""
+"""Rows that are printed at a terminal where nobody says how many."""
 
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -42,7 +43,7 @@ ROWS = click.option(
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help=f"At most N rows; 0: all.  [default: {ROWS_SHOWN}, with --json all]",
+    help=f"At most N rows; 0: all.  [default: {ROWS_SHOWN} at a terminal, else all]",
 )
 AS_OF_SNAPSHOT = click.option(
     "--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot."
@@ -140,6 +141,11 @@ class Call:
         from lsm_engine.cli.output import Output  # noqa: PLC0415 -- help needs no Arrow
 
         return Output(as_json=self.as_json, quiet=self.quiet)
+
+    @property
+    def rows_shown(self) -> int | None:
+        """How many rows are printed where nobody says how many; None, of a pipe and of JSON: all."""
+        return None if self.as_json or not sys.stdout.isatty() else ROWS_SHOWN
 
     @property
     def warehouse(self) -> str:

@@ -21,10 +21,18 @@ BROKEN_PIPE = 141
 OTHER = 12
 
 EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
-    (NotFoundError, 3, "no such table, snapshot, tag, column or file (or it has expired)"),
+    (
+        NotFoundError,
+        3,
+        "no such database, table, snapshot, tag, branch or column to read (or it has expired)",
+    ),
     (AlreadyExistsError, 4, "the name is taken"),
     (InvalidOptionError, 5, "an option or setting is wrong"),
-    (InvalidInputError, 5, "rows, names, a filter or a file are wrong; nothing was written"),
+    (
+        InvalidInputError,
+        5,
+        "rows, names, a filter or an input file are wrong or missing; nothing was written",
+    ),
     (CommitConflictError, 6, "another commit came first; nothing is visible, run it again"),
     (CommitUnknownError, 7, "it may or may not have been committed; look before running it again"),
     (UnsupportedError, 8, "a feature of the format that this version refuses"),

@@ -75,6 +75,7 @@ def _padded(text: str, wide: int, *, right: bool = False) -> str:
 
 _UNBOUNDED = 100_000
 _ROWS_PER_TABLE = 1_000
+_HEADING_LINES = 2
 
 
 @record
@@ -265,12 +266,15 @@ def _drawn(text: Text, *, wrapped: bool = False) -> str:
 
 
 def _tables(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the text of so many rows at a time, each with the headings above."""
+    """Yield the text of so many rows at a time, at a terminal each with the headings above."""
     console = _console()
-    source = iter(rows)
+    source, heading_lines = iter(rows), 0
     while piece := list(islice(source, _ROWS_PER_TABLE)):
         headings = [neutral(column.heading) for column in columns]
         cells = [[column.show(row.get(column.name)) for column in columns] for row in piece]
         rights = [column.right for column in columns]
         width = console.width if console.is_terminal else None
-        yield _drawn(table_text(headings, cells, rights, width=width))
+        text = _drawn(table_text(headings, cells, rights, width=width))
+        # Programs that read a pipe want headings once.
+        yield "".join(text.splitlines(keepends=True)[heading_lines:])
+        heading_lines = 0 if console.is_terminal else _HEADING_LINES

@@ -80,9 +80,20 @@ _REMEDIES = {
 }
 
 
+_WORDS_OF_THE_SHELL = {
+    "add it with alter(AddColumn(...))": "lsm alter TABLE --add 'NAME TYPE' adds it",
+    "use append() and delete(keys)": "use lsm append and lsm delete FILES",
+    "use append()": "use lsm append",
+    "use upsert()": "use lsm upsert",
+}
+"""What a message of Python says to do, and how that is done in a shell."""
+
+
 def report_error(call: Call, error: LsmError) -> int:
     """Print the error on stderr; return the exit code."""
     number = exit_code_of(error)
+    for python, shell in _WORDS_OF_THE_SHELL.items():
+        error.message = error.message.replace(python, shell)
     if call.debug:
         _trace(error)
     if call.as_json:

@@ -153,8 +153,8 @@ class Computed:
     columns: tuple[str, ...]
     expression: RowExpression
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Computed) and self.expression.text == other.expression.text
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Computed) and self.expression.text == value.expression.text
 
     def __hash__(self) -> int:
         return hash(self.expression.text)

@@ -148,22 +148,22 @@ class _Reader:
             case exp.In():
                 return self._is_in(node)
             case exp.Between():
-                if not self._are_values(node.args["low"], node.args["high"], of=node.this):
+                if not self._are_values(node.args["low"], node.args["high"], column=node.this):
                     return self._computed(node)
                 column = self._column(node.this)
                 low, high = self._value(node.args["low"]), self._value(node.args["high"])
                 return column.between(low, high)
             case exp.Like():
-                if not self._are_values(node.expression, of=node.this):
+                if not self._are_values(node.expression, column=node.this):
                     return self._computed(node)
                 predicate = self._like(node)
                 return ~predicate if node.args.get("negate") else predicate
             case _:
                 return self._computed(node)
 
-    def _are_values(self, *values: exp.Expr, of: exp.Expr) -> bool:
+    def _are_values(self, *values: exp.Expr, column: exp.Expr) -> bool:
         """Whether a test is one of a column with literals, which files are chosen by."""
-        return isinstance(_bare(of), exp.Column) and all(map(_is_literal, values))
+        return isinstance(_bare(column), exp.Column) and all(map(_is_literal, values))
 
     def _computed(self, node: exp.Expr) -> where.Predicate:
         """Return a condition whose sides are computed; InvalidInputError if that is no condition."""
@@ -226,7 +226,7 @@ class _Reader:
     def _is_in(self, node: exp.In) -> where.Predicate:
         if not node.expressions:
             raise wrong_sql(f"IN takes a list of values, such as IN (1, 2), in {shown_sql(node)}")
-        if not self._are_values(*node.expressions, of=node.this):
+        if not self._are_values(*node.expressions, column=node.this):
             return self._computed(node)
         column = self._column(node.this)
         return column.is_in([self._value(value) for value in node.expressions])

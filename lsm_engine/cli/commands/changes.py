@@ -7,7 +7,7 @@ import click
 import pyarrow as pa
 
 from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
-from lsm_engine.cli.call import COLUMNS, ROWS, ROWS_SHOWN, WHERE, Call
+from lsm_engine.cli.call import COLUMNS, ROWS, WHERE, Call
 from lsm_engine.cli.commands.read import first_rows
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.verb import table_verb
@@ -81,8 +81,8 @@ def changelog(
             )
         changes = target.changes(**_point("after", after), **_point("upto", upto), **chosen)
         schema, batches = changes.schema, changes.to_batches()
-    unbounded = call.as_json or start is not None
-    rows_max = (None if unbounded else ROWS_SHOWN) if limit is None else limit or None
+    default = None if start is not None else call.rows_shown
+    rows_max = default if limit is None else limit or None
     cut_marks: list[bool] = []
     call.out.rows(columns_of(schema), first_rows(batches, rows_max, cut_marks), empty="no changes")
     if cut_marks and limit is None:

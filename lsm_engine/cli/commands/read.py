@@ -7,7 +7,7 @@ import click
 import pyarrow as pa
 
 from lsm_engine import PruneCounts, Scan, plain_rows
-from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, ROWS_SHOWN, WHERE, Call
+from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, WHERE, Call
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.verb import table_verb
 
@@ -77,7 +77,7 @@ def scan(
       "column with blanks"                  NOT goes before IN, BETWEEN and LIKE too
       upper(name) = 'A'                     year(day) = 2024 AND price * 2 > 5
     """
-    default = None if call.as_json else ROWS_SHOWN
+    default = call.rows_shown
     rows_max = default if limit is None else limit or None
     # One more than is shown: then it is known whether there are more.
     scan_limit = None if rows_max is None else rows_max + (limit is None)

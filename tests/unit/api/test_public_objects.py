@@ -120,3 +120,7 @@ def test_a_public_function_goes_to_other_processes(name):
     function = getattr(lsm, name)
     assert pickle.loads(pickle.dumps(function)) is function
     assert inspect.signature(function) == inspect.signature(inspect.unwrap(function))
+
+
+def test_the_module_lists_its_public_names_alone():
+    assert dir(lsm) == sorted(lsm.__all__)

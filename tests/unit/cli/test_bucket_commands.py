@@ -13,7 +13,7 @@ def test_append(shell) -> None:
     told = shell("compact", "a.clicks", "--full").stdout
     assert "3 files before, 1 now" in told
     assert len(shell.json("scan", "a.clicks")) == 6
-    assert "use append()" in shell("upsert", "a.clicks", rows, code=5).stderr
+    assert "use lsm append" in shell("upsert", "a.clicks", rows, code=5).stderr
     shell("delete", "a.clicks", rows, code=5)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from lsm_engine.cli.call import ROWS_SHOWN, Call
 from lsm_engine.cli.main import lsm
 
 ORDERS = "shop.orders"
@@ -139,15 +140,21 @@ def test_scan_in_the_past(shop) -> None:
     assert "a time is written" in shop(*price, "--as-of", "yesterday", code=5).stderr
 
 
-def test_scan_shows_a_limited_number_of_rows_and_says_so(shell) -> None:
+def test_scan_shows_all_rows_in_a_pipe_and_some_at_a_terminal(shell, monkeypatch) -> None:
     source = shell.file("x.csv", "id\n" + "".join(f"{n}\n" for n in range(150)))
     shell("create", "a.b", "--from", source, "--primary-key", "id")
     shell("upsert", "a.b", source)
+    assert len(shell("scan", "a.b").stdout.splitlines()) == 152
+    monkeypatch.setattr("lsm_engine.cli.output._ROWS_PER_TABLE", 40)
+    assert len(shell("scan", "a.b").stdout.splitlines()) == 152, "headings once"
+    monkeypatch.undo()
+    monkeypatch.setattr(Call, "rows_shown", ROWS_SHOWN)
     shown = shell("scan", "a.b")
     assert len(shown.stdout.splitlines()) == 102
     assert "--limit 0 shows all" in shown.stderr
     assert "--limit 0" not in shell("scan", "a.b", "--limit", 100).stderr
     assert len(shell("scan", "a.b", "--limit", 0).stdout.splitlines()) == 152
+    monkeypatch.undo()
     assert len(shell.json("scan", "a.b")) == 150
     assert len(shell.json("scan", "a.b", "--limit", 7)) == 7
 
@@ -302,7 +309,7 @@ def test_snapshots(shop) -> None:
     assert [row["snapshot_id"] for row in rows] == [3, 2, 1]
     assert rows[0]["commit_time"].endswith("Z")
     assert len(shop.json("snapshots", ORDERS, "--limit", 1)) == 1
-    assert "APPEND" in shop("snapshots", ORDERS).stdout
+    assert "upsert" in shop("snapshots", ORDERS).stdout
 
 
 def test_snapshot(shop) -> None:
