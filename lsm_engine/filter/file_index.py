@@ -17,6 +17,7 @@ from lsm_engine.filter.predicate import (
     And,
     Compare,
     Comparison,
+    Computed,
     Constant,
     IsIn,
     IsNull,
@@ -149,7 +150,7 @@ class _Answers:
                 return self._null(predicate.column)
             case IsValid():
                 return self._valid(predicate.column)
-            case Opaque():
+            case Opaque() | Computed():
                 return None
 
     def may_be_false(self, predicate: Predicate) -> Rows:
@@ -172,7 +173,7 @@ class _Answers:
                 return self._valid(predicate.column)
             case IsValid():
                 return self._null(predicate.column)
-            case Opaque():
+            case Opaque() | Computed():
                 return None
 
     # --- leaves -----------------------------------------------------------------------------------
