@@ -5,11 +5,11 @@ A small one lies in the manifest entry of its data file, others in a file beside
 head            int64 magic, int32 version, int32 head length, int32 columns; per column: its name, int32 indexes;
                 per index: its type, int32 start (-1: all rows are null), int32 length; then int32 redundant
                 length and bytes. Names are modified UTF-8 behind an int16 length; numbers are big-endian
-redundant bytes ours hold the CRC-32 of everything else, which other readers pass over
+redundant bytes ours hold the CRC-32 of the head before them, and of each index in order; other readers pass over them
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.format.checksum import checksum_of
@@ -25,6 +25,8 @@ _HEAD = struct.Struct(">qiii")
 _VERSION = 1
 _CHECKSUM = struct.Struct(">I")
 _NO_INDEX = -1
+_HEAD_BYTES = 4096
+"""What is read first: the heads of most index files."""
 _TYPES = {kind.value: kind for kind in FileIndexType}
 
 
@@ -35,7 +37,8 @@ def encode_indexes(indexes: Mapping[str, Mapping[FileIndexType, bytes]]) -> byte
     counts = [len(of_column) for of_column in indexes.values()]
     size = _HEAD.size + sum(len(name) + _INT.size for name in names.values())
     size += sum(len(types[kind]) + 8 for of_column in indexes.values() for kind in of_column)
-    start = size + _INT.size + _CHECKSUM.size
+    checksum_count = 1 + sum(len(of_column) for of_column in indexes.values())
+    start = size + _INT.size + _CHECKSUM.size * checksum_count
     head, body = [_HEAD.pack(_MAGIC, _VERSION, start, len(counts))], []
     for name, of_column in indexes.items():
         head += [names[name], _INT.pack(len(of_column))]
@@ -43,9 +46,9 @@ def encode_indexes(indexes: Mapping[str, Mapping[FileIndexType, bytes]]) -> byte
             head += [types[kind], struct.pack(">ii", start, len(stored))]
             body.append(stored)
             start += len(stored)
-    before, after = b"".join(head), b"".join(body)
-    checksum = checksum_of(after, checksum_of(before))
-    return b"".join((before, _INT.pack(_CHECKSUM.size), _CHECKSUM.pack(checksum), after))
+    before = b"".join(head)
+    checksums = [_CHECKSUM.pack(checksum_of(part)) for part in (before, *body)]
+    return b"".join((before, _INT.pack(_CHECKSUM.size * checksum_count), *checksums, *body))
 
 
 def _utf(text: str) -> bytes:
@@ -63,53 +66,78 @@ def _text(data: bytes) -> str:
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
+ReadBytes = Callable[[int, int], bytes]
+"""Returns bytes of an index file from an offset on, as many as asked, or fewer where it ends."""
+
+
 class FileIndexes:
-    """The indexes of one data file, by column. What is not asked for is not decoded.
+    """The indexes of one data file, by column. What is not asked for is neither read nor decoded.
 
     Raises CorruptFileError, naming the index file, for bytes that are no index file or not those that were
-    written; `wrong` finds what is behind the head.
+    written; of an index when it is asked for.
     """
 
-    def __init__(self, data: bytes, *, row_count: int, file_name: str) -> None:
-        self._data = memoryview(data)
+    def __init__(self, read: ReadBytes, *, row_count: int, file_name: str) -> None:
+        self._read = read
         self._row_count = row_count
         self._file_name = file_name
+        self._checksums: dict[int, int] = {}
         try:
-            self.places = self._read_head()
+            self._head = memoryview(self._read_head())
+            self.places = self._read_places()
         except (struct.error, UnicodeDecodeError, ValueError) as cause:
             raise self.corrupt(str(cause)) from cause
 
-    def _read_head(self) -> dict[str, dict[str, tuple[int, int]]]:
-        data = self._data
-        magic, version, head_size, column_count = _HEAD.unpack_from(data)
-        if magic != _MAGIC or version != _VERSION:
+    def _read_head(self) -> bytes:
+        head = self._read(0, _HEAD_BYTES)
+        magic, version, size, _ = _HEAD.unpack_from(head)
+        if magic != _MAGIC or version != _VERSION or size < _HEAD.size:
             raise ValueError("the magic number or the version is another one")
+        head = head[:size] if size <= len(head) else self._read(0, size)
+        if len(head) < size:
+            raise ValueError("the head ends early")
+        return head
+
+    def _read_places(self) -> dict[str, dict[str, tuple[int, int]]]:
+        head = self._head
         offset = _HEAD.size
         places: dict[str, dict[str, tuple[int, int]]] = {}
-        for _ in range(column_count):
+        starts: list[int] = []
+        for _ in range(_HEAD.unpack_from(head)[3]):
             name, offset = self._read_text(offset)
-            (index_count,) = _INT.unpack_from(data, offset)
+            (index_count,) = _INT.unpack_from(head, offset)
             offset += _INT.size
             for _index in range(index_count):
                 kind, offset = self._read_text(offset)
-                place, size = struct.unpack_from(">ii", data, offset)
+                start, size = struct.unpack_from(">ii", head, offset)
                 offset += 8
-                if place != _NO_INDEX and not head_size <= place <= place + size <= len(data):
-                    raise ValueError("an index lies beyond the file")
-                places.setdefault(name, {})[kind] = (place, size)
-        (size,) = _INT.unpack_from(data, offset)
-        if offset + _INT.size + size != head_size:
+                if start != _NO_INDEX and (start < len(head) or size < 0):
+                    raise ValueError("an index lies within the head")
+                places.setdefault(name, {})[kind] = (start, size)
+                starts.append(start)
+        (size,) = _INT.unpack_from(head, offset)
+        if offset + _INT.size + size != len(head):
             raise ValueError("the head has another length")
-        if size == _CHECKSUM.size:
-            (expected,) = _CHECKSUM.unpack_from(data, offset + _INT.size)
-            if checksum_of(data[head_size:], checksum_of(data[:offset])) != expected:
-                raise ValueError("the checksum differs")
+        if size == _CHECKSUM.size * (1 + len(starts)):
+            stored = head[offset + _INT.size :]
+            expected, *checksums = (number for (number,) in _CHECKSUM.iter_unpack(stored))
+            if checksum_of(head[:offset]) != expected:
+                raise ValueError("the checksum of the head differs")
+            self._checksums = dict(zip(starts, checksums, strict=True))
         return places
 
+    def _index_bytes(self, start: int, size: int) -> memoryview:
+        data = self._read(start, size)
+        if len(data) < size:
+            raise ValueError("it ends beyond the file")
+        if checksum_of(data) != self._checksums.get(start, checksum_of(data)):
+            raise ValueError("its checksum differs")
+        return memoryview(data)
+
     def _read_text(self, offset: int) -> tuple[str, int]:
-        (length,) = struct.unpack_from(">H", self._data, offset)
+        (length,) = struct.unpack_from(">H", self._head, offset)
         end = offset + 2 + length
-        return _text(bytes(self._data[offset + 2 : end])), end
+        return _text(bytes(self._head[offset + 2 : end])), end
 
     def corrupt(self, problem: str) -> CorruptFileError:
         """Return the error for bytes that are not those of an index."""
@@ -134,7 +162,7 @@ class FileIndexes:
             if values is None:
                 continue
             try:
-                index = read_index(self._data[place : place + size], index_type, values)
+                index = read_index(self._index_bytes(place, size), index_type, values)
             except (struct.error, ValueError, IndexError) as cause:
                 raise self.corrupt(f"the {type_name} of column {name!r}: {cause}") from cause
             indexes.append(index)

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pyarrow as pa
 
@@ -31,6 +32,11 @@ from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import DataField
 
 log = logging.getLogger(__name__)
+
+
+def _part_of(data: bytes, offset: int, size: int) -> bytes:
+    return data[offset : offset + size]
+
 
 # -- Key order and partition directories of a schema -----------------------------------------------
 
@@ -161,14 +167,24 @@ class BucketContext:
 
         None: it has none. Raises CorruptFileError and NotFoundError, naming the index file.
         """
-        path, data = file.file_name, file.embedded_index
-        if data is None:
+        path, read = file.file_name, partial(_part_of, file.embedded_index or b"")
+        if file.embedded_index is None:
             names = [name for name in file.extra_files if name.endswith(INDEX_SUFFIX)]
             if not names:
                 return None
             path = self.data_file(*bucket, names[0])
-            data = self.file_io.read(path)
-        return FileIndexes(data, row_count=file.row_count, file_name=path)
+            # One request brings all of it from afar; of a local file only what is asked for is read.
+            is_far = self.file_io.facts.is_far
+            read = (
+                partial(_part_of, self.file_io.read(path)) if is_far else partial(self._part, path)
+            )
+        return FileIndexes(read, row_count=file.row_count, file_name=path)
+
+    def _part(self, path: str, offset: int, size: int) -> bytes:
+        with closing(self.file_io.open_input(path)) as source:
+            source.seek(offset)
+            part: bytes = source.read(size)
+            return part
 
     def new_files(
         self,

@@ -35,6 +35,7 @@ from tests.bench.tables import new_table
 from tests.interop.clients import Client
 from tests.interop.newest_java import CASES, NewestJava
 from tests.interop.random_values import MAKERS, made, spelled, spelled_row
+from tests.unit.format.test_file_index import part_of
 
 pytestmark = pytest.mark.interop
 
@@ -368,7 +369,7 @@ def index_answer(
         predicate = Compare(column="c", comparison=comparison[question], value=value)
     else:
         predicate = IsNull(column="c") if question == "null" else IsValid(column="c")
-    indexes = FileIndexes(file, row_count=len(values), file_name="f")
+    indexes = FileIndexes(part_of(file), row_count=len(values), file_name="f")
     rows = matching_rows(indexes, predicate, stored=[column], read=[column])
     return None if rows is None else list(rows)
 
