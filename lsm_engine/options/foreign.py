@@ -1,6 +1,6 @@
 """Table options of other clients that this version does not declare, each sorted once.
 
-The list is that of Java 1.4.2, of Flink and Spark for it, and of older releases. An option is
+The list is that of Java 1.4.2 and 2.0.0, of Flink and Spark for them, and of older releases. An option is
 harmless where rows, changes and files come out right without it. docs/options.md is generated from
 here, too.
 """
@@ -42,11 +42,15 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
     (
         "memory, threads and speed of the client that it is for",
         """
-        async-file-write blob.split-by-file-size blob.target-file-size
+        async-file-write blob-compaction.enabled blob.copy-buffer-size blob.split-by-file-size
+        blob.target-file-size data-evolution.merge-into.file-pruning
+        data-evolution.merge-into.source-persist
+        data-evolution.row-id-conflict-rewrite.max-size
         compaction.file-num-limit compaction.max.file-num continuous.discovery-interval
         delete-file.thread-num file-operation.thread-num file-reader-async-threshold
-        local-sort.max-num-file-handles lookup.async lookup.async-thread-number
-        lookup.bootstrap-parallelism lookup.cache lookup.cache-rows
+        local-kv-db.block-size local-sort.max-num-file-handles lookup.async lookup.async-thread-number
+        lookup.blob-as-descriptor lookup.bootstrap-parallelism lookup.cache lookup.cache-rows
+        lookup.continuous.discovery-interval
         lookup.dynamic-partition.refresh-interval lookup.merge-buffer-size
         lookup.merge-records-threshold orc.write.batch-size page-size
         postpone.batch-write-fixed-bucket.max-parallelism precommit-compact
@@ -56,7 +60,9 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         scan.parallelism scan.plan-sort-partition sort-compaction.local-sample.magnification
         sort-compaction.range-strategy spill-compression spill-compression.zstd-level
         streaming-read.shuffle-bucket-with-partition streaming.read.snapshot.delay
-        unaware-bucket.compaction.parallelism vector.target-file-size write-buffer-for-append
+        unaware-bucket.compaction.parallelism vector-search.distribute.enabled
+        vector-search.lateral-join.batch-size vector.target-file-size write-buffer-for-append
+        write.sequence-number-init-mode
         write-buffer-spill.max-disk-size write-max-writers-to-spill write.batch-memory
         write.batch-size zorder.var-length-contribution
         """,
@@ -68,13 +74,20 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         clustering.history-partition.idle-to-full-sort clustering.history-partition.limit
         clustering.incremental clustering.incremental.mode
         clustering.incremental.optimize-write clustering.strategy
-        compaction.delete-ratio-threshold data-file.prefix file.suffix.include.compression force-lookup
+        compaction.delete-ratio-threshold compaction.skip-expired-partitions
+        compaction.small-file-ratio data-evolution.compaction.rewrite-row-ids
+        data-evolution.reassign.skip-contiguous-row-count data-evolution.row-sidecar.enabled
+        data-evolution.row-sidecar.max-selected-rows
+        data-evolution.row-sidecar.max-selection-ratio data-file.prefix file.suffix.include.compression force-lookup
         global-index.build.max-parallelism global-index.build.max-shard
         global-index.column-update-action global-index.enabled
         global-index.row-count-per-shard global-index.thread-num
         lookup.remote-file.enabled lookup.remote-file.level-threshold
-        manifest.delete-file-drop-stats metadata.stats-keep-first-n-columns
+        manifest-sort.max-rewrite-size manifest-sort.partition-field
+        manifest.delete-file-drop-stats manifest.merge-optimize.enabled metadata.stats-keep-first-n-columns
         metadata.stats-mode.per.level overwrite-upgrade partition.sink-strategy
+        postpone.batch-write-fixed-bucket.rescale-load-factor
+        postpone.target-row-num-per-bucket row-tracking.partition-group-on-commit
         """,
     ),
     (
@@ -87,6 +100,7 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         partition.idle-time-to-report-statistic partition.mark-done-action
         partition.mark-done-action.custom.class partition.mark-done-action.http.params
         partition.mark-done-action.http.url partition.time-interval read.readchangelog
+        scan.fallback-branch.read-fail-fast
         scan.ignore-corrupt-files scan.ignore-lost-files scan.remove-normalize
         scan.bounded.watermark snapshot.watermark-idle-timeout
         table-read.sequence-number.enabled visibility-callback.check-interval
@@ -96,12 +110,18 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
     (
         "does something only beside another option, which is refused itself",
         """
-        blob-as-descriptor blob-external-storage-path chain-table.chain-partition-keys
+        blob-as-descriptor blob-external-storage-path blob-view.resolve.enabled
+        blob-write-null-on-fetch-failure blob-write-null-on-missing-file
+        chain-table.chain-partition-keys chain-table.split.key-range-enabled
         data-file.external-paths.specific-fs data-file.external-paths.strategy
-        data-file.external-paths.weights field-delimiter incremental-between-tag-to-snapshot seq
-        variant.infershreddingschema variant.shredding.maxinferbufferrow
+        data-file.external-paths.weights field-delimiter full-text-index.search-mode
+        global-index.search-mode incremental-between-tag-to-snapshot scalar-index.search-mode seq
+        variant.infershreddingschema variant.shredding.adaptive.maxinferbufferrow
+        variant.shredding.adaptive.retentionratio variant.shredding.inferencemode
+        variant.shredding.maxinferbufferrow
         variant.shredding.maxschemadepth variant.shredding.maxschemawidth
         variant.shredding.minfieldcardinalityratio variant.shreddingschema
+        vector-index.search-mode
         """,
     ),
     (
@@ -143,6 +163,14 @@ _WRITING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("metastore.tag-to-partition.preview", "tags have to be registered in a metastore", ("none",)),
     ("partition.end-input-to-done", "others wait for written partitions to be marked done", _OFF),
     ("partition.timestamp-format.strict", "partition values have to be checked", _OFF),
+    *(
+        (
+            f"pk-{kind}.index.columns",
+            "new rows have to go into the indexes of the primary key; readers need none of them",
+            (),
+        )
+        for kind in ("bitmap", "btree", "full-text", "multivalue", "vector")
+    ),
     ("upsert-key", "writers have to replace rows of a table without a primary key", ()),
 )
 _READING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -150,12 +178,15 @@ _READING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("blob-descriptor-field", "values are references to other files", ()),
     ("blob-external-storage-field", "values lie in other files", ()),
     ("blob-field", "values lie in files of their own", ()),
+    ("blob-view-field", "values are references to rows of other tables", ()),
     ("branch", "the table is read and written in a branch", ("main",)),
     ("incremental-to-auto-tag", "only changes up to a tag are read", ()),
     ("index-file-in-data-file-dir", "deletion vectors lie beside the data files", _OFF),
     ("manifest.format", "only manifests in Avro are read and written", ("avro",)),
     ("orc.timestamp-ltz.legacy.type", "times in ORC files mean other instants", ("true",)),
+    ("postpone.merge-on-read", "rows that wait for a bucket are read, too", _OFF),
     ("query-auth.enabled", "a catalog decides which rows and columns a reader may see", _OFF),
+    ("scan.bucket", "only the rows of one bucket are read", ()),
     ("scan.creation-time-millis", "only files made after a time are read", ()),
     ("scan.fallback-delta-branch", "missing partitions are read from a branch", ()),
     ("scan.fallback-snapshot-branch", "missing partitions are read from a branch", ()),

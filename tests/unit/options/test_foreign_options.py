@@ -29,6 +29,40 @@ def test_no_option_is_sorted_twice() -> None:
     assert all(of.reason and of.verdict is not Verdict.UNKNOWN for of in OTHER_OPTIONS.values())
 
 
+OF_2_0 = {
+    Verdict.HARMLESS: """
+        blob-compaction.enabled blob-descriptor.source-table blob-view.resolve.enabled blob.copy-buffer-size
+        blob-write-null-on-fetch-failure blob-write-null-on-missing-file
+        chain-table.split.key-range-enabled compaction.skip-expired-partitions compaction.small-file-ratio
+        data-evolution.compaction.rewrite-row-ids data-evolution.merge-into.file-pruning
+        data-evolution.merge-into.source-persist data-evolution.reassign.skip-contiguous-row-count
+        data-evolution.row-id-conflict-rewrite.max-size data-evolution.row-sidecar.enabled
+        data-evolution.row-sidecar.max-selected-rows data-evolution.row-sidecar.max-selection-ratio
+        full-text-index.search-mode global-index.search-mode local-kv-db.block-size
+        lookup.blob-as-descriptor lookup.continuous.discovery-interval manifest-sort.max-rewrite-size
+        manifest-sort.partition-field manifest.merge-optimize.enabled
+        postpone.batch-write-fixed-bucket.rescale-load-factor postpone.target-row-num-per-bucket
+        row-tracking.partition-group-on-commit scalar-index.search-mode
+        scan.fallback-branch.read-fail-fast variant.shredding.adaptive.maxInferBufferRow
+        variant.shredding.adaptive.retentionRatio variant.shredding.inferenceMode
+        vector-index.search-mode vector-search.distribute.enabled vector-search.lateral-join.batch-size
+        write.sequence-number-init-mode
+    """,
+    Verdict.REFUSES_WRITING: """
+        pk-bitmap.index.columns pk-btree.index.columns pk-full-text.index.columns
+        pk-multivalue.index.columns pk-vector.index.columns
+    """,
+    Verdict.REFUSES_READING: "blob-view-field postpone.merge-on-read scan.bucket",
+}
+"""Options that Java 2.0.0, or the sources after it, have and 1.4.2 has not."""
+
+
+def test_options_of_java_2_0_are_sorted() -> None:
+    for verdict, keys in OF_2_0.items():
+        assert {other_option(key).verdict for key in keys.split()} == {verdict}
+    assert other_option("postpone.merge-on-read").verdict_of("false") is Verdict.HARMLESS
+
+
 def test_harmless_options_are_read_past_and_written_beside() -> None:
     story = foreign(
         **{"spill-compression": "zstd", "sink.parallelism": "4", "manifest.format": "avro"}
@@ -40,7 +74,11 @@ def test_harmless_options_are_read_past_and_written_beside() -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("metadata.iceberg.storage", "hive-catalog"), ("commit.callbacks", "com.Example")],
+    [
+        ("metadata.iceberg.storage", "hive-catalog"),
+        ("commit.callbacks", "com.Example"),
+        ("pk-btree.index.columns", "v"),
+    ],
 )
 def test_an_option_that_writers_owe_something_refuses_every_change(key: str, text: str) -> None:
     story = foreign(**{key: text})
@@ -61,7 +99,7 @@ def test_an_option_that_writers_owe_something_refuses_every_change(key: str, tex
 @pytest.mark.parametrize(
     ("key", "text"),
     [("query-auth.enabled", "TRUE"), ("scan.version", "7"),
-     ("branch", "other"), ("incremental-between", "1,2")],
+     ("branch", "other"), ("incremental-between", "1,2"), ("postpone.merge-on-read", "true")],
 )  # fmt: skip
 def test_an_option_that_changes_what_is_read_refuses_reading(key: str, text: str) -> None:
     with pytest.raises(lsm.UnsupportedError, match=key):
