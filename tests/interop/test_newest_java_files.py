@@ -375,7 +375,8 @@ def index_answer(
 
 
 @pytest.mark.parametrize(
-    ("kind", "threshold"), zip(FileIndexType, ["1 b", "1 mb", "1 mb", "1 b"], strict=True)
+    ("kind", "threshold"),
+    list(zip(FileIndexType, ["1 b", "1 mb", "1 mb", "1 b"], strict=True)),
 )
 def test_tables_with_file_indexes_are_read_both_ways(
     newest: NewestJava, tmp_path: Path, kind: FileIndexType, threshold: str
