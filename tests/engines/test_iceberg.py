@@ -4,7 +4,6 @@ import dataclasses as dc
 import datetime as dt
 import json
 import logging
-import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -26,6 +25,7 @@ from lsm_engine.data_files import columns as file_columns
 from lsm_engine.table import iceberg
 from lsm_engine.types.arrow_types import arrow_type
 from lsm_engine.write import writers as lsm_writers
+from tests.engines.iceberg_histories import LAYOUTS, run_history
 from tests.engines.iceberg_readers import (
     duckdb_reads_iceberg,
     duckdb_rows,
@@ -991,6 +991,21 @@ def test_a_commit_of_another_engine_is_refused(tmp_path):
     assert other.scan().to_arrow().num_rows == 1
 
 
+def test_a_postgresql_catalog_names_tables_and_refuses_commits_of_others(tmp_path, postgres):
+    url = postgres.fresh_url()
+    with lsm.open_catalog(url, warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table("shop.orders", SMALL, options=IN_TABLE)
+        for key in range(2):
+            table.append(small(key))
+        named = SqlCatalog("jdbc", uri=url.replace("postgresql://", "postgresql+psycopg://"))
+        loaded = named.load_table("shop.orders")
+        assert in_order(loaded.scan().to_arrow().cast(SMALL)) == in_order(table.to_arrow())
+        with pytest.raises(sqlalchemy.exc.DatabaseError, match="only read through its Iceberg"):
+            loaded.append(small(9).cast(loaded.schema().as_arrow()))
+        catalog.drop_table("shop.orders")
+        assert not named.table_exists("shop.orders")
+
+
 def test_a_row_that_another_engine_deleted_comes_again_with_the_next_sync(tmp_path):
     table = create(tmp_path, SMALL)
     table.upsert(small(1))
@@ -1043,63 +1058,10 @@ def test_verify_names_metadata_that_is_behind_or_lacks_files_and_finds_the_table
 
 # -- Histories by chance ---------------------------------------------------------------------------
 
-LAYOUTS = {
-    "append": ((), IN_TABLE),
-    "append with vectors": ((), VECTORS),
-    "keys": (["k"], VECTORS),
-    "keys by compactions": (["k"], IN_TABLE),
-    "partitions": (["k", "p"], VECTORS),
-    "dynamic buckets": (["k", "p"], VECTORS | {"bucket": "-1", "dynamic-bucket.target-row-num": "5"}),
-    "aggregation": (["k"], VECTORS | {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.v.ignore-retract": "true"}),
-    "partial update": (["k"], VECTORS | {"merge-engine": "partial-update"}),
-    "first row": (["k"], IN_TABLE | {"merge-engine": "first-row", "changelog-producer": "lookup"}),
-}  # fmt: skip
 
-
+# Polars calls a function of pyiceberg that goes in its next release.
+@pytest.mark.filterwarnings("ignore:Call to to_vector:DeprecationWarning")
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_histories_show_what_a_scan_reads(tmp_path, layout, seed):
-    """After each step, and the same whether it was made step by step or anew."""
-    chance = random.Random(f"{layout}{seed}")
-    key, options = LAYOUTS[layout]
-    partitioned_by = "p" if len(key) == 2 or not key else None
-    options = options | {"num-sorted-run.compaction-trigger": str(chance.randint(2, 4))}
-    table = create(tmp_path, SMALL, key=key, options=options, partitioned_by=partitioned_by)
-    is_exact = layout != "keys by compactions"
-    for step in range(12):
-        rows_of_step = small(*chance.sample(range(20), chance.randint(1, 8)), value=100 * step)
-        act = chance.choice(
-            ["write", "write", "write", "delete", "compact", "tag", "rollback", "expire", "reopen"]
-        )
-        if act == "write" or table.latest_snapshot() is None:
-            (table.upsert if key else table.append)(rows_of_step)
-        elif (
-            act == "delete"
-            and "update" not in layout
-            and "row" not in layout
-            and "aggregation" not in layout
-        ):
-            if key:
-                table.delete(rows_of_step.select(key))
-            elif "vectors" in layout:
-                table.delete(where=f"k < {chance.randint(0, 6)}")
-        elif act == "compact":
-            table.compact(full=chance.random() < 0.5)
-        elif act == "tag":
-            table.tags.create(f"t{step}")
-        elif act == "rollback" and chance.random() < 0.5:
-            table.rollback_to(chance.choice([snapshot.id for snapshot in table.snapshots()]))
-        elif act == "expire":
-            table.expire_snapshots(retain_min=1, retain_max=3, older_than="0 s")
-        elif act == "reopen":
-            iceberg._decoded.clear()
-            table = lsm.open_table(table.location)
-        if is_exact:
-            assert shown_rows(table) == in_order(table.to_arrow()), (step, act)
-        by_steps = shown_rows(table)
-        if step % 4 == 3:
-            table.maintenance.sync_iceberg(rebuild=True)
-            assert shown_rows(table) == by_steps, (step, act)
-    table.compact(full=True)
-    assert shown_rows(table) == in_order(table.to_arrow())
-    assert table.inspect.iceberg().problem is None
+def test_histories_show_what_a_scan_reads(tmp_path, layout):
+    """A sample of those that `python -m tests.engines.iceberg_histories` runs."""
+    run_history(tmp_path, layout, seed=1, steps=8)

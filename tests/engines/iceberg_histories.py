@@ -1,0 +1,466 @@
+"""Random histories of tables with Iceberg metadata: after each step other engines read what a scan reads.
+
+    python -m tests.engines.iceberg_histories --histories 2000
+    python -m tests.engines.iceberg_histories --histories 1 --seed 17 --layout "partial update" --verbose
+
+A history is a table of a random layout and random columns, with writes, deletes, compactions, changes of the schema, tags,
+branches, rollbacks, expiries, forgotten keys, commits of clients that write no metadata, and crashes between a snapshot and its
+metadata. The readers are pyiceberg, Polars where its own reader takes the types, and DuckDB where its extension is installed.
+"""
+
+import argparse
+import datetime as dt
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import polars
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, IsNull, LessThan
+
+import lsm_engine as lsm
+from lsm_engine.table import iceberg
+from tests.engines.iceberg_readers import (
+    duckdb_reads_iceberg,
+    duckdb_rows,
+    face,
+    in_order,
+    metadata_file,
+)
+
+STORAGE = "metadata.iceberg.storage"
+IN_TABLE = {STORAGE: "table-location"}
+EXACT = {"iceberg-compatibility.enabled": "true"}
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)  # noqa: DTZ001
+STEPS = 14
+
+LAYOUTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "append": ((), EXACT),
+    "append with vectors": ((), EXACT | {"deletion-vectors.enabled": "true"}),
+    "append in a warehouse": ((), EXACT | {STORAGE: "hadoop-catalog"}),
+    "keys": (("k",), EXACT),
+    "wide vectors": (("k",), EXACT | {"deletion-vectors.bitmap64": "true", "bucket": "2"}),
+    "keys in a warehouse": (("k",), EXACT | {STORAGE: "hadoop-catalog"}),
+    "keys by compactions": (("k",), IN_TABLE),
+    "bounded lag": (("k",), IN_TABLE | {"metadata.iceberg.max-lag": "2"}),
+    "partitions": (("k", "p"), EXACT),
+    "dynamic buckets": (("k", "p"), EXACT | {"bucket": "-1", "dynamic-bucket.target-row-num": "5"}),
+    "postponed buckets": (("k",), EXACT | {"bucket": "-2"}),
+    "lookup changelog": (("k",), EXACT | {"changelog-producer": "lookup"}),
+    "aggregation": (("k",), EXACT | {
+        "merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.v.ignore-retract": "true",
+        "fields.default-aggregate-function": "last_non_null_value",
+    }),
+    "partial update": (("k",), EXACT | {"merge-engine": "partial-update"}),
+    "first row": (("k",), EXACT | {"merge-engine": "first-row"}),
+}  # fmt: skip
+_TAKES_DELETES = ("append with vectors", "keys", "wide vectors", "keys in a warehouse", "partitions",
+                  "dynamic buckets", "postponed buckets", "lookup changelog", "keys by compactions", "bounded lag")  # fmt: skip
+_INEXACT = ("keys by compactions", "bounded lag")
+
+VALUES: dict[str, Callable[[int], Any]] = {
+    "BOOLEAN": lambda n: n % 3 == 0,
+    "TINYINT": lambda n: n % 100 - 50,
+    "SMALLINT": lambda n: n * 7 - 900,
+    "INT": lambda n: n * 1000 - 70_000,
+    "BIGINT": lambda n: n << 33,
+    "FLOAT": lambda n: float("nan") if n % 11 == 5 else n / 4,
+    "DOUBLE": lambda n: float("inf") if n % 13 == 7 else -n / 8,
+    "DECIMAL(5, 2)": lambda n: Decimal(n % 900) / 100,
+    "DECIMAL(38, 10)": lambda n: Decimal(n) * Decimal("-1000000000000000000.0000000001"),
+    "STRING": lambda n: f"{chr(97 + n % 26)}ü{n}" * (n % 20),
+    "VARCHAR(40)": lambda n: f"{n:>10}",
+    "BYTES": lambda n: bytes([n % 256, 255]),
+    "DATE": lambda n: dt.date(1970, 1, 1) + dt.timedelta(days=n - 60),
+    "TIMESTAMP(3)": lambda n: NOON.replace(microsecond=1000) + dt.timedelta(seconds=n),
+    "TIMESTAMP(6)": lambda n: NOON - dt.timedelta(microseconds=n),
+    "TIMESTAMP(6) WITH LOCAL TIME ZONE": lambda n: NOON.replace(tzinfo=dt.UTC) + dt.timedelta(hours=n),
+    "ARRAY<INT>": lambda n: [n, None, n + 1][: n % 4],
+    "MAP<STRING, BIGINT>": lambda n: [("a", n), ("b", None)][: n % 3],
+    "ROW<x INT, y ARRAY<STRING>>": lambda n: {"x": n, "y": ["p", None]},
+}  # fmt: skip
+_WIDER = {"INT": "BIGINT", "FLOAT": "DOUBLE", "DECIMAL(5, 2)": "DECIMAL(9, 2)", "TINYINT": "INT"}
+_FITTING = {"INT": "BIGINT", "FLOAT": "DOUBLE", "TINYINT": "INT"}
+"""Whose values a widened column takes from then on; a decimal goes on with those of before."""
+_FILTERED = tuple(kind for kind in VALUES if "<" not in kind)
+
+
+class Mismatch(AssertionError):
+    """Other engines read other rows than a scan."""
+
+
+class History:
+    """One table and what happens to it. `columns`: the types of its columns but keys and `v`, by name."""
+
+    def __init__(self, folder: Path, layout: str, seed: int) -> None:
+        self.layout = layout
+        self.chance = random.Random(f"{layout} {seed}")
+        self.log: list[str] = []
+        self.key, options = LAYOUTS[layout]
+        self.columns = {f"c{i}": self._kind() for i in range(self.chance.randint(1, 4))}
+        is_partitioned = len(self.key) == 2 or (not self.key and self.chance.random() < 0.5)
+        self.catalog = lsm.open_catalog(str(folder))
+        declared = {"k": "BIGINT", "p": "STRING", "v": "BIGINT", **self.columns}
+        trigger = {"num-sorted-run.compaction-trigger": str(self.chance.randint(2, 4))}
+        self.table = self.catalog.create_table(
+            "shop.orders",
+            declared,
+            self.key,
+            partitioned_by="p" if is_partitioned else None,
+            options=options | trigger,
+        )
+        self.steps = 0
+        self.is_blocked = False
+        self.is_widened = False
+        self.number = len(declared)
+
+    def _kind(self) -> str:
+        return self.chance.choice(list(VALUES))
+
+    # Steps.
+
+    def step(self) -> None:
+        """Do something, and compare what is read then."""
+        self.steps += 1
+        acts: list[Callable[[], None]] = [
+            self.write, self.write, self.write, self.write, self.delete, self.compact, self.alter, self.alter,
+            self.tag, self.branch, self.branch, self.roll_back, self.expire, self.reopen, self.crash, self.crash,
+            self.forget, self.write_elsewhere, self.rebuild,
+        ]  # fmt: skip
+        act = self.write if self.table.latest_snapshot() is None else self.chance.choice(acts)
+        self.log.append(act.__name__)
+        act()
+        self.compare()
+
+    def rows(self) -> pa.Table:
+        """Return rows of random keys, some values null."""
+        base = self.steps * 20
+        return pa.Table.from_pylist(
+            [
+                {"k": key, "p": "ab"[key % 2], "v": base + key}
+                | {name: self._value(kind, base + key) for name, kind in self.columns.items()}
+                for key in self.chance.sample(range(24), self.chance.randint(1, 10))
+            ],
+            self.table.schema.arrow,
+        )
+
+    def _value(self, kind: str, number: int) -> Any:
+        return None if self.chance.random() < 0.15 else VALUES[kind](number)
+
+    def write(self, target: lsm.Table | None = None) -> None:
+        target = target or self.table
+        (target.upsert if self.key else target.append)(self.rows())
+
+    def delete(self) -> None:
+        if self.layout not in _TAKES_DELETES:
+            return
+        if self.key:
+            self.table.delete(self.rows().select(self.key))
+        else:
+            self.table.delete(where=f"k < {self.chance.randint(0, 8)}")
+
+    def compact(self) -> None:
+        is_full = self.chance.random() < 0.6
+        self.table.compact(full=is_full)
+        self.is_blocked = self.is_blocked and not is_full
+
+    def alter(self) -> None:
+        names = list(self.columns)
+        name = self.chance.choice(names)
+        act = self.chance.choice(["add", "rename", "drop", "widen", "move", "retype"])
+        self.log[-1] += f" {act} {name} {self.columns[name]}"
+        if act == "add":
+            self.number += 1
+            # The name of a column of before may come again.
+            new_name = self.chance.choice(
+                [f"c{self.number}", f"c{self.chance.randint(0, self.number)}"]
+            )
+            if new_name not in names:
+                self.columns[new_name] = self._kind()
+                self.table.alter(lsm.AddColumn(new_name, self.columns[new_name]))
+        elif act == "rename":
+            self.number += 1
+            self.table.alter(lsm.RenameColumn(name, f"c{self.number}"))
+            self.columns[f"c{self.number}"] = self.columns.pop(name)
+        elif act == "drop" and len(names) > 1:
+            self.table.alter(lsm.DropColumn(name))
+            del self.columns[name]
+        elif act == "widen" and self.columns[name] in _WIDER:
+            self.table.alter(lsm.ChangeType(name, _WIDER[self.columns[name]]))
+            self.columns[name] = _FITTING.get(self.columns[name], self.columns[name])
+            self.is_widened = True
+        elif act == "move":
+            self.table.alter(lsm.MoveColumn(name, after="v"))
+        elif act == "retype" and self.columns[name] == "INT" and self.layout != "aggregation":
+            # No type that Iceberg reads an int as: files wait for a full compaction.
+            self.table.alter(lsm.ChangeType(name, "STRING"))
+            self.columns[name] = "STRING"
+            self.is_blocked = True
+        self.table = self.catalog.table("shop.orders")
+
+    def tag(self) -> None:
+        tags = self.table.tags.list()
+        if tags and self.chance.random() < 0.3:
+            self.table.tags.delete(self.chance.choice(tags).name)
+        else:
+            self.table.tags.create(f"t{self.steps}")
+
+    def branch(self) -> None:
+        names = self.table.branches.names()
+        act = self.chance.choice(["create", "write", "write", "write", "delete", "rename"])
+        self.log[-1] += f" {act}"
+        if act == "create" or not names:
+            self.table.tags.create(f"of-b{self.steps}")
+            self.table.branches.create(f"b{self.steps}", tag=f"of-b{self.steps}")
+        elif act == "write":
+            branch = self.table.branch(self.chance.choice(names))
+            if branch.schema.arrow == self.table.schema.arrow:
+                self.write(branch)
+        elif act == "delete":
+            self.table.branches.delete(self.chance.choice(names))
+        else:
+            self.table.branches.rename(self.chance.choice(names), f"b{self.steps}")
+
+    def roll_back(self) -> None:
+        target = self.chance.choice(self.table.snapshots())
+        self.log[-1] += f" {target.id}"
+        self.table.rollback_to(target.id)
+        if target.schema_id != self.table.schema.id:
+            self.is_blocked = self.is_blocked or "STRING" in self.columns.values()
+
+    def expire(self) -> None:
+        self.table.expire_snapshots(retain_min=1, retain_max=3, older_than="0 s")
+
+    def reopen(self) -> None:
+        iceberg._decoded.clear()
+        self.table = self.catalog.table("shop.orders")
+
+    def crash(self) -> None:
+        """Commit, and die while the metadata is written; a later commit catches up."""
+        method = self.chance.choice(["write", "publish", "_name"])
+        self.log[-1] += f" at {method}"
+        with dying(method, self.chance.randint(1, 3)):
+            self.write()
+        if self.chance.random() < 0.5:
+            self.table.maintenance.sync_iceberg()
+        else:
+            self.write()
+
+    def write_elsewhere(self) -> None:
+        """Commit as a client that knows no Iceberg metadata, then bring it up."""
+        with mock.patch.object(iceberg, "sync"):
+            for _ in range(self.chance.randint(1, 3)):
+                self.write()
+        if not self.is_blocked:
+            self.table.maintenance.sync_iceberg()
+
+    def rebuild(self) -> None:
+        if not self.is_blocked:
+            self.table.maintenance.sync_iceberg(rebuild=True)
+
+    def forget(self) -> None:
+        """Forget a key, which the metadata has to be given up for."""
+        if not self.key or self.layout in ("first row", "aggregation", "partial update"):
+            return
+        texts = {
+            name: self.table.schema.options.texts.get(name)
+            for name in ("iceberg-compatibility.enabled", STORAGE)
+        }
+        gone = [lsm.SetOption(STORAGE, "disabled")]
+        if texts["iceberg-compatibility.enabled"]:
+            gone.append(lsm.RemoveOption("iceberg-compatibility.enabled"))
+        self.table.alter(*gone)
+        self.table = self.catalog.table("shop.orders")
+        row = self.table.to_arrow().select(self.key).slice(0, 1).to_pylist()
+        if row:
+            self.table.maintenance.forget(row)
+        self.table.alter(*(lsm.SetOption(name, text) for name, text in texts.items() if text))
+        self.table = self.catalog.table("shop.orders")
+
+    # What is read.
+
+    def compare(self) -> None:
+        """Raise Mismatch where another engine reads other rows than a scan."""
+        if self.is_blocked:
+            if self.table.inspect.iceberg().problem is not None:
+                return
+            self.is_blocked = False
+        state = self.table.inspect.iceberg()
+        if state.problem is not None:
+            raise Mismatch(f"blocked: {state.problem}")
+        if state.lag:
+            raise Mismatch(f"{state.lag} snapshots behind")
+        if self.layout == "bounded lag" and state.waiting_commits > 2 and self.log[-1] == "compact":
+            raise Mismatch(f"{state.waiting_commits} commits wait")
+        shown = face(self.table)
+        rows = self._ordered(shown.scan().to_arrow())
+        if self.layout in _INEXACT and state.hidden_files:
+            return
+        scanned = self.table.to_arrow()
+        self._require_same("pyiceberg", rows, scanned)
+        # Its own reader refuses TIMESTAMP(3) and decimals with more digits than in the file, and gives maps as lists.
+        if not self.is_widened and not any(
+            kind.startswith(("TIMESTAMP(3)", "MAP")) for kind in self.columns.values()
+        ):
+            frame = polars.scan_iceberg(metadata_file(self.table))
+            self._require_same("polars", self._ordered(frame.collect().to_arrow()), scanned)
+        if duckdb_reads_iceberg():
+            self._require_same("DuckDB", self._ordered(duckdb_rows(self.table)), scanned)
+        self._compare_filter(shown, scanned)
+        self._compare_branches(shown)
+
+    def _ordered(self, rows: pa.Table) -> list[str]:
+        columns = self.table.schema.arrow
+        return in_order(rows.select(columns.names).cast(columns))
+
+    def _require_same(self, reader: str, rows: list[str], scanned: pa.Table) -> None:
+        expected = in_order(scanned)
+        if rows != expected:
+            missing, more = set(expected) - set(rows), set(rows) - set(expected)
+            raise Mismatch(
+                f"{reader}: lacks {sorted(missing)[:2]}, has {sorted(more)[:2]}, {len(rows)} rows"
+            )
+
+    def _compare_filter(self, shown: Any, scanned: pa.Table) -> None:
+        kinds = {"k": "BIGINT", "v": "BIGINT", **self.columns}
+        name = self.chance.choice([name for name, kind in kinds.items() if kind in _FILTERED])
+        column = scanned[name].combine_chunks()
+        values = [value for value in column.to_pylist() if value is not None and value == value]
+        if not values or self.chance.random() < 0.2:
+            count = column.null_count
+            found = shown.scan(row_filter=IsNull(name)).to_arrow().num_rows
+        else:
+            value = self.chance.choice(values)
+            expression, function = (
+                (EqualTo, pc.equal)
+                if isinstance(value, bool)
+                else self.chance.choice(
+                    [
+                        (GreaterThanOrEqual, pc.greater_equal),
+                        (LessThan, pc.less),
+                        (EqualTo, pc.equal),
+                    ]
+                )
+            )
+            literal = value.isoformat() if isinstance(value, dt.date) else value
+            mask = function(column, pa.scalar(value, column.type))
+            is_nan = pc.is_nan(column) if pa.types.is_floating(column.type) else None
+            count = (
+                pc.sum(mask if is_nan is None else pc.and_(mask, pc.invert(is_nan))).as_py() or 0
+            )
+            matched = (
+                shown.scan(row_filter=expression(name, literal)).to_arrow()[name].combine_chunks()
+            )
+            if is_nan is not None:
+                matched = matched.filter(pc.invert(pc.is_nan(matched)))
+            found = len(matched)
+        if found != count:
+            raise Mismatch(f"a filter of {name!r} ({kinds[name]}): {found} rows, not {count}")
+
+    def _compare_branches(self, shown: Any) -> None:
+        state = self.table.inspect.iceberg()
+        for name in self.table.branches.names():
+            if name in state.branches_left_out:
+                continue
+            branch = self.table.branch(name)
+            if branch.latest_snapshot() is None or self.layout in _INEXACT:
+                continue
+            snapshot = shown.snapshot_by_name(name)
+            if snapshot is None:
+                raise Mismatch(f"branch {name} is neither shown nor left out")
+            keys = shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()["k"].to_pylist()
+            if sorted(keys) != sorted(branch.to_arrow()["k"].to_pylist()):
+                raise Mismatch(f"branch {name} has other keys")
+
+    def finish(self) -> None:
+        """Compare what is read after a full compaction, which leaves nothing out."""
+        self.log.append("finish")
+        self.table.compact(full=True)
+        self.table.maintenance.sync_iceberg()
+        self.is_blocked = False
+        self.compare()
+        if self.table.inspect.iceberg().hidden_files:
+            raise Mismatch("files are hidden after a full compaction")
+
+
+@contextmanager
+def dying(method: str, call: int) -> Iterator[None]:
+    """Have a method of the store fail at its n-th call, and all of its calls after that."""
+    original = getattr(iceberg.IcebergStore, method)
+    calls = 0
+
+    def failing(*given: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= call:
+            raise OSError(28, "No space left on device")
+        return original(*given, **more)
+
+    with mock.patch.object(iceberg.IcebergStore, method, failing):
+        yield
+
+
+def run_history(folder: Path, layout: str, seed: int, steps: int = STEPS) -> History:
+    """Run a history to its end; Mismatch names layout, seed and steps."""
+    history = History(folder, layout, seed)
+    try:
+        for _ in range(steps):
+            history.step()
+        history.finish()
+    except Exception as error:
+        error.add_note(f"layout {layout!r}, seed {seed}: {'; '.join(history.log)}")
+        raise
+    finally:
+        history.catalog.close()
+    return history
+
+
+def main() -> int:
+    """Run histories; print the failures and what was covered."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="of the first history")
+    parser.add_argument("--layout", choices=LAYOUTS)
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no history after them"
+    )
+    parser.add_argument("--verbose", action="store_true")
+    given = parser.parse_args()
+    acts: Counter[str] = Counter()
+    failures, begun, count = 0, time.monotonic(), 0
+    layouts = [given.layout] if given.layout else list(LAYOUTS)
+    for number in range(given.seed, given.seed + given.histories):
+        if time.monotonic() - begun > given.seconds:
+            break
+        count += 1
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                history = run_history(Path(folder), layouts[number % len(layouts)], number)
+                acts.update(text.partition(" ")[0] for text in history.log)
+            except Exception as error:
+                failures += 1
+                print(
+                    f"{type(error).__name__}: {error}\n  {'; '.join(error.__notes__)}", flush=True
+                )
+                if given.verbose:
+                    raise
+    print(
+        f"{count} histories, {sum(acts.values())} steps, {failures} failures in {time.monotonic() - begun:.0f} s"
+    )
+    print(", ".join(f"{name} {number}" for name, number in sorted(acts.items())))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
