@@ -7,6 +7,7 @@ for queries in SQL. The caller creates, moves and deletes directories."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    bindparam,
     delete,
     func,
     insert,
@@ -393,6 +395,32 @@ class TableInfo:
     properties: Mapping[str, str]
 
 
+_TABLE_ROW = (
+    select(PAIMON_TABLES)
+    .where(
+        PAIMON_TABLES.c.catalog_key == bindparam("key"),
+        PAIMON_TABLES.c.database_name == bindparam("database"),
+        PAIMON_TABLES.c.table_name == bindparam("table"),
+    )
+    .with_for_update()
+)
+_OF_ICEBERG = (
+    ICEBERG_TABLES.c.catalog_name == bindparam("key"),
+    ICEBERG_TABLES.c.table_namespace == bindparam("database"),
+    ICEBERG_TABLES.c.table_name == bindparam("table"),
+)
+_ICEBERG_LOCATION = select(ICEBERG_TABLES.c.metadata_location).where(*_OF_ICEBERG)
+_WITHOUT_ICEBERG = delete(ICEBERG_TABLES).where(*_OF_ICEBERG)
+_WITH_ICEBERG = insert(ICEBERG_TABLES).values(
+    catalog_name=bindparam("key"),
+    table_namespace=bindparam("database"),
+    table_name=bindparam("table"),
+    metadata_location=bindparam("location"),
+    previous_metadata_location=bindparam("former_location"),
+)
+"""The same statements at each commit: building them anew would cost more than they do."""
+
+
 class SqlCatalog:
     """The names in one warehouse. Threads, forked processes and other clients may share it."""
 
@@ -403,7 +431,7 @@ class SqlCatalog:
         self.warehouse = warehouse
         self.catalog_key = catalog_key
         self._rows = PaimonRows(catalog_key=catalog_key)
-        self._has_iceberg_guard = False
+        self._has_iceberg_tables = False
         self._hurried = database.waiting(QUESTION_WAIT_MILLIS)
         self._copying = database.waiting(COPY_WAIT_MILLIS)
         self.lineage = Lineage(database, catalog_key=catalog_key)
@@ -709,52 +737,37 @@ class SqlCatalog:
         row is locked, so that the last of several processes names the newest. Raises StorageError if others keep the lock.
         """
 
-        def work(connection: Connection) -> None:
-            row = select(PAIMON_TABLES).where(*self._rows.of_table(PAIMON_TABLES, name))
-            if connection.execute(row.with_for_update()).first() is None:
-                return  # dropped, or renamed, in between
+        row = {"key": self.catalog_key, "database": name.database, "table": name.table}
+
+        def work(had_tables: bool, connection: Connection) -> bool:  # noqa: FBT001
+            if connection.execute(_TABLE_ROW, row).first() is None:
+                return had_tables  # dropped, or renamed, in between
             location = current()
-            has_tables = inspect(connection).has_table(ICEBERG_TABLES.name)
-            if location is None and not has_tables:
-                return
-            if not has_tables:
+            if not had_tables:
+                if location is None and not inspect(connection).has_table(ICEBERG_TABLES.name):
+                    return False
                 ICEBERG_METADATA.create_all(connection)
-            if not self._has_iceberg_guard:
                 for statement in ICEBERG_GUARDS.get(self.database.dialect, ()):
                     connection.exec_driver_sql(statement)
-            own = self._iceberg_row(name)
-            former_location = connection.execute(
-                select(ICEBERG_TABLES.c.metadata_location).where(*own)
-            ).scalar()
+            former_location = connection.execute(_ICEBERG_LOCATION, row).scalar()
             if former_location == location:
-                return
+                return True
             # Updates of the row are refused: they are commits of other engines.
-            connection.execute(delete(ICEBERG_TABLES).where(*own))
+            connection.execute(_WITHOUT_ICEBERG, row)
             if location is not None:
-                values = {
-                    "catalog_name": self.catalog_key,
-                    "table_namespace": name.database,
-                    "table_name": name.table,
-                    "metadata_location": location,
-                    "previous_metadata_location": former_location,
-                }
-                connection.execute(insert(ICEBERG_TABLES).values(values))
+                locations = {"location": location, "former_location": former_location}
+                connection.execute(_WITH_ICEBERG, row | locations)
+            return True
 
-        self._hurried.write(work)
-        self._has_iceberg_guard = True
-
-    def _iceberg_row(self, name: TableName) -> tuple[ColumnElement[bool], ...]:
-        columns = ICEBERG_TABLES.c
-        return (
-            columns.catalog_name == self.catalog_key,
-            columns.table_namespace == name.database,
-            columns.table_name == name.table,
-        )
+        # The file of the database may have been replaced: the tables are looked for again after an error.
+        had_tables, self._has_iceberg_tables = self._has_iceberg_tables, False
+        self._has_iceberg_tables = self._hurried.write(partial(work, had_tables))
 
     def _delete_iceberg_rows(self, connection: Connection, *names: TableName) -> None:
         if inspect(connection).has_table(ICEBERG_TABLES.name):
             for name in names:
-                connection.execute(delete(ICEBERG_TABLES).where(*self._iceberg_row(name)))
+                row = {"key": self.catalog_key, "database": name.database, "table": name.table}
+                connection.execute(_WITHOUT_ICEBERG, row)
 
     # ---- inside a transaction -------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ It decides and fails no commit. What a crash or another client's commits left be
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
+from typing import Any
 
 import pyarrow.parquet as pq
 from cachetools import LRUCache
@@ -91,6 +92,7 @@ from lsm_engine.metadata.manifests import DeletionVectorStore
 from lsm_engine.options import core_options
 from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.tags import is_lock
+from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileIO, FileStatus
 from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
 from lsm_engine.storage.warehouse import open_directory, undurable
@@ -289,7 +291,7 @@ def follow(session: TableSession, *, with_branches: bool = False) -> None:
         newest = on_branch(session, MAIN_BRANCH) if is_branch else session.newest()
         # Others may have given the option up meanwhile, and deleted the metadata.
         if newest.options.writes_iceberg:
-            sync(newest, with_branches=with_branches or is_branch)
+            _written(newest, newest, with_branches=with_branches or is_branch)
     except LsmError as error:
         log.warning("the Iceberg metadata of table %s lags behind: %s", session.name, error)
     except (
@@ -309,9 +311,20 @@ def sync(
     """
     if session.paths.branch_name:
         session = on_branch(session, MAIN_BRANCH)
-    for _ in range(_RACES):
+    return _written(session, session.newest(), rebuild=rebuild, with_branches=with_branches)
+
+
+def _written(
+    session: TableSession,
+    newest: TableSession,
+    *,
+    rebuild: bool = False,
+    with_branches: bool,
+) -> TableMetadata:
+    """Return what `sync` does. `newest`: the table by the schema in force, for the first attempt."""
+    for number in range(_RACES):
         # Each attempt by the schema of its time: another process may show a newer one meanwhile.
-        newest = session.newest()
+        newest = session.newest() if number else newest
         problem = option_problem(newest.schema)
         if problem is not None or not newest.options.writes_iceberg:
             key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
@@ -320,18 +333,25 @@ def sync(
         try:
             metadata = MetadataSync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
         except LsmError:
-            _remove_if_dropped(newest, store)
+            # Files of a table that was dropped meanwhile are missing, and those of this attempt would stay.
+            if newest.identity.is_dropped():
+                store.remove_all()
             raise
         if metadata is None:
             continue
         shown = metadata.current
-        snapshot = None if shown is None else newest.snapshots.find(shown["snapshot-id"])
-        # A drop, or a rename, deletes the metadata: a version written after that would stay.
-        if _remove_if_dropped(newest, store):
-            raise newest.identity.dropped()
-        # So does a change of the option.
-        if newest.newest().options[_STORAGE] != newest.options[_STORAGE]:
+        shown_id = 0 if shown is None else shown["snapshot-id"]
+        acts: tuple[Callable[[], Any], ...] = (
+            partial(newest.snapshots.find, shown_id),
+            newest.identity.is_dropped,
+            newest.newest,
+        )
+        snapshot, is_dropped, altered = results_of(newest.file_io, *acts)
+        # A drop, a rename and a change of the option delete the metadata: a version written after that would stay.
+        if is_dropped or altered.options[_STORAGE] != newest.options[_STORAGE]:
             store.remove_all()
+            if is_dropped:
+                raise newest.identity.dropped()
         elif shown is None or shows(shown, snapshot):
             _notify(newest, store)
             return metadata
@@ -348,14 +368,6 @@ def remove(session: TableSession) -> None:
     store = open_store(session)
     store.remove_all()
     _notify(session, store)
-
-
-def _remove_if_dropped(session: TableSession, store: IcebergStore) -> bool:
-    """Delete the metadata of a table that was dropped or renamed meanwhile; return whether it was."""
-    if not session.identity.is_dropped():
-        return False
-    store.remove_all()
-    return True
 
 
 def _notify(session: TableSession, store: IcebergStore) -> None:

@@ -208,3 +208,15 @@ def test_maintenance(measured: Measured) -> None:
     measured.hold("orphans, dry run", (9, 3), orphans)
     measured.hold("open and expire, all to be read", (20 + 4 + 5, 10), expire_again)
     measured.hold("orphans, all to be read", (18 + 5, 5), orphans_again)
+
+
+def test_iceberg_metadata(measured: Measured) -> None:
+    """What a commit costs with Iceberg metadata: its own requests, and those that write a version."""
+    options = {"metadata.iceberg.storage": "table-location"}
+    table = measured.catalog.create_table(
+        "a.shown", SCHEMA, primary_key=["k"], options=QUIET | options
+    )
+    for number in range(3):
+        table.upsert(rows(10, f"v{number}"))
+    measured.hold("commit, Iceberg metadata", (9 + 17, 4 + 13), lambda: table.upsert(rows(10, "x")))
+    measured.hold("sync, nothing new", (21, 17), lambda: table.maintenance.sync_iceberg())
