@@ -7,7 +7,7 @@ not to be visible (docs/decisions/0033)."""
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Literal, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -526,30 +526,15 @@ class _Attempts:
             while True:
                 with self.retries.turn():
                     base = self._next_base()
-                    self.history.goes_on_to(base)
-                    # Before anything is planned: the files of a replay may be those of the commit
-                    # itself.
-                    before = self.replays.proof(self.step, base)
-                    if before is not None:
-                        self._discard_replay(before)
-                        return before
-                    try:
-                        plan = self._plan(base)
-                        prepared = None if plan is None else self._prepared(plan)
-                    except NotFoundError:
-                        # The writer was paused until its base had expired, if a newer snapshot
-                        # exists.
-                        if not is_overtaken(self.session.snapshots, base):
-                            raise
-                        landed = None  # as if another had taken the id
-                    else:
-                        if plan is None or prepared is None:
-                            discard_metadata(self.session, self.written)
-                            return None
-                        landed = self._publish(plan, *prepared)
-                if landed is not None:
+                    taken_id = self._taken_above(base)
+                    landed = CommitOutcome.LOST if taken_id else self._attempt(base)
+                if landed is not CommitOutcome.LOST:
                     return landed
-                self.retries.wait()
+                # Outside of the turn: a rollback deletes the file under the lock that a turn holds.
+                if taken_id:
+                    self.retries.wait_for(taken_id)
+                else:
+                    self.retries.wait()
         except CommitUnknownError:
             # The snapshot may be visible, so that every file that it names stays.
             raise
@@ -562,18 +547,37 @@ class _Attempts:
             raise
 
     def _next_base(self) -> Snapshot | None:
-        """Return the newest snapshot; after a lost race wait while a file above it does not count."""
-        snapshots = self.session.snapshots
-        # The first attempt may trust what was the newest a moment ago: its create shows whether it
-        # still is.
-        base = snapshots.latest() if self.retries.lost else self.session.newest_of_writer()
-        # The id was taken and the base is the same: an orphan snapshot or a placeholder has the id.
-        while self.retries.lost and same_state(base, self.fitted_to):
-            if not snapshots.exists(id_after(base)):
-                break
-            self.retries.wait_for(id_after(base))
-            base = snapshots.latest()
-        return base
+        """Return the newest snapshot; the first attempt may trust what was it a moment ago, as its create shows that."""
+        is_again = self.retries.lost
+        return self.session.snapshots.latest() if is_again else self.session.newest_of_writer()
+
+    def _taken_above(self, base: Snapshot | None) -> int:
+        """Return the id above a base if a file has it that does not count, such as a placeholder; 0 if not."""
+        # The id was taken, and the base is the same.
+        if not self.retries.lost or not same_state(base, self.fitted_to):
+            return 0
+        return id_after(base) if self.session.snapshots.exists(id_after(base)) else 0
+
+    def _attempt(self, base: Snapshot | None) -> Snapshot | Literal[CommitOutcome.LOST] | None:
+        """Return the snapshot that holds the step on a base, None if it changes nothing, or LOST."""
+        self.history.goes_on_to(base)
+        # Before anything is planned: the files of a replay may be those of the commit itself.
+        before = self.replays.proof(self.step, base)
+        if before is not None:
+            self._discard_replay(before)
+            return before
+        try:
+            plan = self._plan(base)
+            prepared = None if plan is None else self._prepared(plan)
+        except NotFoundError:
+            # The writer was paused until its base had expired, if a newer snapshot exists.
+            if not is_overtaken(self.session.snapshots, base):
+                raise
+            return CommitOutcome.LOST  # as if another had taken the id
+        if plan is None or prepared is None:
+            discard_metadata(self.session, self.written)
+            return None
+        return self._publish(plan, *prepared)
 
     def _plan(self, base: Snapshot | None) -> CommitPlan | None:
         """Return the step on a base; None if that changes nothing."""
@@ -661,15 +665,15 @@ class _Attempts:
 
     def _publish(
         self, plan: CommitPlan, written: WrittenMetadata, snapshot: Snapshot
-    ) -> Snapshot | None:
-        """Return the snapshot if it landed, None if another commit took its id."""
+    ) -> Snapshot | Literal[CommitOutcome.LOST]:
+        """Return the snapshot if it landed, LOST if another commit took its id."""
         session = self.session
         if publish(session, snapshot, plan.base) is CommitOutcome.LOST:
-            return None
+            return CommitOutcome.LOST
         if is_replaced(session, snapshot):
             # Another client may have read it: its files stay, and are orphans once it is committed again.
             self.vanished, self.written = (*self.vanished, *plan.delta), None
-            return None
+            return CommitOutcome.LOST
         report(session, snapshot)
         if is_beside_others(snapshot):
             session.notify(lambda listener: listener.committed_beside_others(session.name))

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.commit.publish import Retries
+from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.storage.locks import directory_lock
@@ -158,3 +160,37 @@ def test_a_commit_beside_a_stopped_holder_of_the_lock_lands(tmp_path: Path) -> N
         assert is_ours
         table.upsert([{"k": 2, "v": 2}])
     assert table.scan().count() == 2
+
+
+class Dies(BaseException):
+    """In the place of a deletion, before which the rollback dies."""
+
+
+def test_a_writer_that_waits_for_a_rollback_leaves_it_the_lock_of_the_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollback deletes under the lock that turns hold, and the writer waits for what it deletes."""
+    with lsm.open_catalog(
+        f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")
+    ) as catalog:
+        table = catalog.create_table("a.b", {"k": "BIGINT"}, options={"bucket": "-1"})
+        for key in range(3):
+            table.append([{"k": key}])
+
+        def dying(*_: object) -> bool:
+            raise Dies
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SnapshotStore, "delete_state", dying)
+            with pytest.raises(Dies):
+                table.rollback_to(1)
+        waits = []
+
+        def waiting(_: Retries, snapshot_id: int) -> None:
+            waits.append(snapshot_id)
+            catalog["a.b"].rollback_to(1)
+
+        monkeypatch.setattr(Retries, "wait_for", waiting)
+        table.append([{"k": 9}])
+        assert waits == [2]
+        assert table.to_arrow().sort_by("k").to_pylist() == [{"k": 0}, {"k": 9}]
