@@ -140,8 +140,6 @@ def confirm(
     """
     try:
         counts = _looked_up(snapshots, landed, base, is_dropped)
-        if not counts:
-            snapshots.delete_state(landed)
     except CommitUnknownError:
         # The look has decided that it cannot be known, and has a reason of its own.
         raise
@@ -149,6 +147,11 @@ def confirm(
         # The snapshot is visible and may count: its files must stay.
         raise _unknown(landed, "the storage does not answer") from cause
     if not counts:
+        try:
+            snapshots.delete_state(landed)
+        except LsmError as cause:
+            # Others may see it, and build on it: its files must stay.
+            raise _unknown(landed, "the storage does not answer") from cause
         log.info(
             "revoked snapshot %d: its id expired or was rolled back, or the table was dropped",
             landed.id,

@@ -293,16 +293,17 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
     """
     session.options.require_writable()
     plan = plan_rollback(session, target)
-    if not dry_run and plan.is_empty:
-        # A rollback that died after its last deletion leaves its sign, and nothing else to do.
-        _take_down(session, signs_of(session, target))  # of a rollback that died when all was done
-    elif not dry_run:
+    if not dry_run:
         plan = _carry_out(session, plan)
     return RollbackReport(plan=plan, dry_run=dry_run)
 
 
 def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     """Carry out a rollback under a sign, which every expiry sees; return the plan as it was carried out."""
+    if plan.is_empty:
+        # A rollback that died after its last deletion leaves its sign, and nothing else to do.
+        _take_down(session, signs_of(session, plan.target))
+        return plan
     # A rollback that died after its marker has decided: the target comes back before anything else.
     if plan.is_sealed:
         _restore(session, plan)
@@ -319,7 +320,11 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         holder=holders[0] if holders and (plan.restores or goes_on) else None,
     )
     try:
-        plan = _with_marker(session, plan)
+        was_sealed, plan = plan.is_sealed, _with_marker(session, plan, sign)
+        if plan.is_sealed and not was_sealed and not session.tags.exists(sign.name):
+            # Another rollback to the target deleted the sign before the marker landed, and has ended since; or it goes
+            # on with the marker, and stops. Nobody else would finish this one.
+            return _carry_out(session, plan_rollback(session, plan.target))
         former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
         _take_down(session, former_signs)  # of dead rollbacks; one that is alive stops
         _restore(session, plan, sign)
@@ -339,7 +344,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     return plan
 
 
-def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+def _with_marker(session: TableSession, plan: RollbackPlan, sign: Tag) -> RollbackPlan:
     """Commit the marker on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
     own_placeholders: list[Snapshot] = []
@@ -349,6 +354,7 @@ def _with_marker(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
             # that they have to be one.
             newer_plan = plan if _is_linked(plan) else plan_rollback(session, target)
             if newer_plan.snapshots == plan.snapshots:
+                _require_sign(session, sign)
                 markers = _publish_marker(session, plan, own_placeholders)
                 if markers:
                     return changed(plan, seals=markers, is_sealed=True)
@@ -475,31 +481,34 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
         snapshots.lower_earliest(target.id)
 
 
-def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
+def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int, sign: Tag) -> None:
     """Let a consumer read a snapshot next, unless it was deleted or put before that meanwhile."""
-    session.consumers.move(
-        consumer.name,
-        lambda position: (
-            next_snapshot_id if position is not None and position > next_snapshot_id else None
-        ),
-    )
+
+    def position_after(position: int | None) -> int | None:
+        if position is None or position <= next_snapshot_id:
+            return None
+        # Once another rollback has ended the position may be in what was committed since.
+        _require_sign(session, sign)
+        return next_snapshot_id
+
+    session.consumers.move(consumer.name, position_after)
 
 
 def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete what was rolled back: first what names ids above the target, which writers then use again."""
     # First of all: a replay of a commit that was taken back has to be a new commit.
-    roll_identifiers_back(session, plan.target)
+    roll_identifiers_back(session, plan.target, lambda: _require_sign(session, sign))
     expire_plan = _expire_plan(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
         keep_in_trash(session, expire_plan, paths=_only_theirs(session, plan))
     # Tags and changelogs go before the snapshots. Once an id is free a writer may use it for a
     # snapshot that is not theirs.
     for tag in plan.tags:
-        _take_above(session, tag, plan.target)
+        _take_above(session, tag, plan.target, sign)
     for changelog in reversed(plan.changelogs):
-        session.changelogs.delete(changelog.id)
+        session.changelogs.delete_unchanged(changelog)
     for consumer in plan.consumers:
-        _move_back(session, consumer, plan.target.id + 1)
+        _move_back(session, consumer, plan.target.id + 1, sign)
     delete_sealed(session, plan, sign)
     session.follow_iceberg()
     notify_removed(session, expire_plan, "rollback")
@@ -525,6 +534,7 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         _require_sign(session, sign)
         snapshots.delete_state(snapshot)
         _force(session)
+    _require_sign(session, sign)
     for marker in plan.seals[-1:]:
         _require_not_built_on(session, marker)
     snapshots.hint_latest(plan.target.id, may_skip=False)
@@ -546,7 +556,7 @@ def _force(session: TableSession) -> None:
 
 
 def _require_sign(session: TableSession, sign: Tag) -> None:
-    """Stop if the sign is deleted: two that clean could delete what has an id for a second time."""
+    """Stop if the sign is deleted: another rollback cleans, or has done so, and others use the ids again."""
     if not session.tags.exists(sign.name):
         raise CommitConflictError(
             f"the tag {sign.name!r} of this rollback was deleted, by hand, after an hour, or by another "
@@ -568,11 +578,13 @@ def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
         )
 
 
-def _take_above(session: TableSession, tag: Tag, target: Snapshot) -> None:
+def _take_above(session: TableSession, tag: Tag, target: Snapshot, sign: Tag) -> None:
     """Delete a tag of a snapshot above the target; one that others have moved below it meanwhile stays."""
     above: Tag | None = tag
     # Others may move the tag meanwhile; its newest snapshot decides whether it goes.
     while above is not None and above.snapshot.id > target.id:
+        # Without the sign the tag may be of what was committed after another rollback had ended.
+        _require_sign(session, sign)
         session.tags.delete(above)
         above = session.tags.find(tag.name)
 

@@ -939,8 +939,15 @@ class SnapshotStore(SnapshotHints):
             self.hint_earliest(ids[0])
 
     def delete_state(self, snapshot: Snapshot) -> bool:
-        """Delete a snapshot's file unless its id is another's by now; False if it was not there."""
-        return self._is_there(snapshot) and self.delete(snapshot.id)
+        """Delete a snapshot's file in one step with the look whether it is its own; False, and no change, otherwise."""
+        self._newest.forget()
+        path = self._paths.snapshot_file(snapshot.id)
+        content = current_content(self._file_io, path)
+        document = None if content is None else unclaimed(self._file_io, self._paths, path, content)
+        if document is None:
+            return False
+        stored = decoded_snapshot(document, path, snapshot.id, if_another=_ANOTHER)
+        return same_state(stored, snapshot) and deleted(self._file_io, path, expected=document)
 
     def delete_unchanged(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file if it still is what was read; False, and no change, otherwise."""

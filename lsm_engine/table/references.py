@@ -670,8 +670,13 @@ def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count
     change_file(session, lambda recorded: _up_to(session, snapshot_chain, recorded, newest))
 
 
-def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
-    """Take back what a rollback takes back: a replay of it is a new commit."""
+def roll_identifiers_back(
+    session: TableSession, target: Snapshot, require: Callable[[], None]
+) -> None:
+    """Take back what a rollback takes back: a replay of it is a new commit.
+
+    `require` is called once the file was read, and raises where it may not be changed.
+    """
     if session.commit_identifiers.read() is None:
         return
     snapshot_chain = session.commit_identifiers.up_to(target)
@@ -679,6 +684,7 @@ def roll_identifiers_back(session: TableSession, target: Snapshot) -> None:
     def content_after(recorded: RecordedIdentifiers | None) -> RecordedIdentifiers | None:
         if recorded is None:
             return None
+        require()
         return _up_to(
             session, snapshot_chain, rolled_back(recorded, snapshot_chain, target.id), target
         )

@@ -179,6 +179,52 @@ def test_a_fast_forward_beside_a_rollback_leaves_a_table_that_is_read(store: str
     assert not failed([Combination(store, "plain", "fast-forward", (ROLLING_BACK,))])
 
 
+FORCED = "fast-forward by force"
+
+
+@pytest.mark.parametrize(
+    ("store", "path"),
+    [
+        ("memory", "tag/tag-rolling-back-000002000000"),
+        ("memory", "snapshot/snapshot-7"),
+        ("memory", "snapshot/snapshot-8"),
+        ("objects", "snapshot/snapshot-7"),
+        ("objects", "snapshot/snapshot-8"),
+    ],
+)
+def test_a_rollback_beside_one_that_ends_it_leaves_what_others_published_with_its_ids(
+    store: str, path: str
+) -> None:
+    """The forced fast-forward rolls back to the same snapshot, and publishes snapshots with the ids that went.
+
+    The slow rollback deleted one of these, and LATEST named it; or it published a marker without its sign, stopped, and
+    no commit was made any more.
+    """
+    combination = Combination(store, "changelog", ROLLING_BACK, (FORCED,))
+    changing = [
+        at
+        for at, call in enumerate(calls_of(store, "changelog", ROLLING_BACK), 1)
+        if call.verb not in UNCHANGING and path in call.paths
+    ]
+    for at in (changing[0], changing[0] + 1, changing[-1]):
+        assert not list(problems_of(schedule(combination, at)[0])), at
+
+
+def test_a_deletion_on_condition_that_deletes_all_the_same_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The campaign can fail: a rollback that looks, and then deletes, takes the snapshot of the fast-forward."""
+    monkeypatch.setattr(
+        "lsm_engine.metadata.snapshots.SnapshotStore.delete_state",
+        lambda snapshots, snapshot: snapshots._is_there(snapshot) and snapshots.delete(snapshot.id),
+    )
+    monkeypatch.setattr(all_pairs, "calls_of", all_pairs.calls_of.__wrapped__)
+    combination = Combination("memory", "changelog", ROLLING_BACK, (FORCED,))
+    calls = all_pairs.calls_of(combination.store, combination.kind, ROLLING_BACK)
+    deleted = calls.index(StorageCall("delete", ("snapshot/snapshot-8",))) + 1
+    assert list(problems_of(schedule(combination, deleted)[0]))
+
+
 def test_a_fast_forward_leaves_no_tag_of_what_a_rollback_of_main_has_taken() -> None:
     combination = Combination("memory", "plain", "fast-forward by force", (ROLLING_BACK,))
     calls = calls_of(combination.store, combination.kind, combination.ours)

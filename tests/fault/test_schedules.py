@@ -41,7 +41,8 @@ Act = Callable[[Table], object]
 EXTENTS = pytest.mark.parametrize(
     "extent", ["sample", pytest.param("all", marks=[pytest.mark.sweep, pytest.mark.slow])]
 )
-CHANGES = ("publish", "replace", "delete", "change_if_unchanged")
+DECISIVE = ("publish", "delete", "change_if_unchanged")
+CHANGES = ("replace", *DECISIVE)
 LAYOUT = Layout(bucket=1, options=(("num-sorted-run.compaction-trigger", "3"),))
 
 
@@ -84,7 +85,7 @@ def places(start: MemoryFileIO, ours: Act, extent: str) -> list[int]:
     calls = [call for call in made if call.verb != "write"]
     if extent == "all":
         return list(range(1, len(calls) + 1))
-    decisive = [at for at, call in enumerate(calls, 1) if call.verb in ("publish", "delete")]
+    decisive = [at for at, call in enumerate(calls, 1) if call.verb in DECISIVE]
     names = [
         at
         for at, call in enumerate(calls, 1)
