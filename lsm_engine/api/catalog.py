@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -24,6 +24,7 @@ from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     CommitUnknownError,
+    ErrorKind,
     InvalidInputError,
     LsmError,
     NotFoundError,
@@ -44,13 +45,16 @@ from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import scheme_of
 from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
+from lsm_engine.storage.paths import BEING_RENAMED
 from lsm_engine.storage.warehouse import (
     STORES,
     database_directories,
     delete_drop_markers,
     drop_directory,
     move_directory,
+    move_renamed,
     open_directory,
+    renamed_as,
     table_directories,
 )
 from lsm_engine.table.components import (
@@ -95,7 +99,10 @@ class CatalogRegistry(ABC):
         that was there is being dropped.
         """
         table_name = TableName.parse(name)
-        return self._name_and_open(table_name.checked(), self._schema_of(table_name))
+        schema = self._schema_of(table_name.checked())
+        if self._finished_rename(table_name):
+            return self.table(name)
+        return self._name_and_open(table_name, schema)
 
     def unregister_table(self, name: str) -> None:
         """Take a table's name and lineage out of the catalog; its files, if there are any, stay."""
@@ -111,14 +118,58 @@ class CatalogRegistry(ABC):
         table_name = TableName.parse(name)
         location = self._names.table_location(table_name)
         schema = load_schema(self._directory(path), path)
-        move_directory(path, location, self._storage)
-        try:
-            self.name_table(table_name, schema)
-        except LsmError:
-            # The name may be taken: the directory goes back, so that nothing has changed.
-            move_directory(location, path, self._storage)
-            raise
+
+        def move() -> None:
+            move_directory(path, location, self._storage)
+            # Another process may have adopted it under another name since.
+            load_schema(self._directory(location), path)
+
+        with self._moving(move, path, table_name) as move_once:
+            self.name_table(table_name, schema, move_once)
         return self.table(name)
+
+    @contextmanager
+    def _moving(
+        self, move: Callable[[], None], source: str, name: TableName
+    ) -> Iterator[Callable[[], None]]:
+        """Yield what calls `move` once within the transaction of a name; if that fails, the directory goes back to `source`."""
+        location = self._names.table_location(name)
+        is_moved = False
+
+        def move_once() -> None:
+            nonlocal is_moved
+            if not is_moved:  # the transaction may run again
+                move()
+                is_moved = True
+            # Drops that have not forgotten the old name by now cannot any more, and no drop of the new one has begun.
+            delete_drop_markers(self._directory(location))
+
+        try:
+            yield move_once
+        except LsmError as error:
+            # Without an answer the name may be the new one all the same.
+            if is_moved and not self._is_named(name, location, error):
+                move_directory(location, source, self._storage)
+            raise
+
+    def _is_named(self, name: TableName, location: str, error: LsmError) -> bool:
+        """Whether the catalog has a name whose transaction failed; CommitUnknownError if it does not answer."""
+        try:
+            return self._exists(name)
+        except LsmError:
+            raise CommitUnknownError(
+                "the catalog does not answer whether the table has its new name, and its files are at the new place; once "
+                "it answers, do it again or move the directory back",
+                table=name.text,
+                path=location,
+            ) from error
+
+    def _exists(self, name: TableName) -> bool:
+        try:
+            self._names.load_table(name)
+        except NotFoundError:
+            return False
+        return True
 
     def unknown_tables(self) -> list[str]:
         """Return the tables in the warehouse that the catalog has no name for, from listings alone."""
@@ -168,27 +219,63 @@ class CatalogRegistry(ABC):
                 self._names.create_database(database, ignore_existing=True)
         for name in unknown:
             table_name = TableName.parse(name)
+            if self._finished_rename(table_name):
+                continue
             try:
                 schema = None if self.is_in_memory else self._schema_of(table_name)
             except LsmError as error:
                 log.warning("table %s is named, and cannot be opened: %s", name, error)
                 schema = None
-            self.name_table(table_name, schema)
+            with suppress(AlreadyExistsError):  # another process has named it meanwhile
+                self.name_table(table_name, schema)
         return unknown
 
     def _schema_of(self, name: TableName) -> TableSchema:
         location = self._names.table_location(name)
         return load_schema(self._directory(location), location)
 
-    def name_table(self, name: TableName, schema: TableSchema | None) -> None:
-        """Give a table its name, with a copy of its options if they can be read."""
+    def name_table(
+        self, name: TableName, schema: TableSchema | None, move: Callable[[], None] = lambda: None
+    ) -> None:
+        """Give a table its name, with a copy of its options if they can be read; `move` moves its directory."""
         self._names.register_table(
             name,
             options=None if schema is None else schema.options.texts,
             primary_key=() if schema is None else schema.primary_keys,
             partitioned_by=() if schema is None else schema.partition_keys,
             create_database=True,
+            move=move,
         )
+
+    def _rename(self, old: TableName, new: TableName) -> None:
+        """Rename a table's directory within the transaction that renames its name, or finish a rename that died."""
+        source, target = map(self._names.table_location, (old, new))
+
+        def move() -> None:
+            move_renamed(source, target, f"{old.text} {new.text}", self._storage)
+
+        with self._moving(move, source, new) as move_once:
+            self._names.rename_table(old, new, move_once)
+        with suppress(LsmError):  # once the name is there the sign says nothing
+            self._directory(target).delete(BEING_RENAMED)
+
+    def _renamed_from(self, name: TableName) -> TableName | None:
+        """Return the name from which a table was renamed when that died after it had moved the files; None: it was not."""
+        old, _, new = renamed_as(self._directory(self._names.table_location(name))).partition(" ")
+        if new != name.text or not self._exists(TableName.parse(old)):
+            return None
+        former = TableName.parse(old)
+        has_files = self._directory(self._names.table_location(former)).list("")
+        return None if has_files else former
+
+    def _finished_rename(self, name: TableName) -> bool:
+        """Finish the rename to a name that died after it had moved the files; False if there was none."""
+        former = self._renamed_from(name)
+        if former is None:
+            return False
+        with suppress(NotFoundError):  # another process has finished it
+            self._rename(former, name)
+        return True
 
     def rebuild(self) -> dict[str, int]:
         """Rebuild a lost catalog from the warehouse: names first, then lineage, for every table.
@@ -544,7 +631,25 @@ class Catalog(CatalogRegistry):
 
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
-        return self._open_location(name, self._load_info(TableName.parse(name)).location)
+        table_name = TableName.parse(name)
+        try:
+            return self._open_location(name, self._load_info(table_name).location)
+        except NotFoundError as error:
+            raise self._with_rename(table_name, error) from None
+
+    def _with_rename(self, name: TableName, error: NotFoundError) -> NotFoundError:
+        """Return the error of a table that is not there, or one that names the rename that left it so."""
+        with suppress(LsmError):
+            for new_name in self.unknown_tables() if self._exists(name) else [name.text]:
+                former = self._renamed_from(TableName.parse(new_name))
+                if former is not None and name.text in (former.text, new_name):
+                    return NotFoundError(
+                        f"a rename of {former} to {new_name} was cut off after it had moved the files; rename the table "
+                        "again, which finishes it",
+                        kind=ErrorKind.NO_SUCH_TABLE,
+                        table=name.text,
+                    )
+        return error
 
     def table_in_warehouse(self, name: str) -> Table:
         """Open a table where its directory has to be, whether the catalog knows it or not."""
@@ -610,7 +715,9 @@ class Catalog(CatalogRegistry):
         # The name is dropped before the files, so no reader opens a table in pieces.
         drop_directory(
             self._directory(location),
-            lambda: self._names.drop_table(table_name, ignore_missing=ignore_if_missing),
+            lambda mark: self._names.drop_table(
+                table_name, ignore_missing=ignore_if_missing, mark=mark
+            ),
             self._ids.new_id(),
         )
         remove_iceberg()
@@ -632,42 +739,13 @@ class Catalog(CatalogRegistry):
         old, new = TableName.parse(source), TableName.parse(target)
         new.checked()
         info = self._names.load_table(old)
-        location = self._names.table_location(new)
         remove_iceberg = self._iceberg_elsewhere(source, info.location)
-        is_moved = False
-
-        def move() -> None:
-            nonlocal is_moved
-            if not is_moved:  # the transaction may run again
-                move_directory(info.location, location, self._storage)
-                is_moved = True
-            # Drops that have not forgotten the old name by now cannot any more, and no drop of the new one has begun.
-            delete_drop_markers(self._directory(location))
-
-        try:
-            self._names.rename_table(old, new, move)
-        except LsmError as error:
-            # Without an answer the name may be the new one all the same.
-            if is_moved and not self._is_named(new, location, error):
-                move_directory(location, info.location, self._storage)
-            raise
+        self._rename(old, new)
         remove_iceberg()
         table = self.table(target)
         # Iceberg metadata names files by where they lay.
         table.session.follow_iceberg()
         return table
-
-    def _is_named(self, name: TableName, location: str, error: LsmError) -> bool:
-        """Whether the catalog names a table whose rename failed; CommitUnknownError if it does not answer."""
-        try:
-            return self._exists(name)
-        except LsmError:
-            raise CommitUnknownError(
-                "the catalog does not answer whether the table was renamed, and its files are at the new place; once it "
-                "answers, rename the table again or move the directory back",
-                table=name.text,
-                path=location,
-            ) from error
 
     def explain_row(
         self,
@@ -715,10 +793,3 @@ class Catalog(CatalogRegistry):
                     table=name.text,
                 )
             raise error from None
-
-    def _exists(self, name: TableName) -> bool:
-        try:
-            self._names.load_table(name)
-        except NotFoundError:
-            return False
-        return True

@@ -617,11 +617,13 @@ class SqlCatalog:
         primary_key: tuple[str, ...] = (),
         partitioned_by: tuple[str, ...] = (),
         create_database: bool = False,
+        move: Callable[[], None] = lambda: None,
     ) -> TableInfo:
         """Give a table its name; AlreadyExistsError if it is taken.
 
         Its database must exist unless `create_database`. `options` and keys are copied for people
-        who look; a value of more than 1000 characters is left out, as the schema file has it whole.
+        who look; a value of more than 1000 characters is left out, as the schema file has it whole. `move` moves its
+        directory within the transaction, as in `rename_table`.
         """
         name.checked()
         copied = copied_options(options or {}, primary_key, partitioned_by)
@@ -634,6 +636,7 @@ class SqlCatalog:
                 raise AlreadyExistsError("this table exists; choose another name", table=name.text)
             self._rows.insert_table(connection, name)
             self._rows.insert_table_properties(connection, name, copied)
+            move()
             return self._table_info(connection, name)
 
         return self.database.write(work)
@@ -707,10 +710,17 @@ class SqlCatalog:
 
         return self.database.write(work)
 
-    def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
-        """Forget a table and its lineage; False if it was not there. No file is touched.
+    def drop_table(
+        self,
+        name: TableName,
+        *,
+        ignore_missing: bool = False,
+        mark: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Forget a table and its lineage; False if it was not there. No file is touched, but by `mark`.
 
-        One of several concurrent drops gets True.
+        One of several concurrent drops gets True. `mark` is called before it ends, while a rename of a table to the
+        name waits, and may run again.
         """
 
         def work(connection: Connection) -> bool:
@@ -724,6 +734,7 @@ class SqlCatalog:
             for model in (PAIMON_TABLE_PROPERTIES, TABLES):
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
             self._delete_iceberg_rows(connection, name)
+            mark()
             return True
 
         return self.database.write(work)

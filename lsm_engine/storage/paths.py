@@ -6,6 +6,7 @@ from lsm_engine.storage.file_io import check_name
 LATEST = "LATEST"
 EARLIEST = "EARLIEST"
 BEING_DROPPED = ".lsm-being-dropped"  # and the id of the drop
+BEING_RENAMED = ".lsm-being-renamed"
 SNAPSHOT_PREFIX = "snapshot-"
 CHANGELOG_PREFIX = "changelog-"
 SCHEMA_PREFIX = "schema-"

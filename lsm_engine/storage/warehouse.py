@@ -11,6 +11,7 @@ from types import ModuleType
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
+    LsmError,
     StorageError,
     UnsafePathError,
     UnsupportedError,
@@ -27,7 +28,7 @@ from lsm_engine.storage.location import (
     scheme_of,
 )
 from lsm_engine.storage.options import AZURE, GCS, HDFS, NO_OPTIONS, S3, StorageOptions
-from lsm_engine.storage.paths import BEING_DROPPED, BRANCH_PREFIX, TablePaths
+from lsm_engine.storage.paths import BEING_DROPPED, BEING_RENAMED, BRANCH_PREFIX, TablePaths
 
 # -- Which FileIO keeps the files of a location: by its scheme -------------------------------------
 #
@@ -233,6 +234,35 @@ def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTION
         raise to_storage_error(target, cause) from cause
 
 
+def move_renamed(
+    source: str, target: str, names: str, storage: StorageOptions = NO_OPTIONS
+) -> None:
+    """Rename the directory of a table whose name changes, with a sign in it that tells so after a kill.
+
+    A directory that a rename of the same `names` has moved before it died is left. Raises as `move_directory`.
+    """
+    former = open_directory(source, storage=storage)
+    has_files = bool(former.list(""))
+    if not has_files and renamed_as(open_directory(target, storage=storage)) == names:
+        return
+    if has_files and former.facts.has_directories:
+        # On a full disk the rename goes on without a sign.
+        with suppress(StorageError):
+            former.replace(BEING_RENAMED, names.encode())
+    move_directory(source, target, storage)
+
+
+def renamed_as(file_io: FileIO) -> str:
+    """Return the former and the new name of the table of a directory that a rename has signed, or ""."""
+    if not file_io.facts.has_directories:
+        return ""  # a store that renames nothing
+    try:
+        return file_io.read(BEING_RENAMED).decode("utf-8", "replace")
+    except LsmError:
+        # Without a sign, or one that can be read, nothing is known of a rename.
+        return ""
+
+
 def _place_of(location: str) -> tuple[str, str] | None:
     """Return the scheme and host of a location, None for this machine's disks."""
     if scheme_of(location) is None:
@@ -241,21 +271,34 @@ def _place_of(location: str) -> tuple[str, str] | None:
     return parsed.scheme, parsed.authority
 
 
-def drop_directory(file_io: FileIO, forget: Callable[[], bool], drop_id: str) -> None:
+def drop_directory(
+    file_io: FileIO, forget: Callable[[Callable[[], None]], bool], drop_id: str
+) -> None:
     """Remove a table's name by `forget`, and delete its files if that returns True.
 
-    A marker of the drop prevents that a table is created in the directory meanwhile (`ddl/create`).
+    A marker of the drop prevents that a table is created in the directory meanwhile (`ddl/create`). `forget` calls
+    what it is given within its transaction, once it has found the name: a rename may have taken the marker along,
+    and another table may have the name and the directory.
     Concurrent drops of the table have markers of their own; one of them gets True and deletes the files. On
     a full disk the drop goes on without a marker. `drop_id`: the unique id of the drop.
     """
-    if not file_io.list(""):
-        forget()
-        return
     marker = f"{BEING_DROPPED}-{drop_id}"
-    with suppress(StorageError):
-        file_io.replace(marker, b"")
+
+    def mark() -> None:
+        with suppress(StorageError):
+            file_io.replace(marker, b"")
+
+    def mark_again() -> None:
+        # A store without directories renames no table.
+        if file_io.facts.has_directories and not file_io.exists(marker):
+            mark()
+
+    if not file_io.list(""):
+        forget(lambda: None)
+        return
+    mark()
     try:
-        if forget():
+        if forget(mark_again):
             _clear_table(file_io)
     finally:
         file_io.delete(marker)

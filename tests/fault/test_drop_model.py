@@ -89,7 +89,7 @@ class Names:
         if not self._storage.publish(NAME, b""):
             raise AlreadyExistsError("this table exists")
 
-    def drop_table(self, name: object, *, ignore_missing: bool = False) -> bool:
+    def drop_table(self, name: object, *, ignore_missing: bool = False, **_: object) -> bool:
         taken = self._storage.delete(NAME)
         if not taken and not ignore_missing:
             raise NotFoundError("no such table")

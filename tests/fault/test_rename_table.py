@@ -7,6 +7,7 @@ CI stops at some of them; all:
 
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.storage import local
-from lsm_engine.storage.paths import BEING_DROPPED
+from lsm_engine.storage import local, warehouse
+from lsm_engine.storage.paths import BEING_DROPPED, BEING_RENAMED
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 STOPS = ("open", "link", "unlink", "replace", "mkdir", "lstat", "scandir")
@@ -156,3 +157,150 @@ def test_a_rename_whose_transaction_fails_puts_the_directory_back(
             with pytest.raises(lsm.StorageError):
                 catalog.rename_table("a.b", "a.c")
         assert catalog["a.b"].to_arrow().to_pylist() == [{"k": 1}]
+
+
+class Dies(BaseException):
+    """In the place of the end of a transaction, before which the process dies."""
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[lsm.Catalog]:
+    with lsm.open_catalog(
+        f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")
+    ) as catalog:
+        yield catalog
+
+
+def dying_before_the_end_of(names: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next transaction of a catalog's names die once its work is done."""
+    write = names.database.write
+
+    def dying(work: Any) -> Any:
+        def work_without_end(connection: Any) -> Any:
+            work(connection)
+            raise Dies
+
+        return write(work_without_end)
+
+    monkeypatch.setattr(names.database, "write", dying)
+
+
+@pytest.fixture
+def cut_off(catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch) -> lsm.Catalog:
+    """A catalog in which a rename died after it had moved the files."""
+    catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"}).append([{"k": 1}])
+    with monkeypatch.context() as patch:
+        dying_before_the_end_of(catalog._names, patch)
+        with pytest.raises(Dies):
+            catalog.rename_table("a.b", "a.c")
+    return catalog
+
+
+def require_renamed(catalog: lsm.Catalog) -> None:
+    assert list(catalog) == ["a.c"]
+    assert catalog["a.c"].to_arrow().to_pylist() == [{"k": 1}]
+    assert catalog.lineage.snapshots("a.c").num_rows == 1
+    assert not list(Path(catalog.warehouse).glob("*/*/.lsm-*"))
+
+
+@pytest.mark.parametrize("name", ["a.b", "a.c"])
+def test_a_rename_that_died_is_named_by_who_opens_the_table(
+    cut_off: lsm.Catalog, name: str
+) -> None:
+    with pytest.raises(lsm.NotFoundError, match=r"rename of a\.b to a\.c was cut off"):
+        cut_off.table(name)
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda catalog: catalog.rename_table("a.b", "a.c"),
+        lambda catalog: catalog.register_table("a.c"),
+        lambda catalog: catalog.register_found_tables(),
+    ],
+    ids=["renamed again", "registered", "registered as what is there"],
+)
+def test_a_rename_that_died_is_finished(
+    cut_off: lsm.Catalog, finish: Callable[[lsm.Catalog], object]
+) -> None:
+    finish(cut_off)
+    require_renamed(cut_off)
+
+
+def test_a_directory_without_the_sign_of_a_rename_is_not_taken_for_the_table(
+    cut_off: lsm.Catalog,
+) -> None:
+    """Somebody else's files lie at the new place."""
+    (Path(cut_off.warehouse) / "a.db" / "c" / BEING_RENAMED).unlink()
+    with pytest.raises(lsm.AlreadyExistsError):
+        cut_off.rename_table("a.b", "a.c")
+    assert list(cut_off) == ["a.b"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> str:
+    """The directory of a table of another warehouse."""
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/o.db", warehouse=str(tmp_path / "other")) as other:
+        other.create_table("a.b", SCHEMA, options={"bucket": "-1"}).append([{"k": 1}])
+    return str(tmp_path / "other" / "a.db" / "b")
+
+
+def test_of_two_adoptions_of_a_directory_one_gets_it(
+    catalog: lsm.Catalog, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other left a name without files: a directory that was gone counted as moved."""
+    register = catalog._names.register_table
+
+    def overtaken(*arguments: Any, **settings: Any) -> Any:
+        monkeypatch.undo()
+        catalog.adopt_table(elsewhere, "a.first")
+        return register(*arguments, **settings)
+
+    monkeypatch.setattr(catalog._names, "register_table", overtaken)
+    with pytest.raises(lsm.NotFoundError):
+        catalog.adopt_table(elsewhere, "a.second")
+    assert list(catalog) == ["a.first"]
+    assert catalog["a.first"].to_arrow().to_pylist() == [{"k": 1}]
+
+
+def test_an_adoption_beside_a_registration_of_what_is_found_leaves_the_name_its_files(
+    catalog: lsm.Catalog, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory was there before its name: who named it first lost the files, as the adoption moved them back."""
+    write = catalog._names.database.write
+
+    def outrun(work: Any) -> Any:
+        monkeypatch.undo()
+        assert catalog.register_found_tables() == []
+        return write(work)
+
+    monkeypatch.setattr(catalog._names.database, "write", outrun)
+    catalog.adopt_table(elsewhere, "a.b")
+    assert catalog["a.b"].to_arrow().to_pylist() == [{"k": 1}]
+
+
+def test_a_drop_whose_table_was_renamed_and_made_again_keeps_a_third_one_out(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rename took the sign of the drop along, so that a table was made while the drop deleted its directory."""
+    catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"}).append([{"k": 1}])
+    forget, clear = catalog._names.drop_table, warehouse._clear_table
+
+    def renamed_and_made(*arguments: Any, **settings: Any) -> bool:
+        monkeypatch.setattr(catalog._names, "drop_table", forget)
+        catalog.rename_table("a.b", "a.c")
+        catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"})
+        return forget(*arguments, **settings)
+
+    def made_again(file_io: Any) -> None:
+        with pytest.raises(lsm.AlreadyExistsError):
+            catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"})
+        clear(file_io)
+
+    monkeypatch.setattr(catalog._names, "drop_table", renamed_and_made)
+    monkeypatch.setattr(warehouse, "_clear_table", made_again)
+    catalog.drop_table("a.b")
+    assert list(catalog) == ["a.c"]
+    assert catalog["a.c"].to_arrow().to_pylist() == [{"k": 1}]
+    monkeypatch.undo()
+    assert catalog.create_table("a.b", SCHEMA, options={"bucket": "-1"}).scan().count() == 0
