@@ -33,8 +33,10 @@ from lsm_engine.base.errors import (
     LsmError,
     StorageError,
 )
+from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.maintenance.trash import trash_of
 from lsm_engine.metadata.trash import TrashRecord
+from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.locks import ABANDONED_MILLIS
 from tests.fault.conftest import decoded_once
@@ -326,8 +328,28 @@ def _observed_table(disk: Disk, name: str) -> State:
     for line in ("main", *table.branches()):
         state |= _observed_line(references, table, line)
     for consumer in table.consumers():
-        state[f"consumer {consumer.name}"] = consumer.next_snapshot_id
+        state[f"consumer {consumer.name}"] = _position(table, consumer.next_snapshot_id)
     return state
+
+
+def _position(table: Table, next_snapshot_id: int) -> int | str:
+    """Return which changes a consumer reads next: the snapshot that has them, or those of the next commit.
+
+    Two operations that rewrite the newest state may publish a snapshot more than one after the other, without changes.
+    A consumer that is moved past it misses nothing.
+    """
+    try:
+        by_id = {snapshot.id: snapshot for snapshot in table.snapshots()}
+    except LsmError:
+        return next_snapshot_id  # unreadable: reported as that
+    position = next_snapshot_id
+    while position in by_id and _has_no_changes(by_id[position]):
+        position += 1
+    return "the next commit" if position == max(by_id, default=0) + 1 else position
+
+
+def _has_no_changes(snapshot: Snapshot) -> bool:
+    return snapshot.commit_kind is CommitKind.COMPACT and snapshot.changelog_manifest_list is None
 
 
 def _observed_line(references: References, table: Table, name: str) -> State:

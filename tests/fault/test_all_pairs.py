@@ -24,7 +24,7 @@ from tests.fault.all_pairs import (
     schedule,
     schedules,
 )
-from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES, expire, prepared
+from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES, expire, prepared, write
 from tests.fault.paused_lakes import lake_doubles
 from tests.fault.paused_stores import StorageCall, object_doubles
 
@@ -120,6 +120,21 @@ def test_a_kill_leaves_no_tag_of_what_another_has_deleted(ours: str, theirs: str
 @pytest.mark.parametrize("ours", ["tag the oldest", "rename a tag that holds"])
 def test_what_is_being_tagged_is_forgotten_or_forget_says_that_it_is_not(ours: str) -> None:
     assert not failed([Combination("memory", "plain", ours, ("forget",))])
+
+
+def test_of_two_that_forget_a_key_neither_lets_a_consumer_miss_changes() -> None:
+    """The second one writes the newest state anew once more: a snapshot without changes, which the consumer passes."""
+    combination = Combination("memory", "changelog", "forget", ("forget",))
+    calls = calls_of("memory", "changelog", "forget")
+    published = calls.index(StorageCall("publish", ("snapshot/snapshot-8",))) + 1
+    done, _ = schedule(combination, published + 1)
+    assert not list(problems_of(done))
+    write(done.disk.opened(JUDGE), 200, 1, "later")
+    table = done.disk.opened(JUDGE)
+    (consumer,) = table.consumers()
+    latest = table.latest_snapshot()
+    assert latest is not None
+    assert consumer.next_snapshot_id <= latest.id
 
 
 def failed_at_changes(combination: Combination) -> list[str]:
