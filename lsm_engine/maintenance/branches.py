@@ -128,7 +128,12 @@ def _plan(
         dropped = rolled_back if lost or rolled_back.seals else None
     on_branch(session, name)  # a listing of one that is being deleted is not whole
     common_id = 0 if common is None else common.id
-    own_tag_names = {tag.name for tag in session.tags.stable_listing()}
+    # A rollback takes main's tags above the common snapshot, also what another fast-forward has just taken over.
+    own_tag_names = {
+        tag.name
+        for tag in session.tags.stable_listing()
+        if dropped is None or tag.snapshot.id <= common_id
+    }
     first_id = theirs[0].id if theirs else 0
     return FastForwardPlan(
         branch=name,
@@ -211,7 +216,12 @@ def _take_tag_over(
         if not is_there and is_expiring(session, tag.snapshot):
             log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
             return
-        copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+        try:
+            copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+        except AlreadyExistsError:
+            # Made since the plan, by another fast-forward for example: it keeps its own snapshot.
+            log.info("main has a tag %s since", tag.name)
+            return
         is_taken_over = any(same_state(snapshot, tag.snapshot) for snapshot in plan.snapshots)
         # A rollback that listed main's tags before would leave this one. A state that the branch itself was rolled
         # back from is kept by its tag alone, on main as on the branch.

@@ -215,6 +215,21 @@ def test_what_main_has_committed_since_is_not_lost_unasked(table: lsm.Table) -> 
     assert [one.name for one in table.tags()] == ["start"]
 
 
+def test_a_tag_that_main_loses_does_not_keep_the_branchs_from_it(table: lsm.Table) -> None:
+    """Main's tag goes with its snapshot, and the branch's of the same name was left out: another fast-forward's, too."""
+    table.create_branch("fix", tag="start")
+    table.branch("fix").upsert([{"id": 2, "v": "fixed"}])
+    table.branch("fix").create_tag("done")
+    table.upsert([{"id": 9, "v": "mine"}])
+    table.create_tag("done")
+    for _ in range(2):
+        table.fast_forward("fix", force=True)
+        assert rows(table) == {1: "a", 2: "fixed"}
+        assert {tag.name for tag in table.tags()} == {"done", "start"}
+        assert rows(table, tag="done") == {1: "a", 2: "fixed"}
+        table.upsert([{"id": 9, "v": "mine"}])
+
+
 def test_strangers_are_not_fast_forwarded(table: lsm.Table) -> None:
     table.create_branch("new")
     table.branch("new").upsert([{"id": 9, "v": "z"}])
