@@ -28,6 +28,7 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     LsmError,
     NotFoundError,
+    StorageError,
     without_secrets,
 )
 from lsm_engine.base.other_libraries import CATALOG, missing_attribute
@@ -217,18 +218,29 @@ class CatalogRegistry(ABC):
         for database in databases:
             with suppress(InvalidInputError):  # a directory that no database's name means
                 self._names.create_database(database, ignore_existing=True)
-        for name in unknown:
-            table_name = TableName.parse(name)
-            if self._finished_rename(table_name):
-                continue
-            try:
-                schema = None if self.is_in_memory else self._schema_of(table_name)
-            except LsmError as error:
-                log.warning("table %s is named, and cannot be opened: %s", name, error)
-                schema = None
-            with suppress(AlreadyExistsError):  # another process has named it meanwhile
-                self.name_table(table_name, schema)
-        return unknown
+        return [name for name in unknown if self._is_registered(TableName.parse(name))]
+
+    def _is_registered(self, name: TableName) -> bool:
+        """Register a table that was found; False where another process names or drops it meanwhile."""
+        if self.is_in_memory:  # names go with the process, and cost no look
+            self.name_table(name, None)
+            return True
+        if self._finished_rename(name):
+            return True
+        try:
+            schema = self._schema_of(name)
+        except LsmError as error:
+            log.warning("table %s is named, and cannot be opened: %s", name, error)
+            schema = None
+        try:
+            self._name_beside_drops(name, schema)
+        except (AlreadyExistsError, NotFoundError) as error:
+            log.warning("table %s is not named: %s", name, error)
+            return False
+        except StorageError as error:
+            # Opening it raises the same.
+            log.warning("the directory of table %s cannot be listed: %s", name, error)
+        return True
 
     def _schema_of(self, name: TableName) -> TableSchema:
         location = self._names.table_location(name)
@@ -256,7 +268,7 @@ class CatalogRegistry(ABC):
 
         with self._moving(move, source, new) as move_once:
             self._names.rename_table(old, new, move_once)
-        with suppress(LsmError):  # once the name is there the sign says nothing
+        with suppress(LsmError):  # once the name is there the sign means nothing
             self._directory(target).delete(BEING_RENAMED)
 
     def _renamed_from(self, name: TableName) -> TableName | None:
@@ -346,18 +358,36 @@ class CatalogRegistry(ABC):
         return recorded
 
     def _name_and_open(self, name: TableName, schema: TableSchema) -> Table:
-        """Name a table and open it; take the name back if a drop deletes its files meanwhile."""
-        self.name_table(name, schema)
-        try:
-            refuse_beside_drop(self._directory(self._names.table_location(name)), is_made=True)
-        except AlreadyExistsError:
-            # A drop has begun to delete the files: a name would lead to a table without them.
-            self._names.drop_table(name, ignore_missing=True)
-            raise
+        """Name a table and open it."""
+        self._name_beside_drops(name, schema)
         return self.table(str(name))
+
+    def _name_beside_drops(self, name: TableName, schema: TableSchema | None) -> None:
+        """Name a table; take the name back, and raise, if a drop deletes its files meanwhile, or has done so."""
+        self.name_table(name, schema)
+        directory = self._directory(self._names.table_location(name))
+        try:
+            refuse_beside_drop(directory, is_made=True)
+        except (AlreadyExistsError, NotFoundError):
+            # The name would lead to a table without files.
+            with suppress(_MadeAnew):
+                self._names.drop_table(
+                    name, ignore_missing=True, mark=lambda: _require_dropped(directory)
+                )
+            raise
 
     def _directory(self, location: str) -> FileIO:
         return open_directory(location, storage=self._storage)
+
+
+class _MadeAnew(LsmError):
+    """Another process has made a table where the files of a dropped one were, and may have named it."""
+
+
+def _require_dropped(directory: FileIO) -> None:
+    with suppress(AlreadyExistsError, NotFoundError):
+        refuse_beside_drop(directory, is_made=True)
+        raise _MadeAnew("a table was made here meanwhile")
 
 
 # -- Catalog: databases and tables -----------------------------------------------------------------

@@ -11,6 +11,7 @@ from lsm_engine.base.errors import (
     ErrorKind,
     InvalidInputError,
     InvalidOptionError,
+    NotFoundError,
 )
 from lsm_engine.data_files.formats import check_formats
 from lsm_engine.ddl.checks import (
@@ -113,11 +114,17 @@ def create_table(
 def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> list[str]:
     """Raise AlreadyExistsError if a table is being dropped, or unless `is_made` if a drop left references.
 
+    `is_made`: a table is there; NotFoundError if a drop has deleted it.
     Data files and manifests of a refused writer are unreferenced and harmless. Its hints are returned: a new
     table would lack the snapshots that they name.
     """
     hints: list[str] = []
-    for entry in file_io.list(""):
+    entries = file_io.list("")
+    if is_made and not entries:
+        raise NotFoundError(
+            "the table was dropped meanwhile; create it again", kind=ErrorKind.NO_SUCH_TABLE
+        )
+    for entry in entries:
         path: str | None = None
         if entry.name.startswith(BEING_DROPPED):
             path = entry.path

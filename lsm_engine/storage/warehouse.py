@@ -28,7 +28,13 @@ from lsm_engine.storage.location import (
     scheme_of,
 )
 from lsm_engine.storage.options import AZURE, GCS, HDFS, NO_OPTIONS, S3, StorageOptions
-from lsm_engine.storage.paths import BEING_DROPPED, BEING_RENAMED, BRANCH_PREFIX, TablePaths
+from lsm_engine.storage.paths import (
+    BEING_DROPPED,
+    BEING_RENAMED,
+    BRANCH_PREFIX,
+    SNAPSHOT_PREFIX,
+    TablePaths,
+)
 
 # -- Which FileIO keeps the files of a location: by its scheme -------------------------------------
 #
@@ -194,8 +200,12 @@ def _may_be_table(file_io: FileIO, directory: str) -> bool:
 
 
 def has_lost_schema(file_io: FileIO, directory: str = "") -> bool:
-    """Whether snapshots are in a directory without a schema, and no drop, not one that died, takes them away."""
-    if not file_io.list(f"{directory}/snapshot".lstrip("/")):
+    """Whether snapshots are in a directory without a schema, and no drop, not one that died, takes them away.
+
+    A hint alone, which the last writer of a dropped table may leave, is none.
+    """
+    listed = file_io.list(f"{directory}/snapshot".lstrip("/"))
+    if not any(status.name.startswith(SNAPSHOT_PREFIX) for status in listed):
         return False
     return not any(status.name.startswith(BEING_DROPPED) for status in file_io.list(directory))
 
@@ -237,7 +247,7 @@ def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTION
 def move_renamed(
     source: str, target: str, names: str, storage: StorageOptions = NO_OPTIONS
 ) -> None:
-    """Rename the directory of a table whose name changes, with a sign in it that tells so after a kill.
+    """Rename the directory of a table whose name changes, with a sign in it that shows the rename after a kill.
 
     A directory that a rename of the same `names` has moved before it died is left. Raises as `move_directory`.
     """

@@ -270,6 +270,15 @@ def test_a_drop_beside_a_rename_of_the_table_leaves_no_files_without_a_name(
     assert not failed([Combination("lake", "plain", ours, (theirs,))])
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("drop the table", "register what is found"), ("register what is found", "drop the table")],
+)
+def test_what_is_found_beside_a_drop_gets_no_name_without_files(ours: str, theirs: str) -> None:
+    """The drop had forgotten the name, and its files were still there to be found."""
+    assert not failed([Combination("lake", "plain", ours, (theirs,))])
+
+
 def test_an_undo_that_is_killed_beside_an_emptying_leaves_nothing_that_a_reader_takes_for_a_snapshot() -> (
     None
 ):
