@@ -494,6 +494,7 @@ def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
             **{**vars(done), "ours": None, "theirs": (None,) * len(done.theirs)}
         )  # who gave up had changed some names
         known += states_of(succeeding)
+    known += _states_of_steps(done)
     excepted = set(_excepted_names(done, state))
     names = {name for each in (state, *known) for name in each} - excepted
     if not stepwise:
@@ -501,6 +502,32 @@ def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
             excepted.issuperset(_different(state, each)) for each in known
         )
     return all(any(state.get(name) == each.get(name) for each in known) for name in names)
+
+
+def _states_of_steps(done: Schedule) -> Iterator[State]:
+    """Yield what can be seen after the steps of the operations, in every order that keeps those of each."""
+    if not any(OPERATIONS[name].steps for name, _ in _steps(done)):
+        return
+    actors = [OURS, *(actor_of_theirs(place) for place in range(len(done.theirs)))]
+    parts: list[list[Order]] = []
+    for (name, answer), actor in zip(_steps(done), actors, strict=True):
+        steps = tuple((step, actor) for step in OPERATIONS[name].steps or (name,))
+        least = 0 if isinstance(answer, LsmError) else len(steps)
+        parts.append([steps[:number] for number in range(least, len(steps) + 1)])
+    for orders in product(*parts):
+        for order in _merged(orders):
+            disk, succeeded = _in_order(done.combination.store, done.combination.kind, order)
+            if all(succeeded):
+                yield _state_of(disk)
+
+
+def _merged(orders: Sequence[Order]) -> Iterator[Order]:
+    if not any(orders):
+        yield ()
+    for place, order in enumerate(orders):
+        if order:
+            rest = (*orders[:place], order[1:], *orders[place + 1 :])
+            yield from (order[:1] + after for after in _merged(rest))
 
 
 def _steps(done: Schedule) -> list[tuple[str, Any]]:

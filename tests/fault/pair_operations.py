@@ -166,6 +166,7 @@ class Operation:
 
     `is_stepwise`: each of its names changes in one step, and they change one after the other. `is_deletion`: what
     another has deleted meanwhile counts as deleted. `is_of_catalog`: it is done with a catalog, not with a table. `gives_back`: names are as they were.
+    `steps`: operations that it does one after the other; others may come between, and one that gives up has done the first ones.
     """
 
     act: Callable[[Any], object]
@@ -174,6 +175,7 @@ class Operation:
     is_deletion: bool = False
     is_of_catalog: bool = False
     gives_back: bool = False
+    steps: tuple[str, ...] = ()
 
     def is_for(self, kind: str) -> bool:
         """Return whether it is for a kind of table."""
@@ -201,6 +203,7 @@ def _forget(table: Table) -> object:
 
 
 KEYED = frozenset(name for name, kind in KINDS.items() if kind.has_key)
+NO_KIND = frozenset({"none"})
 FIXED = frozenset(name for name, kind in KINDS.items() if kind.options["bucket"] == "1")
 
 
@@ -212,9 +215,17 @@ def _of_catalog(act: Callable[[Catalog], object], **facts: Any) -> Operation:
     return Operation(act, is_of_catalog=True, **facts)
 
 
+def _create(catalog: Catalog) -> Table:
+    return catalog.create_table(TABLE, COLUMNS)
+
+
+def _append(table: Table) -> object:
+    return table.append(rows(96, 1, "anew"))
+
+
 def _drop_and_create(catalog: Catalog) -> object:
     catalog.drop_table(TABLE)
-    return catalog.create_table(TABLE, COLUMNS).append(rows(96, 1, "anew"))
+    return _append(_create(catalog))
 
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -286,7 +297,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "create a table": _of_catalog(lambda catalog: catalog.create_table("db.new", COLUMNS)),
     "rename the table": _of_catalog(lambda catalog: catalog.rename_table(TABLE, "db.new")),
     "drop the table": _of_catalog(lambda catalog: catalog.drop_table(TABLE)),
-    "drop and create": _of_catalog(_drop_and_create, is_stepwise=True),
+    "drop and create": _of_catalog(_drop_and_create, is_stepwise=True, steps=("drop the table", "create it", "append to it")),
+    "create it": Operation(_create, NO_KIND, is_of_catalog=True),
+    "append to it": _of(NO_KIND, _append),
     "append to a new table": _of_catalog(lambda catalog: catalog["db.new"].append(rows(95, 1, "new"))),
     "drop a new table": _of_catalog(lambda catalog: catalog.drop_table("db.new")),
     "unregister the table": _of_catalog(lambda catalog: catalog.unregister_table(TABLE)),
