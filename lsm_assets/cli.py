@@ -1,6 +1,8 @@
 """The command `lsm-assets`: creates a Dagster project, and runs the UI."""
 
+import importlib.metadata
 import importlib.util
+import json
 import keyword
 import os
 import re
@@ -22,6 +24,8 @@ from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, WAREHOUSE, settings_f
 from lsm_engine import LsmError, open_catalog
 
 _DEFINITIONS = '''"""The tables of this project."""
+
+from pathlib import Path
 
 import dagster as dg
 
@@ -48,21 +52,37 @@ ORDERS = LsmTable(
     writer=f"{__name__}:todays_orders",
 )
 
-defs = warehouse_definitions([ORDERS.assets(with_jobs=False)], current_settings())
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the tables above, and what `dg scaffold defs` has put into the folder `defs`."""
+    tables = warehouse_definitions([ORDERS.assets(with_jobs=False)], current_settings())
+    return dg.Definitions.merge(tables, dg.load_from_defs_folder(path_within_project=Path(__file__)))
 '''
 
 _PROJECT = """[project]
 name = "{name}"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["lsm-assets[dagster]"]
+dependencies = ["{requirement}"]
+
+[project.optional-dependencies]
+dev = ["dagster-dg-cli>=1.13,<1.14", "pytest>=8"]
 
 [build-system]
 requires = ["setuptools"]
 build-backend = "setuptools.build_meta"
 
 [tool.setuptools]
-packages = ["{module}"]
+packages = ["{module}", "{module}.defs"]
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "{module}"
+code_location_target_module = "{module}.definitions"
+registry_modules = ["lsm_assets.components"]
 
 [tool.dagster]
 module_name = "{module}.definitions"
@@ -71,7 +91,10 @@ code_location_name = "{module}"
 
 _README = """# {name}
 
-    lsm-assets ui          # Dagster on http://127.0.0.1:3000, tables and lineage on http://127.0.0.1:8577
+    pip install -e '.[dev]'  # this project, pytest, and the command dg
+    python -m pytest -q
+    dg check defs
+    lsm-assets ui            # Dagster on http://127.0.0.1:3000, tables and lineage on http://127.0.0.1:8577
 
 Tables are declared in `{module}/definitions.py`; they are kept in `./lake`, or where LSM_WAREHOUSE points.
 """
@@ -109,10 +132,13 @@ def init(directory: Path) -> None:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-._") or "tables"
     module = _module_name(name)
     files = {
-        "pyproject.toml": _PROJECT.format(name=name, module=module),
+        "pyproject.toml": _PROJECT.format(
+            name=name, module=module, requirement=package_requirement()
+        ),
         "README.md": _README.format(name=name, module=module),
         f"{module}/__init__.py": '"""Tables as Dagster assets."""\n',
         f"{module}/definitions.py": _DEFINITIONS,
+        f"{module}/defs/__init__.py": '"""Definitions that `dg scaffold defs` makes."""\n',
         "tests/test_tables.py": _TEST.format(module=module),
         ".gitignore": "lake/\n",
     }
@@ -123,6 +149,22 @@ def init(directory: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"cannot make {directory}: {error.strerror}") from error
     click.echo(f"Made {directory}. Now: cd {directory} && lsm-assets ui")
+
+
+def package_requirement() -> str:
+    """Return the requirement of this package: from where it was installed, if that was a path or a repository."""
+    requirement = "lsm-assets[dagster]"
+    try:
+        text = importlib.metadata.distribution("lsm-assets").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return requirement  # a clone on the path, without an installation
+    if text is None:
+        return requirement
+    source = json.loads(text)
+    url = source["url"]
+    if vcs := source.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"{requirement} @ {url}"
 
 
 def _module_name(name: str) -> str:

@@ -1,5 +1,7 @@
 """`lsm-assets`: the project that it makes under any name, and what it refuses in words."""
 
+import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -44,8 +46,37 @@ def test_a_project_has_a_name_that_installs_and_imports(
     assert project["tool"]["dagster"]["module_name"] == f"{module}.definitions"
     assert (made / module / "definitions.py").exists()
     # Found by itself, `lake` would be a second package once there are tables: pip refuses two.
-    assert project["tool"]["setuptools"]["packages"] == [module]
+    assert project["tool"]["setuptools"]["packages"] == [module, f"{module}.defs"]
+    assert project["tool"]["dg"]["project"]["root_module"] == module
+    assert (made / module / "defs" / "__init__.py").exists()
     assert project["build-system"]["build-backend"] == "setuptools.build_meta"
+
+
+@pytest.mark.parametrize(
+    ("source", "requirement"),
+    [
+        (None, "lsm-assets[dagster]"),
+        (
+            {"url": "file:///home/me/lake", "dir_info": {}},
+            "lsm-assets[dagster] @ file:///home/me/lake",
+        ),
+        (
+            {"url": "https://git.example/lake", "vcs_info": {"vcs": "git", "commit_id": "8ac3f1"}},
+            "lsm-assets[dagster] @ git+https://git.example/lake@8ac3f1",
+        ),
+    ],
+    ids=["an index", "a path", "Git"],
+)
+def test_a_project_requires_the_package_from_where_it_was_installed(
+    monkeypatch: pytest.MonkeyPatch, source: dict[str, Any] | None, requirement: str
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return None if source is None else json.dumps(source)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed())
+    assert cli.package_requirement() == requirement
 
 
 def test_a_project_is_not_made_in_the_place_of_a_file(tmp_path: Path) -> None:
