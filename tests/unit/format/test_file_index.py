@@ -158,6 +158,22 @@ def test_roaring_bitmaps_are_those_of_croaring_byte_for_byte() -> None:
         assert data[start:end].tobytes() == expected.serialize()
 
 
+def test_bit_slices_of_many_rows_are_roaring_bitmaps_of_each_bit() -> None:
+    """More than 4,096 rows of a container come as plain bits, fewer as positions."""
+    draw = np.random.default_rng(3)
+    values: list[Any] = draw.integers(-(2**20), 2**20, 70_000).tolist()
+    for count in (5_000, 20_000, 70_000):
+        index = index_of("BIGINT", FileIndexType.BSI, values[:count])
+        assert index is not None
+        for key in values[:3]:
+            rows = [row for row, value in enumerate(values[:count]) if value == key]
+            assert list(index.equal([key]) or ()) == rows
+        below = sum(value < values[0] for value in values[:count])
+        rows_below = index.between(None, values[0], closed=(True, False))
+        assert rows_below is not None
+        assert len(rows_below) == below
+
+
 def test_a_column_of_nulls_is_answered_without_an_index() -> None:
     file = encode_indexes({"c": {FileIndexType.BITMAP: b""}})
     place = file.index(b"bitmap") + len(b"bitmap")

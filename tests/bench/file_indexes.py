@@ -1,0 +1,121 @@
+"""What file indexes save readers and cost writers: `python -m tests.bench.file_indexes [rows] [files]`.
+
+A filter keeps 0.01 % of the rows, by a column that is no key: `spread` has its rows in every file, `local` in one.
+Bytes are those that the process read (`/proc/self/io`), seconds are CPU of all threads.
+"""
+
+import resource
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import lsm_engine as lsm
+from tests.bench.tables import new_table
+
+SCHEMA = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False), ("spread", pa.int64()), ("local", pa.int64()),
+        ("text", pa.string()), ("number", pa.float64()), ("more", pa.int64()),
+    ]
+)  # fmt: skip
+PLAIN = {"bucket": "1", "write-only": "true"}
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "none": {},
+    **{
+        kind: {f"file-index.{kind}.columns": "spread,local"}
+        for kind in ("bloom-filter", "bitmap", "bsi", "range-bitmap")
+    },
+}
+VALUES = 10_000
+ROUNDS = 5
+
+
+def rows(number: int, count: int, file_count: int) -> pa.Table:
+    """The rows of one file: keys in order, and values of which each is on one row in 10,000."""
+    draw = np.random.default_rng(number)
+    keys = np.arange(number * count, (number + 1) * count)
+    own = number + file_count * draw.integers(0, VALUES // file_count, count)
+    columns = [
+        keys,
+        draw.integers(0, VALUES, count) * 7919,
+        own * 7919,
+        pc.binary_join_element_wise(
+            "row", pa.array(draw.integers(0, 10**9, count)).cast("string"), " "
+        ),
+        draw.random(count),
+        draw.integers(0, 2**62, count),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def cpu_seconds() -> float:
+    """CPU of this process, all threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read, from the disk or not."""
+    facts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(facts["rchar"])
+
+
+def filled(folder: Path, options: Mapping[str, str], count: int, file_count: int) -> lsm.Table:
+    """A table of files side by side."""
+    table = new_table(folder, SCHEMA, options={**PLAIN, **options})
+    for number in range(file_count):
+        table.upsert(rows(number, count, file_count))
+    return table
+
+
+def upsert_seconds(folder: Path, batches: Sequence[pa.Table]) -> Mapping[str, float]:
+    """CPU seconds of the same upserts with one indexed column: the least of each type, which take turns."""
+    least = dict.fromkeys(KINDS, float("inf"))
+    for attempt in range(ROUNDS + 1):
+        for kind in KINDS:
+            options = {} if kind == "none" else {f"file-index.{kind}.columns": "spread"}
+            table = new_table(folder / f"{kind}-{attempt}", SCHEMA, options={**PLAIN, **options})
+            before = cpu_seconds()
+            for batch in batches:
+                table.upsert(batch)
+            # The first round loads the compiled loops.
+            if attempt:
+                least[kind] = min(least[kind], cpu_seconds() - before)
+    return least
+
+
+def filtered(table: lsm.Table, column: str) -> tuple[int, float, int]:
+    """Rows, CPU seconds and bytes of the best of three filters."""
+    best = (0, float("inf"), 0)
+    for attempt in range(3):
+        value = (4321 + attempt) * 7919
+        before, read = cpu_seconds(), bytes_read()
+        found = table.scan(where=lsm.col(column) == value).to_arrow()
+        taken = (found.num_rows, cpu_seconds() - before, bytes_read() - read)
+        best = min(best, taken, key=lambda facts: facts[1])
+    return best
+
+
+def main(row_count: int = 2_000_000, file_count: int = 100) -> None:
+    """Print one line for each type of index."""
+    count = row_count // file_count
+    with tempfile.TemporaryDirectory() as folder:
+        batches = [rows(number, count, file_count) for number in range(10)]
+        spent = upsert_seconds(Path(folder) / "upserts", batches)
+        for kind, options in KINDS.items():
+            table = filled(Path(folder) / kind, options, count, file_count)
+            sizes = sum(path.stat().st_size for path in Path(table.location).rglob("*.index"))
+            line = f"{kind:13} upserts {spent[kind] / spent['none']:.2f}, indexes {sizes / 1e6:6.1f} MB"
+            for column in ("spread", "local"):
+                found, seconds, read = filtered(table, column)
+                line += f" | {column}: {found} rows, {1000 * seconds:7.1f} ms, {read / 1e6:7.1f} MB"
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
