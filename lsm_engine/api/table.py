@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, Unpack
 
@@ -51,6 +52,7 @@ from lsm_engine.table.session import TableSession
 from lsm_engine.table.time_travel import version_named
 from lsm_engine.types.schema_changes import SchemaChange
 from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.types import type_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,6 +117,25 @@ class Table:
         latest = self.latest_snapshot()
         state = "empty" if latest is None else f"snapshot {latest.id}"
         return f"<Table {self.name!r} {state} at {self.location!r}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table's columns, keys and newest snapshot for a notebook; no row is read."""
+        keys = {"key": self.schema.primary_keys, "partition": self.schema.partition_keys}
+        rows = [
+            (
+                field.name,
+                type_text(field.type),
+                ", ".join(role for role in keys if field.name in keys[role]),
+            )
+            for field in self.schema.fields
+        ]
+        cells = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+        )
+        return (
+            f"<p><b>{escape(self.name)}</b> {escape(repr(self.latest_snapshot() or 'empty'))}</p>"
+            f"<table><tr><th>column</th><th>type</th><th></th></tr>{cells}</table>"
+        )
 
     @property
     def name(self) -> str:

@@ -124,3 +124,13 @@ def test_a_public_function_goes_to_other_processes(name):
 
 def test_the_module_lists_its_public_names_alone():
     assert dir(lsm) == sorted(lsm.__all__)
+
+
+def test_a_notebook_shows_columns_and_snapshot_of_a_table(tmp_path):
+    table = lsm.open_catalog(tmp_path).create_table("s.t", {"<id>": int, "v": str}, "<id>")
+    assert "empty" in table._repr_html_()
+    table.upsert([{"<id>": 1, "v": "<b>"}])
+    shown = table._repr_html_()
+    assert "<td>&lt;id&gt;</td><td>BIGINT NOT NULL</td><td>key</td>" in shown
+    assert "upsert" in shown
+    assert "<id>" not in shown
