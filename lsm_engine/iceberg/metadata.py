@@ -70,11 +70,15 @@ class TableMetadata:
         }
 
     @property
+    def properties(self) -> dict[str, str]:
+        """The properties; none of metadata of other writers, which may leave them out."""
+        properties: dict[str, str] = self.members.get("properties") or {}
+        return properties
+
+    @property
     def branches_left_out(self) -> dict[str, str]:
         """Branches that are not shown, and why."""
-        left_out: dict[str, str] = json.loads(
-            self.members["properties"].get(BRANCHES_LEFT_OUT, "{}")
-        )
+        left_out: dict[str, str] = json.loads(self.properties.get(BRANCHES_LEFT_OUT, "{}"))
         return left_out
 
     @property

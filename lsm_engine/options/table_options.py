@@ -296,14 +296,22 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
 
 
 def with_implied_options(options: TableOptions, *, has_primary_key: bool) -> TableOptions:
-    """Return options with those that `iceberg-compatibility.enabled` sets, where they are not given."""
-    if not options[core_options.ICEBERG_COMPATIBILITY_ENABLED]:
-        return options
-    implied = {core_options.METADATA_ICEBERG_STORAGE.key: "table-location"}
-    # The rows of first-row are read without a merge anyway, and no vector deletes any.
-    if has_primary_key and not options[core_options.MERGE_ENGINE].policy.keeps_first_row:
-        implied[core_options.DELETION_VECTORS_ENABLED.key] = "true"
-    return options.with_texts({**implied, **options.texts})
+    """Return options with those that others stand for, where they are not given.
+
+    `iceberg-compatibility.enabled` sets the storage of Iceberg metadata, and deletion vectors of a table with a key.
+    Vectors need format version 3, which Java takes from the options alone: it refuses to go on from metadata of a version
+    that is higher than its own.
+    """
+    implied: dict[str, str] = {}
+    if options[core_options.ICEBERG_COMPATIBILITY_ENABLED]:
+        implied[core_options.METADATA_ICEBERG_STORAGE.key] = "table-location"
+        # The rows of first-row are read without a merge anyway, and no vector deletes any.
+        if has_primary_key and not options[core_options.MERGE_ENGINE].policy.keeps_first_row:
+            implied[core_options.DELETION_VECTORS_ENABLED.key] = "true"
+    stated_options = options.with_texts({**implied, **options.texts})
+    if stated_options.writes_iceberg and stated_options[core_options.DELETION_VECTORS_ENABLED]:
+        implied[core_options.METADATA_ICEBERG_FORMAT_VERSION.key] = "3"
+    return options.with_texts({**implied, **options.texts}) if implied else options
 
 
 def foreign_options(texts: Mapping[str, str]) -> TableOptions:

@@ -571,7 +571,7 @@ class MetadataSync:
         if same != (members["location"], members["format-version"], members["current-schema-id"]):
             return None
         # Otherwise files of several levels are shown, which change with any file of their buckets.
-        if members["properties"].get(_LEVEL) != self._level().get(_LEVEL):
+        if before.properties.get(_LEVEL) != self._level().get(_LEVEL):
             return None
         if shows(shown, snapshot):
             return snapshot
