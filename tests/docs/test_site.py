@@ -1,8 +1,11 @@
 """The documentation site: one command builds it without a warning, every link leads somewhere, nothing is fetched."""
 
+import collections
 import importlib.util
 import json
+import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -112,6 +115,107 @@ def test_the_references_are_whole(site: dict[Path, Page]) -> None:
     assert len(methods) > 90
     assert {"lsm_engine.spark.sql", "lsm_assets.factory.lsm_table_assets"} <= named
     assert {"lsm-upsert", "lsm-show-tree", "lsm-doctor"} <= site[place / "commands.html"].ids
+
+
+QUESTIONS = {
+    "load a csv file": "files.html",
+    "read excel": "files.html",
+    "null values in csv": "files.html",
+    "csv delimiter": "files.html",
+    "skip bad lines rejects": "files.html",
+    "export to csv": "files.html",
+    "standard input jsonl": "files.html",
+    "add a column": "schema-changes.html",
+    "rename a column": "schema-changes.html",
+    "change the type of a column": "schema-changes.html",
+    "drop a column": "schema-changes.html",
+    "data types decimal timestamp": "types.html",
+    "arrow type of timestamp": "types.html",
+    "python types of columns": "types.html",
+    "cron": "maintenance.html",
+    "systemd timer": "maintenance.html",
+    "deployment without dagster": "maintenance.html",
+    "schedule compaction": "maintenance.html",
+    "two writers at the same time": "guarantees.html",
+    "concurrency": "guarantees.html",
+    "is a commit atomic": "guarantees.html",
+    "error kind": "troubleshooting.html",
+    "reads get slower": "troubleshooting.html",
+    "CommitConflictError what to do": ("troubleshooting.html", "guarantees.html"),
+    "how many buckets": ("buckets.html", "sizing.html"),
+    "how much memory": "sizing.html",
+    "time travel": "history.html",
+    "tags": ("history.html", "recipes/releases.html"),
+    "rollback": "history.html",
+    "expire snapshots": ("history.html", "maintenance.html"),
+    "filters like between": "filters.html",
+    "year function in a filter": "filters.html",
+    "lookup by key": ("rows-by-key.html", "recipes/web-service.html"),
+    "follow changes": ("changelog-producers.html", "recipes/exactly-once.html"),
+    "exactly once": "recipes/exactly-once.html",
+    "debezium": "recipes/debezium.html",
+    "postgresql changes": "recipes/postgresql-changes.html",
+    "import a delta table": ("recipes/import.html", "spark.html"),
+    "s3 credentials": "object-stores.html",
+    "spark merge into": ("spark.html", "spark-clusters.html"),
+    "polars": ("python.html", "types.html", "iceberg.html"),
+    "gdpr erase a person": "forget.html",
+    "install extras": "installing.html",
+    "iceberg duckdb": "iceberg.html",
+}
+"""What newcomers type, and the page, or the pages, of which one is to come first."""
+WORD = re.compile(r"[a-z0-9_]+")
+
+
+def stem(word: str) -> str:
+    """A plain likeness of the search's stemmer: cuts the endings of plurals and verbs."""
+    for ending in ("ies", "ing", "ed", "es", "s", "e", "y"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word.removesuffix(ending)
+    return word
+
+
+def first_page(query: str, entries: list[dict]) -> str:
+    """The page that the search would show first: BM25, with the weights of titles and pages of the theme."""
+    counted = [
+        (entry["location"].partition("#")[0], entry.get("boost", 1), [
+            (weight, collections.Counter(map(stem, WORD.findall(entry[field].lower()))))
+            for field, weight in (("title", 1000), ("text", 1))
+        ])
+        for entry in entries
+    ]  # fmt: skip
+    mean = sum(sum(fields[1][1].values()) for _, _, fields in counted) / len(counted)
+    words = list(dict.fromkeys(map(stem, WORD.findall(query.lower()))))
+    rarity = {}
+    for word in words:
+        holders = sum(any(word in counts for _, counts in fields) for _, _, fields in counted)
+        rarity[word] = math.log(1 + (len(counted) - holders + 0.5) / (holders + 0.5))
+    scores: dict[str, float] = collections.defaultdict(float)
+    for place, boost, fields in counted:
+        score = 0.0
+        for word in words:
+            for weight, counts in fields:
+                if count := counts[word]:
+                    length = 0.25 + 0.75 * sum(counts.values()) / mean
+                    score += boost * weight * rarity[word] * 2.2 * count / (1.2 * length + count)
+        scores[place] = max(scores[place], score)
+    return max(scores, key=lambda place: scores[place])
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
+def test_the_search_answers_questions_of_newcomers_by_guides(site: dict[Path, Page]) -> None:
+    place = next(path.parent for path in site if path.name == "api.html")
+    entries = json.loads((place / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    assert not [entry for entry in entries if entry["location"].startswith("decisions/")]
+    answers = {query: first_page(query, entries) for query in QUESTIONS}
+    wrong = {
+        query: page
+        for query, page in answers.items()
+        if page not in (QUESTIONS[query], *(QUESTIONS[query] if isinstance(QUESTIONS[query], tuple) else ()))
+    }  # fmt: skip
+    assert not wrong
+    assert len(QUESTIONS) >= 40
 
 
 ON_A_PHONE = """

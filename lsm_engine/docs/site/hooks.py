@@ -65,6 +65,53 @@ DAGSTER = [
 """Names of `lsm_assets` that its page uses."""
 
 
+GUIDES = {
+    **dict.fromkeys(
+        ("troubleshooting.md", "guarantees.md", "history.md", "iceberg.md", "rows-by-key.md"), 8
+    ),
+    **dict.fromkeys(
+        (
+            "schema-changes.md",
+            "files.md",
+            "buckets.md",
+            "forget.md",
+            "maintenance.md",
+            "object-stores.md",
+        ),
+        6,
+    ),
+    **dict.fromkeys(
+        (
+            "python.md",
+            "types.md",
+            "sizing.md",
+            "filters.md",
+            "installing.md",
+            "recipes/exactly-once.md",
+        ),
+        5,
+    ),
+    "spark.md": 7,
+    **dict.fromkeys(
+        ("dagster-tasks.md", "assets.md", "spark-clusters.md", "semantics.md", "catalog.md"), 1
+    ),
+    **dict.fromkeys(("index.md", "tour.md", "serve.md", "system-tables.md", "performance.md"), 1),
+}
+"""How much pages count in the search; those of one task more than those of many."""
+NOT_SEARCHED = (
+    "decisions/", "testing.md", "contributing.md", "changes.md", "architecture.md", "glossary.md", "performance-details.md",
+)  # fmt: skip
+"""Pages for those who change the project: a search leads to guides."""
+REFERENCES = ("api.md", "commands.md", "options.md", "formats.md", "commit-protocol.md", "about.md")
+
+
+def search_of(place: str) -> dict[str, Any]:
+    """How the search treats a page: whether it is left out, and how much it counts."""
+    if place.startswith(NOT_SEARCHED):
+        return {"exclude": True}
+    return {"boost": 0.25 if place in REFERENCES else GUIDES.get(place, 3)}
+
+
 def decisions() -> list[str]:
     """Return the pages of decisions, in order of their numbers."""
     return sorted(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
@@ -148,6 +195,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite links to files that have another place on the site."""
     page_path = page.file.src_uri
+    page.meta["search"] = search_of(page_path)
     source = ELSEWHERE.get(page_path, DOCS / page_path)
 
     def placed(link: re.Match[str]) -> str:
