@@ -454,7 +454,11 @@ def _verdict(full_buckets: Sequence[BucketTree], tree: TreeFacts, stop_trigger: 
             f"{len(full_buckets)} of {len(tree.buckets)} buckets reached {stop_trigger} sorted runs; "
             f"{full_buckets[0].label} has {full_buckets[0].runs}"
         )
-    return f"at most {tree.runs_max} sorted runs in {len(tree.buckets)} buckets"
+    runs, buckets = tree.runs_max, len(tree.buckets)
+    return (
+        f"at most {runs} sorted run{'' if runs == 1 else 's'} in "
+        f"{buckets} bucket{'' if buckets == 1 else 's'}"
+    )
 
 
 # -- The asset checks of one table, which users run from the UI or after a write -------------------

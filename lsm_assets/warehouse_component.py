@@ -17,7 +17,7 @@ import pyarrow as pa
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.checks import damage_text, references_evaluation, table_readers
+from lsm_assets.checks import references_evaluation, table_readers
 from lsm_assets.component import LsmTable, tables_schema
 from lsm_assets.dagster_core import reconstruction_metadata, store_reconstruction_metadata
 from lsm_assets.declaration import TableDeclaration
@@ -206,8 +206,15 @@ def _next_table(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
 
 
 def _lost_row(table: str, report: lsm.VerifyReport, prefix: str) -> tuple[str, ...]:
-    text = damage_text(table, report)
-    return table, f"error, damage: {text}", f"job {prefix}_verify, then lsm repair {table}"
+    """Return the finding in few words, as a page's column is narrow: the table's check has all of them."""
+    files = report.damaged_files
+    subject = files[0].path.rsplit("/", 1)[-1] if files else report.problems[0]
+    suffix = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return (
+        table,
+        f"error, damage: lost or damaged: {subject}{suffix}",
+        f"job {prefix}_verify, then lsm repair {table}",
+    )
 
 
 def _stale_readers(
