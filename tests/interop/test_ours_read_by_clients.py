@@ -164,3 +164,25 @@ def test_clients_skip_files_by_our_statistics(
     narrow = client.read_filtered(table.location, "k", "between", [1003, 1004])
     assert (narrow.table.num_rows, narrow.planned_rows) == (2, 50)
     assert client.read_filtered(table.location, "k", "=", 5000).planned_rows == 0
+
+
+@pytest.mark.parametrize("threshold", ["1 b", "1 mb"])
+@pytest.mark.parametrize("name", READERS)
+def test_clients_read_files_that_have_indexes(
+    name: str, threshold: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Those that use indexes find the rows by them; the checksums in their heads are in nobody's way."""
+    client: Client = request.getfixturevalue(name)
+    # Java 0.9 reads no other types, and of bitmaps the first version alone.
+    kinds = ["bloom-filter", "bitmap"]
+    if name != "java":
+        kinds += ["bsi", "range-bitmap"]
+    columns = dict.fromkeys([f"file-index.{kind}.columns" for kind in kinds], "k")
+    options = {"file-index.in-manifest-threshold": threshold, **columns}
+    options["file-index.bitmap.k.version"] = "1"
+    table = create(tmp_path, numbers([]).schema, primary_key=["k"], options=options)
+    for start in (0, 1000, 2000):
+        table.upsert(numbers(range(start, start + 50)))
+    assert client.read(table.location).num_rows == 150
+    found = client.read_filtered(table.location, "k", "=", 1003)
+    assert found.table.filter(pc.field("k") == 1003).num_rows == 1
