@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.base.errors import ErrorKind, LsmError
 from lsm_engine.base.record import record
-from lsm_engine.spark.session import STATEMENTS
+from lsm_engine.spark.session import AT_WORK, STATEMENTS
 from lsm_engine.spark.statement import position_of
 
 P = ParamSpec("P")
@@ -145,7 +145,6 @@ public final class LsmParser implements %(interface)s {
   private final %(interface)s spark;
   private final Function sessions;
   private volatile Function statements;
-  private final ThreadLocal opening = new ThreadLocal();
 
   LsmParser(Object session, Object spark, Function sessions, Function statements) {
     this.session = (org.apache.spark.sql.classic.SparkSession) session;
@@ -155,16 +154,19 @@ public final class LsmParser implements %(interface)s {
   }
 
   private LogicalPlan planned(String text) throws org.apache.spark.sql.catalyst.parser.ParseException {
-    if (opening.get() != null || !"true".equals(session.conf().get("%(setting)s", "true"))) return null;
+    org.apache.spark.SparkContext context = session.sparkContext();
+    // The thread of the JVM is the one mark of a nested statement: Python may take the call on any thread of its own.
+    if (context.getLocalProperty("%(at_work)s") != null) return null;
+    if (!"true".equals(session.conf().get("%(setting)s", "true"))) return null;
     Object answer;
+    context.setLocalProperty("%(at_work)s", "true");
     try {
-      if (statements == null) {
-        opening.set(Boolean.TRUE);
-        try { statements = (Function) sessions.apply(session); } finally { opening.remove(); }
-      }
+      if (statements == null) statements = (Function) sessions.apply(session);
       answer = statements.apply(text);
     } catch (py4j.Py4JNetworkException gone) {
       return null; // the process of Python has ended
+    } finally {
+      context.setLocalProperty("%(at_work)s", null);
     }
     if (answer instanceof Refusal && "%(syntax)s".equals(((Refusal) answer).state)) spark.parsePlan(text);
     if (answer instanceof Throwable) org.apache.spark.unsafe.Platform.throwException((Throwable) answer);
@@ -338,6 +340,7 @@ def _factory(gateway: Any) -> Any:
         % {
             "interface": _INTERFACE,
             "setting": STATEMENTS,
+            "at_work": AT_WORK,
             "syntax": _SYNTAX,
             "methods": "".join(map(_delegating, declared)),
         }

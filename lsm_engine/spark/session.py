@@ -197,6 +197,9 @@ READS_PARQUET = "spark.lsm.read-parquet"
 STATEMENTS = "spark.lsm.sql"
 """Setting of a session: whether `spark.sql` takes the engine's statements. Default: true, once `register` has put it there."""
 
+AT_WORK = "lsm.engine-at-work"
+"""Local property of a thread of the JVM: its statements are the engine's own, which Spark runs as they are."""
+
 
 def runs_elsewhere(spark: SparkSession) -> bool:
     """Whether the session's executors may not see the disks of this process.

@@ -1,12 +1,16 @@
 """`spark.sql` takes the engine's statements: by a parser before Spark's own, or by a function in its place."""
 
+import os
+
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException
 
 import lsm_engine as lsm
-from lsm_engine.spark import jvm, register, registration, upsert_dataframe
+from lsm_engine.spark import jvm, register, registration, sql, upsert_dataframe
 from lsm_engine.spark.session import READS_PARQUET, STATEMENTS
+from lsm_engine.spark.source.options import WAREHOUSE_SETTING
+from tests.spark.random_statements import run as run_random
 
 pytestmark = pytest.mark.spark
 
@@ -117,6 +121,37 @@ def test_a_session_leaves_statements_to_spark_where_it_is_told(ask, spark):
         ask("UPDATE shop.orders SET n = 0")
     spark.conf.set(STATEMENTS, "true")
     assert ask("UPDATE shop.orders SET n = 0") == [(2, 0, 2, 0)]
+
+
+def test_a_session_without_a_warehouse_is_left_to_spark(ask, spark, tmp_path, monkeypatch):
+    """Each statement of such a session would have made a catalog in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    spark.conf.unset(WAREHOUSE_SETTING)
+    (tmp_path / "lake").rename(tmp_path / "elsewhere")
+    assert ask("SELECT 1") == [(1,)]
+    register(spark)
+    assert ask("SELECT 2") == [(2,)]
+    assert not (tmp_path / "lake").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "lake")
+
+
+def test_settings_of_the_session_ask_no_catalog(ask, spark, monkeypatch):
+    monkeypatch.setattr("lsm_engine.spark.commands.statements._Session", None)
+    assert ask("SET spark.sql.shuffle.partitions=3") == [("spark.sql.shuffle.partitions", "3")]
+    ask("RESET spark.sql.shuffle.partitions")
+
+
+def test_random_statements_give_the_rows_of_the_same_changes_by_queries(ask, spark):
+    assert run_random(spark, int(os.environ.get("LSM_STATEMENTS", "6")), seed=7) <= 1
+
+
+def test_statements_of_the_engine_itself_are_sparks_on_whatever_thread_they_come(ask, spark):
+    """ALTER TABLE by the function replaces the entry of Spark's catalog: the parser took that DROP for the user's."""
+    for statement in ("ALTER TABLE shop.orders ADD COLUMNS (city STRING)", "ALTER TABLE shop.orders RENAME TO shop.sales"):  # fmt: skip
+        sql(spark, statement)
+    assert ask("SELECT * FROM shop.sales ORDER BY id") == [(1, "a", 1, None), (2, "b", 2, None)]
+    ask("ALTER TABLE shop.sales DROP COLUMN city")
+    assert ask("SELECT * FROM shop.sales ORDER BY id") == [(1, "a", 1), (2, "b", 2)]
 
 
 def test_a_function_takes_the_place_of_spark_sql_where_no_parser_can_stand(ask, spark, monkeypatch, tmp_path):  # fmt: skip

@@ -54,8 +54,9 @@ from lsm_engine.spark.commands.procedures import (
     maintain_statement,
     names_tag_or_branch,
 )
-from lsm_engine.spark.commands.tables import SessionTables, spark_parts
+from lsm_engine.spark.commands.tables import Place, SessionTables, spark_parts
 from lsm_engine.spark.jobs import from_spark, remedy
+from lsm_engine.spark.session import AT_WORK, is_classic
 from lsm_engine.spark.statement import (
     Statement,
     statement_texts,
@@ -87,7 +88,7 @@ def sql(
     """
     if args:
         text = with_parameters(text, args)
-    with _engine_at_work():
+    with _engine_at_work(spark):
         try:
             frame = _result(spark, text)
             return spark.sql(text) if frame is None else frame
@@ -106,8 +107,9 @@ def statements_of(spark: SparkSession) -> Callable[[str], DataFrame | None]:
     def take(text: str) -> DataFrame | None:
         if getattr(_thread, "is_engine_at_work", False):
             return None
-        with _engine_at_work():
-            return _result(spark, text)
+        with _engine_at_work(spark):
+            # Without a place for names no catalog is opened, let alone made, for other people's statements.
+            return None if Place.named_in(spark) is None else _result(spark, text)
 
     return take
 
@@ -116,14 +118,23 @@ _thread = threading.local()
 
 
 @contextmanager
-def _engine_at_work() -> Iterator[None]:
-    """Mark the statements that the engine itself has Spark run inside: they are Spark's as they are."""
+def _engine_at_work(spark: SparkSession) -> Iterator[None]:
+    """Mark the statements that the engine itself has Spark run inside: they are Spark's as they are.
+
+    The parser in the JVM asks the JVM's thread, since its calls come on other threads of Python than this one.
+    """
     before = getattr(_thread, "is_engine_at_work", False)
+    context = spark.sparkContext if is_classic(spark) else None
+    marked = None if context is None else context.getLocalProperty(AT_WORK)
     _thread.is_engine_at_work = True
     try:
+        if context is not None:
+            context.setLocalProperty(AT_WORK, "true")
         yield
     finally:
         _thread.is_engine_at_work = before
+        if context is not None:
+            context.setLocalProperty(AT_WORK, marked)  # type: ignore[arg-type]
 
 
 def _result(spark: SparkSession, text: str) -> DataFrame | None:
@@ -133,7 +144,7 @@ def _result(spark: SparkSession, text: str) -> DataFrame | None:
         frames = [_result(spark, part) or spark.sql(part) for part in texts]
         return frames[-1]
     statement = Statement.from_text(with_products(text))
-    if statement is None:
+    if statement is None or (statement.word() in _SETS and "(" not in text):
         return None
     with closing(_Session(spark)) as session:
         if statement.word() != "EXPLAIN":
@@ -606,6 +617,8 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
+_SETS = ("SET", "RESET", "ADD", "LIST", "CLEAR")
+"""What is about the session alone: no catalog is asked."""
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 _EXPLAINED = ("EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _WRITES = ("INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE")

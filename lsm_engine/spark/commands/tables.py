@@ -61,10 +61,15 @@ class Place:
     @staticmethod
     def from_session(spark: SparkSession) -> "Place":
         """Return the place in a session's settings, or in the environment variables; else ./lake."""
+        return Place.named_in(spark) or Place(url=None, warehouse="lake")
+
+    @staticmethod
+    def named_in(spark: SparkSession) -> "Place | None":
+        """Return the place that the settings of a session, or the environment variables, name; None where none does."""
         environment = os.environ
         url = spark.conf.get(CATALOG_SETTING, None) or environment.get("LSM_CATALOG_URL")
         warehouse = spark.conf.get(WAREHOUSE_SETTING, None) or environment.get("LSM_WAREHOUSE")
-        return Place(url=url, warehouse=warehouse or "lake")
+        return Place(url=url, warehouse=warehouse or "lake") if url or warehouse else None
 
 
 @record
