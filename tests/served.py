@@ -90,7 +90,7 @@ class Served:
 
 @contextlib.contextmanager
 def serving(
-    catalog: lsm.Catalog, *, limits: Limits | None = None, external: bool = False
+    catalog: lsm.Catalog, *, limits: Limits | None = None, external: bool = False, port: int = 0
 ) -> Iterator[Served]:
     """Serve a catalog until the end of the block."""
     application = Application(
@@ -99,7 +99,7 @@ def serving(
         Tokens(write=(WRITER,), read=(READER,)),
         limits=limits,
     )
-    config = uvicorn_config(application, "127.0.0.1", 0)
+    config = uvicorn_config(application, "127.0.0.1", port)
     listener = listening(config)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

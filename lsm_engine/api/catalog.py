@@ -62,6 +62,7 @@ from lsm_engine.table.components import (
     Components,
     Executor,
     LocalExecutor,
+    TableListener,
 )
 from lsm_engine.table.names import names_of
 from lsm_engine.table.session import TableSession
@@ -92,6 +93,11 @@ class CatalogRegistry(ABC):
     @abstractmethod
     def list_tables(self, database: str | None = None) -> list[str]:
         """Return the names of tables."""
+
+    @property
+    @abstractmethod
+    def warehouse(self) -> str:
+        """The directory that tables are created in."""
 
     def register_table(self, name: str) -> Table:
         """Name a table whose directory is already in the warehouse, at "<database>.db/<table>".
@@ -191,7 +197,7 @@ class CatalogRegistry(ABC):
     def found_and_unnameable(self) -> tuple[list[str], dict[str, str]]:
         """Return the results of `found_tables` and `unnameable_tables`, from the same listings."""
         names, unnameable = [], {}
-        for database, table in table_directories(self._names.warehouse, self._storage):
+        for database, table in table_directories(self.warehouse, self._storage):
             try:
                 names.append(TableName(database=database, table=table).checked().text)
             except LsmError as error:  # the first clause of the message is the reason
@@ -394,6 +400,7 @@ def _require_dropped(directory: FileIO) -> None:
 
 _IN_FLIGHT = 16
 """Tables of an object store that are read together: most of the time is spent on waiting."""
+_SERVERS = ("http://", "https://")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -404,6 +411,7 @@ def open_catalog(
     warehouse: str | os.PathLike[str] | None = None,
     storage: Mapping[str, Any] | StorageOptions | None = None,
     catalog_key: str | None = None,
+    token: str | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
@@ -411,7 +419,7 @@ def open_catalog(
     """Open the catalog in a database, created if absent; tables live below `warehouse`.
 
     Args:
-        url: A database URL, or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
+        url: A database URL, the address of a server (`lsm serve`), or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
             database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for a
             warehouse with a scheme, as for the command line and Dagster.
         warehouse: The directory or URL of the tables. By default `./lake`, or the directory that a catalog of
@@ -419,6 +427,7 @@ def open_catalog(
         storage: Options of the warehouse's store (docs/object-stores.md). They come before those of the
             environment.
         catalog_key: Which catalog, if the database has several.
+        token: The token for a server. None: LSM_TOKEN of the environment.
         executor: Runs writes, compactions and reads; None for this process.
         clock: For tests; None for the system clock.
         ids: For tests; None for random ids.
@@ -430,8 +439,19 @@ def open_catalog(
         InvalidOptionError: The URL is invalid.
         InvalidInputError: The database holds something else.
     """
-    database, directory = _places(url, warehouse)
     options = StorageOptions.coerce(storage)
+    if isinstance(url, str) and url.startswith(_SERVERS):
+        # Imported on use: few processes ask a server.
+        client = import_module("lsm_engine.api.rest_catalog")
+        catalog: Catalog = client.RestCatalog(
+            client.Connection(url, token),
+            storage=options,
+            executor=executor or LocalExecutor(),
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+        )
+        return catalog
+    database, directory = _places(url, warehouse)
     if directory is not None and scheme_of(directory) is not None:
         # What is wrong with it is known before a file is made.
         open_directory(directory, storage=options)
@@ -642,20 +662,32 @@ class Catalog(CatalogRegistry):
         # The check comes first, as a table that exists needs no options to be valid.
         if ignore_if_exists and self._exists(table_name):
             return self.table(name)
-        file_io = self._directory(self._names.table_location(table_name))
+        keys = (
+            names_of(primary_key, "primary_key"),
+            () if partitioned_by is None else names_of(partitioned_by, "partitioned_by"),
+        )
+        return self._created(table_name, columns_of(schema), keys, options or {}, comment)
+
+    def _created(
+        self,
+        name: TableName,
+        columns: pa.Schema,
+        keys: tuple[tuple[str, ...], tuple[str, ...]],
+        options: Mapping[str, object],
+        comment: str | None,
+    ) -> Table:
+        """Create a table; `keys`: the columns of its primary key, and those of its partitions."""
         created = create_table(
-            file_io,
-            columns_of(schema),
-            primary_key=names_of(primary_key, "primary_key"),
-            partitioned_by=()
-            if partitioned_by is None
-            else names_of(partitioned_by, "partitioned_by"),
-            options=options or {},
+            self._directory(self._names.table_location(name)),
+            columns,
+            primary_key=keys[0],
+            partitioned_by=keys[1],
+            options=options,
             comment=comment,
             clock=self._clock,
-            is_unknown=lambda: not self._exists(table_name),
+            is_unknown=lambda: not self._exists(name),
         )
-        table = self._name_and_open(table_name, created)
+        table = self._name_and_open(name, created)
         table.session.follow_iceberg()
         return table
 
@@ -715,9 +747,12 @@ class Catalog(CatalogRegistry):
             executor=self._executor,
             clock=self._clock,
             ids=self._ids,
-            listeners=(CatalogListener(names=self._names, sync=self._sync),),
+            listeners=self._listeners(),
         )
         return Table(TableSession(name, components, schema), location)
+
+    def _listeners(self) -> tuple[TableListener, ...]:
+        return (CatalogListener(names=self._names, sync=self._sync),)
 
     def list_tables(self, database: str | None = None) -> list[str]:
         """Return the names of a database's tables, or of all tables as "database.table"."""

@@ -194,8 +194,8 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
     return [
         option("--catalog", "catalog_given", metavar="URL",
-               help="The catalog's database: a URL or an SQLite file.  [default: $LSM_CATALOG, "
-                    "else catalog.db in the warehouse]"),
+               help="The catalog's database, a URL or an SQLite file; or http://HOST:PORT of lsm serve, with "
+                    "$LSM_TOKEN.  [default: $LSM_CATALOG, else catalog.db in the warehouse]"),
         option("--catalog-key", "key_given", metavar="NAME",
                help="Which catalog of a database with several.  [default: jdbc, or the only one]"),
         option("--warehouse", "warehouse_given", metavar="LOCATION",

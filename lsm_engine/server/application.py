@@ -331,7 +331,7 @@ class Application:
             if status == 500:
                 log.warning("%s failed: %s", exchange.label, error)
             answer = protocol.error(status, text_of(error), error, operation, request)
-            return _json_response(answer, status)
+            return _json_response(answer, status, _header_of(error))
         except Refusal:
             raise
         except Exception as error:  # a defect: the server goes on, and the log has it
@@ -440,6 +440,13 @@ class Application:
 
 
 _CLOSE = {"Connection": "close"}
+ERROR_HEADER = "X-Lsm-Error"
+"""By which clients of this engine raise the same error: its class and its kind."""
+
+
+def _header_of(error: LsmError) -> dict[str, str]:
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == LsmError.__module__)
+    return {ERROR_HEADER: f"{kind.__name__} {error.kind.value}"}
 
 
 def _json_response(

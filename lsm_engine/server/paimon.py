@@ -824,6 +824,29 @@ OPERATIONS = (
 )
 
 
+# -- Operations beyond the specification, for clients of this engine --------------------------------
+
+
+def get_warehouse(request: Request) -> JsonMembers:
+    """Return the directory that tables are created in."""
+    return {"warehouse": request.catalog.warehouse}
+
+
+def sync_lineage(request: Request) -> JsonMembers:
+    """Record what the files of a table hold that the lineage lacks, and copy its options and Iceberg's location."""
+    table = request.table
+    recorded = request.catalog.sync_lineage([table.name])
+    table.session.notify_altered(table.schema)
+    table.session.follow_iceberg()
+    return {"recorded": recorded[table.name]}
+
+
+ENGINE_OPERATIONS = (
+    _operation("getWarehouse", f"GET {_ROOT}/engine/warehouse", get_warehouse),
+    _operation("syncLineage", f"POST {_TABLE}/engine/sync", sync_lineage, _WRITE),
+)
+
+
 # -- Errors ----------------------------------------------------------------------------------------
 
 _RESOURCES = {
@@ -877,5 +900,9 @@ def _resource_name(
 
 
 PROTOCOL = Protocol(
-    name="paimon", root="", operations=OPERATIONS, decode=unquote_plus, error=error_members
+    name="paimon",
+    root="",
+    operations=(*OPERATIONS, *ENGINE_OPERATIONS),
+    decode=unquote_plus,
+    error=error_members,
 )

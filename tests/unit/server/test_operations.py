@@ -22,7 +22,7 @@ def service(tmp_path):
 @pytest.mark.parametrize("protocol", [PROTOCOL, ICEBERG], ids=lambda protocol: protocol.name)
 def test_every_operation_of_the_specification_is_answered_or_refused_by_its_name(protocol) -> None:
     lines = Path(__file__).with_name(f"{protocol.name}_operations.txt").read_text().splitlines()
-    operations = protocol.operations
+    operations = [each for each in protocol.operations if "/engine/" not in each.path]
     ours = {f"{operation.name} {operation.method} {operation.path}" for operation in operations}
     assert ours == {line.replace("{namespace}", "{database}") for line in lines}
     assert all(operation.summary.endswith(".") for operation in operations)
