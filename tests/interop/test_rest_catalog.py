@@ -96,6 +96,7 @@ def test_pypaimon_creates_writes_tags_branches_reads_and_drops(served) -> None:
     assert pypaimon(served, "shop.orders", "drop") == ["drop []"]
 
 
+@pytest.mark.interop_full
 def test_java_and_pypaimon_and_ours_take_turns_on_one_table(served) -> None:
     if reason := why_not():
         pytest.skip(reason)
