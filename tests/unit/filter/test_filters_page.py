@@ -35,7 +35,7 @@ def test_the_examples_run(orders: lsm.Table) -> None:
     names: dict[str, object] = {}
     for example in examples:
         exec(example, names)
-    assert len(examples) == 3
+    assert len(examples) == 4
     kept = orders.scan(where=names["may"] & ~names["cheap"]).to_arrow()
     assert sorted(kept["id"].to_pylist()) == [2, 3]
     assert orders.scan(where="price > 5 AND dt = DATE '2026-01-01'").count() == 1
