@@ -76,7 +76,7 @@ VAGUE_NAMES_MAX = 88
 FUNCTIONS_OF_MANY_PARAMETERS_MAX = 27
 PARAMETERS_MAX = 6
 MODULES_OF_ONE_IMPORTER_MAX = 46
-MODULES_MAX = 402  # six each are Iceberg metadata and its acts, and the server, one its client, two machine code and Dagster internals
+MODULES_MAX = 405  # six each are Iceberg metadata and its acts, and the server, three file indexes, one the server's client, two machine code and Dagster internals
 
 
 def sources() -> dict[str, ast.Module]:
@@ -144,5 +144,4 @@ def test_modules_are_shared() -> None:
             importers[target].add(name)
     single = [name for name in trees if len(importers[name] - {name}) == 1]
     assert len(single) <= MODULES_OF_ONE_IMPORTER_MAX
-    file_indexes = 3
-    assert len(trees) <= MODULES_MAX + file_indexes
+    assert len(trees) <= MODULES_MAX
