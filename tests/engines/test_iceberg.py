@@ -757,7 +757,7 @@ def test_a_sync_beside_a_rollback_shows_no_row_that_was_rolled_back(
     table.upsert(small(*range(5)))
     target = table.latest_snapshot().id
     with monkeypatch.context() as patch:
-        patch.setattr(iceberg, "sync", lambda *_, **__: None)
+        patch.setattr(iceberg, "follow", lambda *_, **__: None)
         table.upsert(small(7, value=70))
 
     def roll_back() -> None:
@@ -1042,7 +1042,7 @@ def test_verify_names_metadata_that_is_behind_or_lacks_files_and_finds_the_table
     table.upsert(small(*range(5)))
     assert table.verify().warnings == ()
     with monkeypatch.context() as patch:
-        patch.setattr(iceberg, "sync", lambda *_: None)
+        patch.setattr(iceberg, "follow", lambda *_, **__: None)
         table.upsert(small(2, value=9))
     (warning,) = table.verify().warnings
     assert "lsm iceberg sync" in warning

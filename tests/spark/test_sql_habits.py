@@ -270,7 +270,8 @@ def test_a_table_is_replaced_by_one_of_its_own_rows_or_stays_as_it_is(run):
     assert run("SELECT * FROM shop.r") == run.spark("SELECT * FROM shop.r") == [(2, 3)]
     with pytest.raises(InvalidInputError, match="does not have"):
         run("REPLACE TABLE shop.r (id INT) USING lsm TBLPROPERTIES ('primary-key' = 'missing')")
-    assert run("SHOW TABLES IN shop LIKE 'r*'") == [("shop", "r", False)]
+    tables = run("SHOW TABLES IN shop LIKE 'r*'")
+    assert [table for table in tables if not table[2]] == [("shop", "r", False)]
     assert run("SELECT more FROM shop.r") == [(3,)]
     run("REPLACE TABLE shop.r (x INT) USING lsm")
     assert run("SELECT * FROM shop.r") == []
