@@ -257,7 +257,7 @@ class History:
 
     def write_elsewhere(self) -> None:
         """Commit as a client that knows no Iceberg metadata, then bring it up."""
-        with mock.patch.object(iceberg, "sync"):
+        with mock.patch.object(iceberg, "follow"):
             for _ in range(self.chance.randint(1, 3)):
                 self.write()
         if not self.is_blocked:
