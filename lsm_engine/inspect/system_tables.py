@@ -43,8 +43,6 @@ from lsm_engine.types.types import DataField, type_text
 # Files, buckets, partitions, indexes.
 
 STAMP = pa.timestamp("ms")
-_SOURCE_NUMBERS = pa.array([int(source) for source in FileSource], pa.int32())
-_SOURCE_NAMES = pa.array([source.name for source in FileSource], pa.string())
 _SLICE = 20_000
 """Files whose statistics become text at once."""
 
@@ -98,11 +96,16 @@ def files(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
         "min_sequence_number": rows.column("_FILE._MIN_SEQUENCE_NUMBER"),
         "max_sequence_number": rows.column("_FILE._MAX_SEQUENCE_NUMBER"),
         "creation_time": rows.column("_FILE._CREATION_TIME"),
-        "file_source": _SOURCE_NAMES.take(
-            pc.index_in(rows.column("_FILE._FILE_SOURCE"), value_set=_SOURCE_NUMBERS)
-        ),
+        "file_source": _source_names(rows.column("_FILE._FILE_SOURCE")),
     }
     return _table(columns, FILES)
+
+
+def _source_names(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Arrow imports pandas with the first array of Python values: not when this module is imported.
+    known_numbers = pa.array([int(source) for source in FileSource], numbers.type)
+    names = pa.array([source.name for source in FileSource], pa.string())
+    return names.take(pc.index_in(numbers, value_set=known_numbers))
 
 
 def file_key_ranges(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
