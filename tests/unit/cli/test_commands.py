@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from pathlib import Path
 
 import click
@@ -26,6 +27,15 @@ def test_every_verb_is_tested_in_this_folder() -> None:
     told = re.findall(r"def (test_\w+)", text)
     missing = [verb for verb in verbs if not any(verb.replace("-", "_") in name for name in told)]
     assert not missing
+
+
+def test_serve_names_a_port_that_is_taken_and_a_token_that_is_short(shop, monkeypatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = shop("serve", "--port", port, code=5)
+    assert f"port {port} of 127.0.0.1 cannot be used" in answer.stderr
+    monkeypatch.setenv("LSM_SERVE_TOKEN", "short")
+    assert "at least 16 characters" in shop("serve", "--port", 0, code=5).stderr
 
 
 # --- tables --------------------------------------------------------------------------------------
