@@ -189,8 +189,7 @@ def rollback_that_died(shell) -> None:
         raise OSError("killed")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kind, "delete_there", dies)
-        patched.setattr(kind, "delete", dies)
+        patched.setattr(kind, "delete_state", dies)
         with pytest.raises(OSError, match="killed"):
             table.rollback_to(2)
     assert [snapshot(shell, number).exists() for number in (3, 4, 5)] == [True] * 3
