@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_MAGIC = b"LSMK\x01"
+_MAGIC = b"LSMK\x02"
 _DIRECTORY = "lsm-kernels"
 
 # Where NumPy's C interface promises an array object's data and its dimensions: behind the header of every object, the

@@ -40,7 +40,7 @@ def machine_code(loop: Any, kinds: Kinds) -> MachineCode:
     return MachineCode(
         code=target_machine().emit_object(module),
         symbol=overload.fndesc.llvm_func_name,
-        results=tuple(map(str, result)) if is_tuple else (str(result),),
+        results=tuple(str(_unliteral(item)) for item in (result if is_tuple else (result,))),
         is_tuple=is_tuple,
     )
 
@@ -138,6 +138,8 @@ def _reader(kinds: Kinds) -> Any:
 
 
 _tuple_type: Any = types.Tuple
+_unliteral: Any = types.unliteral
+"""The type of a value that is the same for all arguments, such as -1: numba gives it a type of its own."""
 _named_tuple_type: Any = types.NamedTuple
 
 

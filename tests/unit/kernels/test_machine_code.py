@@ -80,6 +80,17 @@ def test_nothing_is_returned_as_none() -> None:
     assert target[0] == 0
 
 
+def test_a_loop_may_return_the_same_value_for_all_arguments() -> None:
+    def refused(values: Any) -> Any:
+        return -1
+
+    def refused_twice(values: Any) -> Any:
+        return -1, True
+
+    assert asked(refused, np.array([1])) == -1
+    assert asked(refused_twice, np.array([1])) == (-1, True)
+
+
 def test_every_combination_of_types_has_code_of_its_own() -> None:
     def doubled(values: Any) -> Any:
         return values[0] * 2
