@@ -168,7 +168,7 @@ class _Reader:
     def _computed(self, node: exp.Expr) -> where.Predicate:
         """Return a condition whose sides are computed; InvalidInputError if that is no condition."""
         columns = dict.fromkeys(self._column(column).name for column in node.find_all(exp.Column))
-        condition = SqlCondition(" ".join(node.sql(dialect=_Filters).split()), self._schema)
+        condition = SqlCondition(node.sql(dialect=_Filters, comments=False), self._schema)
         unknown = set(columns) - set(self._names)
         if unknown:
             # Binding refuses the column, and names the nearest.

@@ -141,6 +141,7 @@ COMPUTED = [
     ("date_trunc('month', day) = '2024-05-01'", lambda row: row["day"].replace(day=1) == date(2024, 5, 1)),
     ("date(at) = '2024-05-01'", lambda row: row["at"].date() == date(2024, 5, 1)),
     ("coalesce(name, 'none') = 'none'", None),
+    ("coalesce(name, 'a  b') = 'a  b'", lambda row: row["name"] is None),  # every blank counts
     ("price * 2 > 3", lambda row: row["price"] * 2 > 3),
     ("id % 2 = 1", lambda row: row["id"] % 2 == 1),
     ("CASE WHEN id > 1 THEN 'a' ELSE 'b' END = 'a'", lambda row: row["id"] > 1),
