@@ -159,8 +159,9 @@ class Kernel:
 
 def is_loaded() -> bool:
     """Whether this process has loaded machine code, so that LLVM is there."""
-    machine_code = sys.modules.get(_MACHINE_CODE)
-    return machine_code is not None and bool(machine_code.is_loaded())
+    # Another thread may be importing the module, which has not all of its names until then.
+    asked = getattr(sys.modules.get(_MACHINE_CODE), "is_loaded", None)
+    return asked is not None and bool(asked())
 
 
 def _described(value: Any) -> str:

@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from lsm_engine.kernels.compiled import Kernel, compiled
+from lsm_engine.kernels.compiled import Kernel, compiled, is_loaded
 
 
 class Pair(NamedTuple):
@@ -99,6 +101,13 @@ def test_every_combination_of_types_has_code_of_its_own() -> None:
     assert loop(np.array([1.25])) == 2.5
     assert loop(np.array([2**40])) == 2**41
     assert loop(np.array([1.5])) == 3.0
+
+
+def test_loops_run_while_another_thread_imports_the_module_of_machine_code() -> None:
+    """A module that is being imported is among the modules, without all of its names."""
+    half_imported = ModuleType("lsm_engine.kernels.machine_code")
+    with mock.patch.dict(sys.modules, {half_imported.__name__: half_imported}):
+        assert not is_loaded()
 
 
 def test_an_array_with_gaps_is_refused() -> None:
