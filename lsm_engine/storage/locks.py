@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, runtime_checkable
@@ -69,6 +70,11 @@ def exclusive(real: str, path: str, *, clock: Clock | None = None) -> Iterator[i
     where the lock is not to be had.
     """
     clock = SystemClock() if clock is None else clock
+    # A writer that takes back its own snapshot has the lock already, and would wait for itself.
+    held = _held_by_this_thread(real)
+    if held is not None:
+        yield held
+        return
     while True:
         descriptor = opened_directory(real)
         try:
@@ -150,7 +156,31 @@ def directory_lock(
             own, own, clock, patience_millis
         )
         unlock(line)
-        yield is_ours
+        if not is_ours:
+            yield False
+            return
+        _held.descriptors = (*_held_descriptors(), own)
+        try:
+            yield True
+        finally:
+            _held.descriptors = tuple(number for number in _held_descriptors() if number != own)
+
+
+_held = threading.local()
+"""The directories whose locks `directory_lock` holds for this thread."""
+
+
+def _held_descriptors() -> tuple[int, ...]:
+    descriptors: tuple[int, ...] = getattr(_held, "descriptors", ())
+    return descriptors
+
+
+def _held_by_this_thread(real: str) -> int | None:
+    """Return the descriptor by which this thread holds a directory's lock; None if it does not."""
+    for descriptor in _held_descriptors():
+        if os.path.samestat(os.fstat(descriptor), os.stat(real)):
+            return descriptor
+    return None
 
 
 def _open(real: str, stack: ExitStack) -> int:

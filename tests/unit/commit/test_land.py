@@ -92,7 +92,7 @@ def test_a_compaction_that_was_planned_before_leaves_the_rows_and_the_write_goes
     stale = plan_compaction(other.session, base)
     carry_out, identity = (
         compact.carry_out,
-        table._identity({"commit_user": "other", "commit_identifier": 1}),
+        table._identity({"commit_user": "other", "commit_identifier": 1}, "compact"),
     )
     bases = []
 

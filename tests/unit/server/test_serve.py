@@ -109,7 +109,7 @@ def test_the_log_has_a_request_a_line_and_no_secret(served, caplog, monkeypatch)
         )
         served.send("GET", f"/?token={READER}", token=None)
     entries = [
-        json.loads(entry.message) for entry in caplog.records if entry.name == access_log.name
+        json.loads(entry.getMessage()) for entry in caplog.records if entry.name == access_log.name
     ]
     first = entries[0]
     assert (first["request_id"], first["operation"], first["status"], first["access"]) == (

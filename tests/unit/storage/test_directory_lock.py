@@ -12,6 +12,7 @@ import pytest
 
 from lsm_engine.base.errors import StorageError
 from lsm_engine.storage import locks
+from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.local import LocalFileIO
 
 HOLDER = """
@@ -38,6 +39,26 @@ def held_by_another_process(storage):
     )
     assert process.stdout.readline() == b"held\n"
     return process
+
+
+def test_a_writer_in_its_turn_changes_names_in_the_directory_that_it_holds(storage, monkeypatch):
+    """It takes back a snapshot that does not count, under the lock that its own turn holds."""
+    monkeypatch.setattr(locks, "PATIENCE_MILLIS", 100)
+    refusals = []
+
+    def change_from_another_thread() -> None:
+        with pytest.raises(StorageError, match="holds the lock") as caught:
+            storage.change_if_unchanged("d/name", b"other", expected=b"old")
+        refusals.append(caught.value)
+
+    with locks.directory_lock(storage, "d", SystemClock(), patience_millis=100) as is_ours:
+        assert is_ours
+        thread = threading.Thread(target=change_from_another_thread)
+        thread.start()
+        thread.join()
+        assert len(refusals) == 1
+        assert storage.change_if_unchanged("d/name", b"new", expected=b"old")
+    assert storage.change_if_unchanged("d/name", None, expected=b"new")
 
 
 def test_a_frozen_holder_is_named_and_nothing_is_changed(storage, monkeypatch):
