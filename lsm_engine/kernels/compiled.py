@@ -160,8 +160,8 @@ class Kernel:
 def is_loaded() -> bool:
     """Whether this process has loaded machine code, so that LLVM is there."""
     # Another thread may be importing the module, which has not all of its names until then.
-    asked = getattr(sys.modules.get(_MACHINE_CODE), "is_loaded", None)
-    return asked is not None and bool(asked())
+    function = getattr(sys.modules.get(_MACHINE_CODE), "is_loaded", None)
+    return function is not None and bool(function())
 
 
 def _described(value: Any) -> str:
