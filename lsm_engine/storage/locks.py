@@ -71,9 +71,9 @@ def exclusive(real: str, path: str, *, clock: Clock | None = None) -> Iterator[i
     """
     clock = SystemClock() if clock is None else clock
     # A writer that takes back its own snapshot has the lock already, and would wait for itself.
-    held = _held_by_this_thread(real)
-    if held is not None:
-        yield held
+    own_descriptor = _held_by_this_thread(real)
+    if own_descriptor is not None:
+        yield own_descriptor
         return
     while True:
         descriptor = opened_directory(real)
@@ -159,19 +159,19 @@ def directory_lock(
         if not is_ours:
             yield False
             return
-        _held.descriptors = (*_held_descriptors(), own)
+        _turns.descriptors = (*_held_descriptors(), own)
         try:
             yield True
         finally:
-            _held.descriptors = tuple(number for number in _held_descriptors() if number != own)
+            _turns.descriptors = tuple(number for number in _held_descriptors() if number != own)
 
 
-_held = threading.local()
+_turns = threading.local()
 """The directories whose locks `directory_lock` holds for this thread."""
 
 
 def _held_descriptors() -> tuple[int, ...]:
-    descriptors: tuple[int, ...] = getattr(_held, "descriptors", ())
+    descriptors: tuple[int, ...] = getattr(_turns, "descriptors", ())
     return descriptors
 
 
