@@ -1064,4 +1064,4 @@ def test_verify_names_metadata_that_is_behind_or_lacks_files_and_finds_the_table
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_histories_show_what_a_scan_reads(tmp_path, layout):
     """A sample of those that `python -m tests.engines.iceberg_histories` runs."""
-    run_history(tmp_path, layout, seed=1, steps=8)
+    run_history(tmp_path, layout, seed=1, steps=6)
