@@ -170,6 +170,9 @@ def _described(value: Any) -> str:
         return value.content()
     if isinstance(value, type) and hasattr(value, "_fields"):
         return f"{value.__name__}{value._fields}"
+    # The text of a long array leaves out its middle.
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{value.tobytes().hex()}"
     return repr(value) if isinstance(value, int | float | tuple | np.generic) else ""
 
 

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _MAGIC = b"LSMK\x02"
+"""How each file begins. Its last byte goes up when code is made or called in another way, so that no older file counts."""
 _DIRECTORY = "lsm-kernels"
 
 # Where NumPy's C interface promises an array object's data and its dimensions: behind the header of every object, the
@@ -270,7 +271,9 @@ def _directories() -> tuple[Path, ...]:
         return (Path(configured) / _DIRECTORY,)
     package_cache = Path(__file__).parent / "__pycache__"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return package_cache, Path(home) / "lsm_engine" / _DIRECTORY
+    # A user id without a name, as in containers, has no home: "~" would be a directory in the working directory.
+    user_cache = (Path(home) / "lsm_engine" / _DIRECTORY,) if os.path.isabs(home) else ()
+    return package_cache, *user_cache
 
 
 def _paths(file_name: str) -> Iterator[Path]:

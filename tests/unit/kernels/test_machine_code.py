@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from lsm_engine.kernels import machine_code
 from lsm_engine.kernels.compiled import Kernel, compiled, is_loaded
 
 
@@ -140,6 +141,31 @@ def test_an_edited_kernel_that_another_calls_has_other_content() -> None:
         assert Kernel(outer, None, None).content() != before
     finally:
         globals()["_inner"] = inner
+
+
+_TABLE = np.arange(2_000)
+
+
+def test_a_loop_with_another_constant_array_has_other_content() -> None:
+    def looked_up(place: int) -> int:
+        return _TABLE[place]
+
+    before = Kernel(looked_up, None, None).content()
+    changed = _TABLE.copy()
+    changed[1_000] = -1
+    with mock.patch.dict(globals(), {"_TABLE": changed}):
+        assert Kernel(looked_up, None, None).content() != before
+
+
+def test_a_user_without_a_home_keeps_no_code_in_the_working_directory(monkeypatch) -> None:
+    for variable in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as where no user is known
+    machine_code._directories.cache_clear()
+    try:
+        assert all(path.is_absolute() for path in machine_code._directories())
+    finally:
+        machine_code._directories.cache_clear()
 
 
 LOOP = """
