@@ -294,9 +294,8 @@ def follow(session: TableSession, *, with_branches: bool = False) -> None:
             _written(newest, newest, with_branches=with_branches or is_branch)
     except LsmError as error:
         log.warning("the Iceberg metadata of table %s lags behind: %s", session.name, error)
-    except (
-        Exception
-    ):  # readers of Iceberg wait for the next commit; the rows of this one are committed
+    except Exception:
+        # The rows are committed, so that no defect here may fail the commit; readers of Iceberg wait for the next one.
         log.exception("the Iceberg metadata of table %s lags behind", session.name)
 
 
