@@ -21,6 +21,7 @@ from lsm_engine.compact.plan import (
     bucket_pressures,
     hidden_from_iceberg,
     plan_compaction,
+    unexpired,
 )
 from lsm_engine.format.commit_message import CommitMessage, CompactIncrement, DataIncrement
 from lsm_engine.format.data_file import DataFileMeta
@@ -523,7 +524,7 @@ class Compaction:
                 table=session.name,
             )
         covers = None if partitions is None else PartitionTest(session.schema, partitions)
-        holds = _chosen(covers, buckets)
+        holds = _chosen(covers, buckets, unexpired(session))
         if session.schema.bucket_mode.policy.is_postponed and buckets is None:
             assigned = assign_postponed_buckets(
                 session, maintenance_identity(self._identity), covers
@@ -629,14 +630,18 @@ def _emits_some(session: TableSession, work: Sequence[BucketWork]) -> bool:
 
 
 def _chosen(
-    covers: Callable[[bytes], bool] | None, buckets: Sequence[int] | None
+    covers: Callable[[bytes], bool] | None,
+    buckets: Sequence[int] | None,
+    takes: HoldsBucket | None,
 ) -> HoldsBucket | None:
     if covers is None and buckets is None:
-        return None
+        return takes
     wrong = [bucket for bucket in buckets or () if bucket < 0]
     if wrong:
         raise InvalidInputError("buckets are numbered from 0", buckets=wrong)
     chosen = None if buckets is None else frozenset(buckets)
     return lambda partition, bucket: (
-        (chosen is None or bucket in chosen) and (covers is None or covers(partition))
+        (chosen is None or bucket in chosen)
+        and (covers is None or covers(partition))
+        and (takes is None or takes(partition, bucket))
     )

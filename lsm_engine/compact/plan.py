@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from datetime import timedelta
+from functools import cache, cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -38,7 +39,9 @@ from lsm_engine.planning.compaction import (
     pressures,
 )
 from lsm_engine.planning.keys import emits_moves
+from lsm_engine.planning.retention import ages_by_values, expired_partitions
 from lsm_engine.planning.scan import Run
+from lsm_engine.storage.clock import wall_time
 from lsm_engine.table.live_files import stats_layouts
 from lsm_engine.table.merge_rules import looks_up_older_rows, merge_rules
 from lsm_engine.table.references import Roots
@@ -168,6 +171,33 @@ def plan_compaction(
     """
     full = full or (bounds_lag(session) and _iceberg().exceeds_lag(session, base))
     return _Planner(session, full=full, counts_picks=counts_picks).work(base, holds)
+
+
+def unexpired(session: TableSession) -> Callable[[bytes, int], bool] | None:
+    """Return whether a compaction that is asked for takes a bucket, by `compaction.skip-expired-partitions`; None: all.
+
+    Partitions that outlived `partition.expiration-time` are left as they are; those of keys that move between
+    partitions are not, because their compaction takes the whole table.
+    """
+    schema, options = session.schema, session.options
+    age = options[core_options.PARTITION_EXPIRATION_TIME]
+    if (
+        age is None
+        or not options[core_options.COMPACTION_SKIP_EXPIRED_PARTITIONS]
+        or options[core_options.PARTITION_EXPIRATION_STRATEGY] != "values-time"
+        or not schema.partition_keys
+        or emits_moves(schema)
+    ):
+        return None
+    before = wall_time(session.clock) - timedelta(milliseconds=age)
+
+    @cache
+    def is_young(partition: bytes) -> bool:
+        return not expired_partitions(
+            ages_by_values(schema, [partition]), before=before, max_count=1
+        )
+
+    return lambda partition, _: is_young(partition)
 
 
 def bounds_lag(session: TableSession) -> bool:
@@ -491,7 +521,7 @@ def due_buckets(session: TableSession) -> frozenset[tuple[bytes, int]]:
 
 
 def _picked(session: TableSession, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
-    works = plan_compaction(session, snapshot, counts_picks=False)
+    works = plan_compaction(session, snapshot, unexpired(session), counts_picks=False)
     return frozenset((work.partition, work.bucket) for work in works)
 
 

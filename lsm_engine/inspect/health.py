@@ -3,7 +3,6 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +17,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.compact.compact import plan_append_compaction
-from lsm_engine.compact.plan import fewest_runs, plan_compaction
+from lsm_engine.compact.plan import fewest_runs, plan_compaction, unexpired
 from lsm_engine.format.manifest import ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
@@ -53,6 +52,7 @@ from lsm_engine.planning.health import (
 from lsm_engine.planning.retention import Retention, retention_of
 from lsm_engine.planning.snapshot_chain import believed, newest_run
 from lsm_engine.planning.tags import created_at
+from lsm_engine.storage.clock import wall_time
 from lsm_engine.storage.file_io import FileStatus
 from lsm_engine.storage.paths import CONSUMER_PREFIX, EARLIEST
 from lsm_engine.table import references
@@ -367,7 +367,7 @@ def _debt(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | 
     runs = {place: count for place, (*_, count, _) in sizes.items()}
     if max(runs.values(), default=0) < fewest_runs(session):
         return None
-    work = plan_compaction(session, latest, counts_picks=False)
+    work = plan_compaction(session, latest, unexpired(session), counts_picks=False)
     if not work:
         return None
     counts = [runs.get((item.partition, item.bucket), 0) for item in work]
@@ -383,7 +383,7 @@ def _small_files(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtF
     fewest = session.options[core_options.COMPACTION_MIN_FILE_NUM]
     if all(files < fewest for _, _, files, *_ in sizes.values()):
         return None
-    work = plan_append_compaction(session, latest)
+    work = plan_append_compaction(session, latest, unexpired(session))
     if not work:
         return None
     return DebtFacts(
@@ -486,9 +486,7 @@ def _tag(session: TableSession, tag: Tag) -> PinFacts:
     if born is None:
         age = session.clock.now_millis() - tag.snapshot.time_millis
     else:
-        year, month, day, hour, minute, second, nanos = session.clock.local_time()
-        now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
-        age = int((now - born).total_seconds() * 1000)
+        age = int((wall_time(session.clock) - born).total_seconds() * 1000)
     options = session.options
     rolls = core_options.TAG_NUM_RETAINED_MAX.key in options.texts
     return PinFacts(

@@ -29,7 +29,6 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes, parse_age
 from lsm_engine.commit.commit import propose
-from lsm_engine.format.binary_row import decode_row
 from lsm_engine.format.manifest import BucketScope, ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.maintenance import trash
@@ -52,14 +51,15 @@ from lsm_engine.planning.proposal import CommitIdentity, Proposal, overwriting
 from lsm_engine.planning.retention import (
     ExpiryChoice,
     PartitionAge,
-    PartitionClock,
     Retention,
+    ages_by_values,
     choose_expired,
     choose_expired_changelogs,
     expired_partitions,
     kept_of_passed,
 )
 from lsm_engine.planning.snapshot_chain import believed
+from lsm_engine.storage.clock import wall_time
 from lsm_engine.storage.paths import EARLIEST
 from lsm_engine.table import tags as tags_table
 from lsm_engine.table.references import (
@@ -624,7 +624,8 @@ def _over(session: TableSession, snapshot: Snapshot | None, age: int) -> tuple[P
     if options[core_options.PARTITION_EXPIRATION_STRATEGY] == "update-time":
         ages, now = _by_update(live), _utc(session.clock.now_millis())
     else:
-        ages, now = _by_values(session, live), _local_now(session)
+        partitions = {entry.partition for entry in live}
+        ages, now = ages_by_values(session.schema, partitions), wall_time(session.clock)
     return expired_partitions(
         ages,
         before=now - timedelta(milliseconds=age),
@@ -646,29 +647,5 @@ def _by_update(live: Sequence[ManifestEntry]) -> list[PartitionAge]:
     ]
 
 
-def _by_values(session: TableSession, live: Sequence[ManifestEntry]) -> list[PartitionAge]:
-    fields = session.schema.select(session.schema.partition_keys)
-    names, types = [field.name for field in fields], [field.type for field in fields]
-    clock = PartitionClock(
-        columns=tuple(names),
-        pattern=session.options[core_options.PARTITION_TIMESTAMP_PATTERN],
-        formatter=session.options[core_options.PARTITION_TIMESTAMP_FORMATTER],
-    )
-    ages = []
-    for partition in sorted({entry.partition for entry in live}):
-        values = decode_row(partition, types)
-        texts = {
-            name: None if value is None else str(value)
-            for name, value in zip(names, values, strict=True)
-        }
-        ages.append(PartitionAge(partition=partition, time=clock.time_of(texts)))
-    return ages
-
-
 def _utc(millis: int) -> datetime:
     return datetime.fromtimestamp(millis / 1000, tz=UTC)
-
-
-def _local_now(session: TableSession) -> datetime:
-    year, month, day, hour, minute, second, nanos = session.clock.local_time()
-    return datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)

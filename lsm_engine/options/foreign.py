@@ -74,8 +74,7 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         clustering.history-partition.idle-to-full-sort clustering.history-partition.limit
         clustering.incremental clustering.incremental.mode
         clustering.incremental.optimize-write clustering.strategy
-        compaction.delete-ratio-threshold compaction.skip-expired-partitions
-        compaction.small-file-ratio data-evolution.compaction.rewrite-row-ids
+        compaction.delete-ratio-threshold compaction.small-file-ratio data-evolution.compaction.rewrite-row-ids
         data-evolution.reassign.skip-contiguous-row-count data-evolution.row-sidecar.enabled
         data-evolution.row-sidecar.max-selected-rows
         data-evolution.row-sidecar.max-selection-ratio data-file.prefix file.suffix.include.compression force-lookup
@@ -83,11 +82,11 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         global-index.column-update-action global-index.enabled
         global-index.row-count-per-shard global-index.thread-num
         lookup.remote-file.enabled lookup.remote-file.level-threshold
-        manifest-sort.max-rewrite-size manifest-sort.partition-field
+        manifest-sort.enabled manifest-sort.max-rewrite-size manifest-sort.partition-field
         manifest.delete-file-drop-stats manifest.merge-optimize.enabled metadata.stats-keep-first-n-columns
         metadata.stats-mode.per.level overwrite-upgrade partition.sink-strategy
         postpone.batch-write-fixed-bucket.rescale-load-factor
-        postpone.target-row-num-per-bucket row-tracking.partition-group-on-commit
+        postpone.target-row-num-per-bucket row-tracking.partition-group-on-commit target-file-row-num
         """,
     ),
     (
@@ -113,6 +112,7 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         blob-as-descriptor blob-external-storage-path blob-view.resolve.enabled
         blob-write-null-on-fetch-failure blob-write-null-on-missing-file
         chain-table.chain-partition-keys chain-table.split.key-range-enabled
+        chain-table.streaming.merge-snapshot
         data-file.external-paths.specific-fs data-file.external-paths.strategy
         data-file.external-paths.weights field-delimiter full-text-index.search-mode
         global-index.search-mode incremental-between-tag-to-snapshot scalar-index.search-mode seq

@@ -9,10 +9,12 @@ from itertools import pairwise
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import format_millis, parse_age
+from lsm_engine.format.binary_row import decode_row
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options import core_options
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.planning.snapshot_chain import latest_possible_times
+from lsm_engine.types.table_schema import TableSchema
 
 NO_LIMIT = 1 << 40
 """More snapshots than there can be: an expiry that does all at once."""
@@ -267,6 +269,26 @@ class PartitionAge:
 
     partition: bytes
     time: datetime | None
+
+
+def ages_by_values(schema: TableSchema, partitions: Iterable[bytes]) -> list[PartitionAge]:
+    """Return the ages of stored partitions by the times that their values spell."""
+    fields = schema.select(schema.partition_keys)
+    names, types = [field.name for field in fields], [field.type for field in fields]
+    clock = PartitionClock(
+        columns=tuple(names),
+        pattern=schema.options[core_options.PARTITION_TIMESTAMP_PATTERN],
+        formatter=schema.options[core_options.PARTITION_TIMESTAMP_FORMATTER],
+    )
+    ages = []
+    for partition in sorted(partitions):
+        values = decode_row(partition, types)
+        texts = {
+            name: None if value is None else str(value)
+            for name, value in zip(names, values, strict=True)
+        }
+        ages.append(PartitionAge(partition=partition, time=clock.time_of(texts)))
+    return ages
 
 
 def expired_partitions(

@@ -3,7 +3,7 @@
 import random
 import time
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from lsm_engine.base.record import record
@@ -35,6 +35,12 @@ class IdSource(Protocol):
     def fraction(self) -> float:
         """Return a random number, at least 0 and below 1: the jitter of a wait."""
         ...
+
+
+def wall_time(clock: Clock) -> datetime:
+    """Return the wall clock, in microseconds, as if it were in UTC: partitions and tags spell no time zone."""
+    year, month, day, hour, minute, second, nanos = clock.local_time()
+    return datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
 
 
 @record

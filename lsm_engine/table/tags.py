@@ -43,6 +43,7 @@ from lsm_engine.planning.tags import (
     surplus,
 )
 from lsm_engine.storage.bulk import both, results_of
+from lsm_engine.storage.clock import wall_time
 from lsm_engine.table.references import Roots, carry_out
 from lsm_engine.table.session import TableSession
 
@@ -681,8 +682,7 @@ def expire_tags(
     if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
         return TagExpiryReport(names=(), dry_run=dry_run)
     candidates = session.tags.stable_listing() if listed is None else listed
-    year, month, day, hour, minute, second, nanos = session.clock.local_time()
-    now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
+    now = wall_time(session.clock)
     expired = list(expired_tags(candidates, local_now=now))
     if older_than is not None:
         age = parse_age(older_than)

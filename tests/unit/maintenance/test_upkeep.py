@@ -48,6 +48,29 @@ def test_old_partitions_are_dropped_and_odd_ones_stay() -> None:
     assert not story.files("day=2024-01-01")
 
 
+def test_a_compaction_leaves_out_expired_partitions_if_it_is_told_to() -> None:
+    table = partitioned(
+        *("2024-01-01", "2024-02-29", "oops") * 6,
+        **{"partition.expiration-time": "7 d", "write-only": "true"},
+    ).table
+
+    def due() -> list[bool]:
+        return [pressure.compactable for pressure in table.pressure()]
+
+    assert due() == [True] * 3
+    table.alter(lsm.SetOption("compaction.skip-expired-partitions", "true"))
+    assert sorted(due()) == [False, True, True]
+    table.alter(lsm.SetOption("partition.expiration-strategy", "update-time"))
+    assert due() == [True] * 3
+    table.alter(lsm.RemoveOption("partition.expiration-strategy"))
+    table.compact(full=True)
+    assert sorted(pressure.run_count for pressure in table.pressure()) == [1, 1, 6]
+    assert table.compact(full=True) is None
+    table.alter(lsm.RemoveOption("compaction.skip-expired-partitions"))
+    table.compact(full=True)
+    assert [pressure.run_count for pressure in table.pressure()] == [1] * 3
+
+
 def test_young_partitions_whose_year_has_two_digits_stay() -> None:
     options = {"partition.timestamp-formatter": "yyMMdd", "partition.expiration-time": "7 d"}
     story = partitioned("240221", "240228", **options)

@@ -33,17 +33,17 @@ OF_2_0 = {
     Verdict.HARMLESS: """
         blob-compaction.enabled blob-descriptor.source-table blob-view.resolve.enabled blob.copy-buffer-size
         blob-write-null-on-fetch-failure blob-write-null-on-missing-file
-        chain-table.split.key-range-enabled compaction.skip-expired-partitions compaction.small-file-ratio
+        chain-table.split.key-range-enabled chain-table.streaming.merge-snapshot compaction.small-file-ratio
         data-evolution.compaction.rewrite-row-ids data-evolution.merge-into.file-pruning
         data-evolution.merge-into.source-persist data-evolution.reassign.skip-contiguous-row-count
         data-evolution.row-id-conflict-rewrite.max-size data-evolution.row-sidecar.enabled
         data-evolution.row-sidecar.max-selected-rows data-evolution.row-sidecar.max-selection-ratio
         full-text-index.search-mode global-index.search-mode local-kv-db.block-size
-        lookup.blob-as-descriptor lookup.continuous.discovery-interval manifest-sort.max-rewrite-size
+        lookup.blob-as-descriptor lookup.continuous.discovery-interval manifest-sort.enabled manifest-sort.max-rewrite-size
         manifest-sort.partition-field manifest.merge-optimize.enabled
         postpone.batch-write-fixed-bucket.rescale-load-factor postpone.target-row-num-per-bucket
         row-tracking.partition-group-on-commit scalar-index.search-mode
-        scan.fallback-branch.read-fail-fast variant.shredding.adaptive.maxInferBufferRow
+        scan.fallback-branch.read-fail-fast target-file-row-num variant.shredding.adaptive.maxInferBufferRow
         variant.shredding.adaptive.retentionRatio variant.shredding.inferenceMode
         vector-index.search-mode vector-search.distribute.enabled vector-search.lateral-join.batch-size
         write.sequence-number-init-mode
