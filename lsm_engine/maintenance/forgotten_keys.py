@@ -28,9 +28,9 @@ from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.lookup.keys import keys_of
 from lsm_engine.lookup.locate import match_keys
+from lsm_engine.options.core_options import METADATA_DIRECTORIES
 from lsm_engine.storage.checksum import ExpectedChecksums
 from lsm_engine.storage.file_io import FileStatus
-from lsm_engine.storage.paths import METADATA_DIRECTORIES
 from lsm_engine.table.bucket_keys import bucket_hashes
 from lsm_engine.table.components import StoredKeys
 from lsm_engine.table.session import TableSession

@@ -192,7 +192,7 @@ def _listed(
             for status in file_io.list(directory)
             if _is_temporary(status) or status.path in orphan_snapshots
         )
-    yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
+    yield from _bucket_files(session, paths.bucket_root, len(session.schema.partition_keys))
 
 
 def _may_be_orphan(
@@ -205,9 +205,11 @@ def _may_be_orphan(
     directory, _, _ = status.path.rpartition("/")
     if directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         return True
-    *partition, bucket = directory.removeprefix(paths.at("")).strip("/").split("/")
+    root = f"{paths.bucket_root}/".lstrip("/")
+    *partition, bucket = directory.removeprefix(root).split("/")
     return (
-        bucket.startswith(BUCKET_PREFIX)
+        directory.startswith(root)
+        and bucket.startswith(BUCKET_PREFIX)
         and len(partition) == len(session.schema.partition_keys)
         and all("=" in part for part in partition)
     )

@@ -36,10 +36,27 @@ from lsm_engine.options.option import (
 
 READ = ExternalAccess.READ
 NO_NAMES: tuple[str, ...] = ()
+METADATA_DIRECTORIES = (
+    "schema", "snapshot", "changelog", "manifest", "index", "statistics", "tag", "branch",
+    "consumer", "trash", "verified",
+)  # fmt: skip
+"""Directories below a table's that hold no data files."""
 
 
 def _is(*values: object) -> Any:
     return lambda value: value in values
+
+
+def _data_directory(path: str) -> str:
+    parts = path.rstrip("/").split("/")
+    # Iceberg metadata lies in the last one.
+    if parts[0] in (*METADATA_DIRECTORIES, "metadata") or any(
+        part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts
+    ):
+        raise ValueError(
+            "it names a directory below the table's that holds no metadata, as data/files"
+        )
+    return "/".join(parts)
 
 
 def _never(_: object) -> bool:
@@ -85,8 +102,9 @@ CHAIN_TABLE_ENABLED = Option(
     supported=_never, guards=READ, doc="The table is read as a chain of branches.",
 )  # fmt: skip
 DATA_FILE_PATH_DIRECTORY = Option(
-    key="data-file.path-directory", parse=optional(str), default=None, immutable=True,
-    supported=_never, guards=READ, doc="Buckets lie in a directory of their own inside the table.",
+    key="data-file.path-directory", parse=optional(_data_directory), default=None, immutable=True,
+    default_text="the table's directory",
+    doc="Partitions and buckets lie in this directory below the table's, such as `data` or `data/files`.",
 )  # fmt: skip
 DATA_FILE_EXTERNAL_PATHS = Option(
     key="data-file.external-paths", parse=optional(str), default=None,
@@ -640,6 +658,10 @@ SINK_WATERMARK_TIME_ZONE = Option(
 PARTITION_EXPIRATION_TIME = Option(
     key="partition.expiration-time", parse=optional(parse_millis), default=None,
     doc="`expire_partitions` drops partitions older than this.",
+)  # fmt: skip
+COMPACTION_SKIP_EXPIRED_PARTITIONS = Option(
+    key="compaction.skip-expired-partitions", parse=parse_bool, default=False,
+    doc="`compact` leaves out partitions that are older than `partition.expiration-time` by their values (`partition.expiration-strategy` = values-time), and nothing calls them due.",
 )  # fmt: skip
 PARTITION_EXPIRATION_CHECK_INTERVAL = Option(
     key="partition.expiration-check-interval", parse=parse_millis, default=3_600_000,

@@ -1,5 +1,7 @@
 """Where everything of one table lives, as strings (docs/formats.md, directory layout)."""
 
+from dataclasses import replace
+
 from lsm_engine.base.record import record
 from lsm_engine.storage.file_io import check_name
 
@@ -16,10 +18,6 @@ BRANCH_PREFIX = "branch-"
 CONSUMER_PREFIX = "consumer-"
 BUCKET_PREFIX = "bucket-"
 POSTPONE_DIRECTORY = "bucket-postpone"
-METADATA_DIRECTORIES = (
-    "schema", "snapshot", "changelog", "manifest", "index", "statistics", "tag", "branch",
-    "consumer", "trash", "verified",
-)  # fmt: skip
 ROOT_DIRECTORIES = ("snapshot", "changelog", "tag", "branch", "consumer", "trash")
 """Those whose files name others, or are obeyed by themselves."""
 
@@ -28,7 +26,7 @@ ROOT_DIRECTORIES = ("snapshot", "changelog", "tag", "branch", "consumer", "trash
 class TablePaths:
     """Paths of one table (FileStorePathFactory), relative to the storage's root.
 
-    `root` is the table's directory in it.
+    `root` is the table's directory in it, `data_directory` the one below it that has the buckets ("": the same).
 
     A branch (`branch_name`; "" is main) has schemas, snapshots, changelogs, tags and consumers of its
     own. Manifests and data are the table's. Names that come from stored metadata are checked to be
@@ -37,6 +35,7 @@ class TablePaths:
 
     root: str = ""
     branch_name: str = ""
+    data_directory: str = ""
 
     def at(self, *parts: str) -> str:
         """Return a path below the table's directory; empty parts vanish."""
@@ -141,7 +140,7 @@ class TablePaths:
     def branch(self, name: str) -> "TablePaths":
         """Paths of a branch's schemas, snapshots and tags; its other files are the table's."""
         check_name(name)  # an empty one would be the table itself
-        return TablePaths(root=self.root, branch_name=name)
+        return replace(self, branch_name=name)
 
     def trash_file(self, name: str) -> str:
         """A record of what one act of maintenance has taken."""
@@ -163,10 +162,15 @@ class TablePaths:
 
     # Data.
 
+    @property
+    def bucket_root(self) -> str:
+        """Holds the directories of partitions, and of buckets."""
+        return self.at(self.data_directory)
+
     def bucket_directory(self, partition_path: str, bucket: int) -> str:
         """A bucket's files. `partition_path` as format/partition_path spells it, or ""."""
         name = POSTPONE_DIRECTORY if bucket == -2 else f"{BUCKET_PREFIX}{bucket}"
-        return self.at(partition_path.strip("/"), name)
+        return self.at(self.data_directory, partition_path.strip("/"), name)
 
     def data_file(self, partition_path: str, bucket: int, name: str) -> str:
         """A data or changelog file, or a sidecar of one."""

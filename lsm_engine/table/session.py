@@ -73,8 +73,9 @@ class TableSession:
         self.name = name
         self.components = components
         self.schema = schema
-        self.paths = TablePaths(branch_name=branch)
         self.options: TableOptions = schema.options
+        data_directory = self.options[core_options.DATA_FILE_PATH_DIRECTORY] or ""
+        self.paths = TablePaths(branch_name=branch, data_directory=data_directory)
         self.file_io: FileIO = components.file_io
         """Storage, rooted at the table's directory."""
         self.clock: Clock = components.clock

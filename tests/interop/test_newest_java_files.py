@@ -406,3 +406,30 @@ def test_tables_with_file_indexes_are_read_both_ways(
             theirs = newest.ask("read", path=path, equal=["v", value])
             assert sorted(theirs) == [list(row.values()) for row in rows]
     assert table.maintenance.verify(deep=True).problems == ()
+
+
+# ---- a directory of data files
+
+
+def test_files_in_a_directory_of_their_own_are_written_and_compacted_by_both(
+    newest: NewestJava, tmp_path: Path
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("day", pa.string()), ("v", pa.int64())])
+    options = {"bucket": "1", "data-file.path-directory": "data/files"}
+    table = new_table(tmp_path, schema, key=("k", "day"), partitioned_by=("day",), options=options)
+    table.upsert([{"k": key, "day": "d0", "v": key} for key in range(9)])
+    theirs = [["+I", [key, f"d{key % 2}", 10 * key]] for key in range(5, 12)]
+    newest.ask("write", path=table.location, rows=theirs, full=False)
+    newest.ask("compact", path=table.location, full=True)
+    table.upsert([{"k": 0, "day": "d0", "v": 7}])
+    table.compact(full=True)
+    found = sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+    assert (0, "d0", 7) in found
+    assert (11, "d1", 110) in found
+    assert found == sorted(map(tuple, newest.ask("read", path=table.location)))
+    places = {
+        path.relative_to(table.location).parts[:2]
+        for path in Path(table.location).rglob("*.parquet")
+    }
+    assert places == {("data", "files")}
+    assert table.verify(deep=True).is_clean
