@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
@@ -71,6 +71,7 @@ from lsm_engine.types.columns import columns_of
 from lsm_engine.types.table_schema import TableSchema
 
 if TYPE_CHECKING:
+    from lsm_engine.api.auto_cdc import AutoCdcOptions
     from lsm_engine.table.iceberg import IcebergStore
 
 # -- The registered tables of a catalog ------------------------------------------------------------------
@@ -667,6 +668,32 @@ class Catalog(CatalogRegistry):
             () if partitioned_by is None else names_of(partitioned_by, "partitioned_by"),
         )
         return self._created(table_name, columns_of(schema), keys, options or {}, comment)
+
+    def create_auto_cdc_table(
+        self,
+        name: str,
+        source: Any,
+        *,
+        options: Mapping[str, object] | None = None,
+        **flow: "Unpack[AutoCdcOptions]",
+    ) -> Table:
+        """Create the table that change events are applied to by `Table.auto_cdc`, and return it.
+
+        Args:
+            name: The database and the table, with a dot between.
+            source: The columns of the events, as the schema of `create_table`.
+            options: Table options.
+            flow: As in `Table.auto_cdc`. Of type 2 the table has columns `__START_AT` and `__END_AT`; of type 1 a column
+                `__SEQUENCE`, unless one of its columns is the sequence.
+
+        Raises:
+            InvalidInputError: The source lacks a column of the flow.
+        """
+        cdc = import_module("lsm_engine.api.auto_cdc").AutoCdc.from_options(flow)
+        columns = columns_of(source)
+        columns = cdc.table_columns(columns, cdc.sequence_type(columns))
+        table_options = cdc.table_options(columns, options or {})
+        return self.create_table(name, columns, cdc.primary_key, options=table_options)
 
     def _created(
         self,

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lsm_engine.api.auto_cdc import AutoCdcWrite
     from lsm_engine.api.row_files import FileOptions
     from lsm_engine.read.engines import ArrowDataset
 
@@ -331,6 +332,29 @@ class Table:
         """
         identity = self._identity(commit, "merge")
         return merge_into(self.session, source, on, condition, identity)
+
+    def auto_cdc(self, source: Any, **options: "Unpack[AutoCdcWrite]") -> WriteResult | None:
+        """Apply change events, which come in any order, late or twice, to a table that `create_auto_cdc_table` made.
+
+        The newest event of a key by `sequence_by` decides what the row is, and an older one that comes later changes
+        nothing (type 1), or is put in its place among the versions (type 2). The events, and of type 2 the versions of their keys, are held in memory.
+
+        Args:
+            source: Rows, as in `upsert`.
+            options: `keys`, `sequence_by`, `apply_as_deletes`, `column_list` or `except_column_list`,
+                `stored_as_scd_type` (1 or 2), as Spark's AutoCDC has them, and those of a commit, as in `upsert`.
+
+        Returns:
+            The new snapshot, None if the events change no row.
+
+        Raises:
+            InvalidInputError: The events do not fit the table, or one has no sequence; nothing was written.
+        """
+        cdc = import_module("lsm_engine.api.auto_cdc")
+        flow, commit = cdc.flow_and_commit(options)
+        identity = self._identity(commit, "auto_cdc")
+        result: WriteResult | None = cdc.auto_cdc(self.session, source, flow, identity)
+        return result
 
     def update(
         self,

@@ -236,7 +236,7 @@ def _referenced(operand: Any, target: Collection[str], source: Collection[str]) 
     if not isinstance(operand, str):
         # A plain value refers to no column.
         return ()
-    references = _sql_value(operand).columns()
+    references = sql_value(operand).columns()
     unqualified = {name for side, name, _ in references if side is None} - {*source}
     # Where the source has columns too these are of the table, or they are in other letters, as below.
     if unqualified - (set() if source else {*target}):
@@ -258,7 +258,7 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
         value = (
             condition.evaluate(frame)
             if isinstance(condition, Computed)
-            else _sql_value(condition).evaluate(frame.column, frame.count, frame.char_length)
+            else sql_value(condition).evaluate(frame.column, frame.count, frame.char_length)
         )
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise InvalidInputError(
@@ -280,7 +280,7 @@ def computed(expression: Any, frame: Frame, field: pa.Field) -> pa.Array:
     """Return what a column is set to, in the column's type; InvalidInputError names the column."""
     try:
         if isinstance(expression, str):
-            value = _sql_value(expression).evaluate(frame.column, frame.count, frame.char_length)
+            value = sql_value(expression).evaluate(frame.column, frame.count, frame.char_length)
         elif isinstance(expression, pc.Expression):
             value = _projected(expression, frame.flat())
         elif isinstance(expression, Computed):
@@ -427,7 +427,7 @@ def _unknown(name: str, hint: str) -> InvalidInputError:
     )
 
 
-def _sql_value(text: str) -> "SqlValue":
+def sql_value(text: str) -> "SqlValue":
     """Return SQL text as an expression; the parser takes a while to load."""
     value: SqlValue = import_module("lsm_engine.filter.sql").SqlValue(text)
     return value

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from lsm_engine.spark.jobs import TaskFailedError
     from lsm_engine.spark.lookups import locate_dataframe, lookup_join
     from lsm_engine.spark.operations import (
+        auto_cdc,
+        auto_cdc_batches,
         changes_dataframe,
+        create_auto_cdc_table,
         merge_dataframe,
         on_spark,
         upsert_batches,
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
     from lsm_engine.spark.types import arrow_schema_of, spark_schema
 
 __all__ = [
-    "FileRows", "SparkExecutor", "TaskFailedError", "arrow_schema_of", "changes_dataframe",
-    "check_java", "configured_local_bytes", "engine_settings", "local_session", "local_settings", "locate_dataframe",
+    "FileRows", "SparkExecutor", "TaskFailedError", "arrow_schema_of", "auto_cdc", "auto_cdc_batches", "changes_dataframe",
+    "check_java", "configured_local_bytes", "create_auto_cdc_table", "engine_settings", "local_session", "local_settings", "locate_dataframe",
     "lookup_join", "merge_dataframe", "on_spark", "read_dataframe", "register", "spark_schema",
     "sql", "upsert_batches", "upsert_dataframe", "upsert_files", "verify_table",
 ]  # fmt: skip
@@ -46,7 +49,7 @@ _HOMES = {
         "jobs": "TaskFailedError",
         "lookups": "locate_dataframe lookup_join",
         "operations": """
-            changes_dataframe merge_dataframe on_spark upsert_batches upsert_dataframe
+            auto_cdc auto_cdc_batches changes_dataframe create_auto_cdc_table merge_dataframe on_spark upsert_batches upsert_dataframe
             upsert_files verify_table
         """,
         "read": "read_dataframe",

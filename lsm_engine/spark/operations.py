@@ -1,26 +1,53 @@
 """Operations of a table on Spark: upsert, merge, verify and changes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from typing import Any, Unpack
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.storagelevel import StorageLevel
 
+from lsm_engine.api.accessors import commit_identity
+from lsm_engine.api.auto_cdc import (
+    DELETES,
+    END,
+    IS_KEPT,
+    IS_NEW,
+    IS_STORED,
+    ORIGIN,
+    SEQUENCE,
+    AutoCdc,
+    AutoCdcOptions,
+    AutoCdcWrite,
+    apply_events,
+    changed_versions,
+    counts_of,
+    flow_and_commit,
+    keep_events,
+    kept_events,
+    null_sequence,
+)
+from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.changes.range import Point
 from lsm_engine.dml.merge_builder import Merge
-from lsm_engine.dml.write import append, upsert
-from lsm_engine.format.commit_message import WriteResult
+from lsm_engine.dml.write import Write, append, stage, upsert, write_looked_up
+from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.messages import decode_message, encode_message
+from lsm_engine.format.snapshot import RowCounts, Snapshot
 from lsm_engine.maintenance import verify
 from lsm_engine.maintenance.findings import VerifyReport
 from lsm_engine.maintenance.verify_files import FileToRead, Progress, wrong_in_file
-from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.planning.proposal import CommitIdentity, CommitOptions
+from lsm_engine.read.scan import Scan
+from lsm_engine.read.scan_plan import ScanRequest
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
@@ -28,17 +55,23 @@ from lsm_engine.spark.jobs import (
     PackedItems,
     answer,
     check_items,
+    collected,
     map_arrow,
     prepare_worker,
     run,
 )
+from lsm_engine.spark.lookups import lookup_join
+from lsm_engine.spark.merge_columns import assigned
+from lsm_engine.spark.parquet_rows import scanned_frame
 from lsm_engine.spark.read import session_of
-from lsm_engine.spark.rows import FileRows
-from lsm_engine.spark.session import check_shared, is_classic
+from lsm_engine.spark.rows import FileRows, few_rows
+from lsm_engine.spark.session import check_shared, is_classic, task_goal
 from lsm_engine.spark.source.options import QUERY_ID
 from lsm_engine.spark.splits import ChangeReader, bytes_per_row, change_schema, frame_of_splits
-from lsm_engine.spark.types import arrow_schema_of
+from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
 from lsm_engine.table.bucket_context import BucketContext
+from lsm_engine.table.incoming import ROW_KIND_COLUMN
+from lsm_engine.table.session import TableSession
 
 # -- Verbs of a table on Spark, for rows that are a DataFrame or files -----------------------------
 
@@ -63,18 +96,22 @@ def upsert_batches(table: Table) -> Callable[[DataFrame, int], None]:
     """
 
     def written(frame: DataFrame, batch_id: int) -> None:
-        spark = frame.sparkSession
-        query_id = spark.sparkContext.getLocalProperty(QUERY_ID) if is_classic(spark) else None
-        if query_id is None:
-            raise UnsupportedError(
-                "call it by foreachBatch of a query: it needs the id of the query, which Spark Connect hides"
-            )
-        identity = CommitIdentity(commit_user=query_id, commit_identifier=batch_id)
-        session = on_spark(table, spark).session
+        session = on_spark(table, frame.sparkSession).session
         write = upsert if session.schema.has_primary_key else append
-        write(session, frame, identity)
+        write(session, frame, commit_identity(session, **_batch(frame, batch_id)))
 
     return written
+
+
+def _batch(frame: DataFrame, batch_id: int) -> CommitOptions:
+    """Return the identity of a micro-batch, which is the same when it comes again."""
+    spark = frame.sparkSession
+    query_id = spark.sparkContext.getLocalProperty(QUERY_ID) if is_classic(spark) else None
+    if query_id is None:
+        raise UnsupportedError(
+            "call it by foreachBatch of a query: it needs the id of the query, which Spark Connect hides"
+        )
+    return {"commit_user": query_id, "commit_identifier": batch_id}
 
 
 def merge_dataframe(table: Table, frame: DataFrame, *on: Any, **merge: Any) -> Merge:
@@ -103,6 +140,189 @@ def upsert_files(
     """
     rows = FileRows(paths=tuple(paths), null_values=tuple(null_values))
     return on_spark(table, spark).upsert(rows, **commit)
+
+
+# -- Change events: `Table.auto_cdc` of a DataFrame -------------------------------------------------
+#
+# Few events are collected, and applied by the driver. Of others executors look up the deletions of their keys (type 1), or
+# get the versions of their keys and all events of them in one task (type 2).
+
+
+def create_auto_cdc_table(
+    catalog: Catalog,
+    name: str,
+    frame: DataFrame,
+    *,
+    options: Mapping[str, object] | None = None,
+    **flow: Unpack[AutoCdcOptions],
+) -> Table:
+    """Create the table that `auto_cdc` applies events of a DataFrame to; see `Catalog.create_auto_cdc_table`."""
+    cdc = AutoCdc.from_options(flow)
+    columns = arrow_schema_of(frame.schema)
+    sequence = frame.select(_sql(cdc.sequence_by).alias(SEQUENCE)).schema
+    columns = cdc.table_columns(columns, arrow_schema_of(sequence).field(0).type)
+    table_options = cdc.table_options(columns, options or {})
+    return catalog.create_table(name, columns, cdc.primary_key, options=table_options)
+
+
+def auto_cdc(table: Table, frame: DataFrame, **options: Unpack[AutoCdcWrite]) -> WriteResult | None:
+    """Apply the change events of a DataFrame to a table, in one commit; see `Table.auto_cdc`.
+
+    `sequence_by` and `apply_as_deletes` are Spark's SQL, or columns. A DataFrame that is too large for the driver is kept by
+    Spark until the commit, so that it is computed once.
+    """
+    cdc, commit = flow_and_commit(options)
+    session = on_spark(table, frame.sparkSession).session
+    identity = commit_identity(session, **commit, operation="auto_cdc")
+    before = Write(session, identity).replayed()
+    if before is not None:
+        return before
+    names = cdc.columns(frame.columns)
+    sequence = cdc.sequence_column(names)
+    cdc.check_table(session.schema, [*names, sequence])
+    deletes = sql.lit(False) if cdc.apply_as_deletes is None else _sql(cdc.apply_as_deletes)  # noqa: FBT003
+    rows = frame.select(
+        *(sql.col(quoted(name)) for name in names if name != sequence),
+        _sql(cdc.sequence_by).alias(sequence),
+        sql.when(deletes, "-D").otherwise("+I").alias(ROW_KIND_COLUMN),
+    )
+    events = assigned(rows, spark_schema(session.schema.fields))
+    driver_rows = few_rows(events, label=_LABEL)
+    if driver_rows is not None:
+        return apply_events(session, driver_rows, cdc, identity)
+    events = events.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        (nulls,) = collected(
+            events.select(sql.count_if(sql.col(quoted(sequence)).isNull())), label=_LABEL
+        )
+        if nulls[0]:
+            raise null_sequence(nulls[0])
+        if cdc.is_history:
+            return write_looked_up(session, identity, partial(_staged_versions, cdc, events))
+        return _apply_newest(session, events, cdc, identity)
+    finally:
+        events.unpersist()
+
+
+def auto_cdc_batches(
+    table: Table, **flow: Unpack[AutoCdcOptions]
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that applies the change events of each micro-batch by `auto_cdc`.
+
+    A micro-batch that comes again is a no-op, as those of `upsert_batches` are.
+    """
+
+    def written(frame: DataFrame, batch_id: int) -> None:
+        auto_cdc(table, frame, **flow, **_batch(frame, batch_id))
+
+    return written
+
+
+_LABEL = "apply change events"
+
+
+def _sql(expression: Any) -> Column:
+    return sql.expr(expression) if isinstance(expression, str) else expression
+
+
+def _apply_newest(
+    session: TableSession, events: DataFrame, flow: AutoCdc, identity: CommitIdentity
+) -> WriteResult | None:
+    (sequence,) = session.schema.sequence_fields
+    branch = kept_events(session)
+    if branch is not None:
+        newer = events.withColumnRenamed(sequence, "_lsm_sequence")
+        joined = lookup_join(newer, Table(branch, branch.name), flow.keys, [sequence])
+        is_older = sql.col("_lsm_sequence") < sql.col(quoted(sequence))
+        events = joined.where(~sql.coalesce(is_older, sql.lit(False))).select(  # noqa: FBT003
+            *(
+                sql.col("_lsm_sequence").alias(name) if name == sequence else sql.col(quoted(name))
+                for name in events.columns
+            )
+        )
+    deleted = events.where(sql.col(ROW_KIND_COLUMN) == "-D").select(
+        *map(quoted, (*flow.keys, sequence))
+    )
+    if collected(deleted.limit(1), label=_LABEL):
+        keep_events(session, deleted)
+    return upsert(session, events, identity)
+
+
+def _staged_versions(
+    flow: AutoCdc, events: DataFrame, session: TableSession, base: Snapshot | None
+) -> tuple[Sequence[CommitMessage], RowCounts] | None:
+    """Stage the versions that the events change on one state; None where they change none."""
+    schema = spark_schema(session.schema.read_fields)
+    keys = events.select(*map(quoted, flow.keys)).distinct()
+    parts = [_with_origin(events, schema, IS_NEW)]
+    branch = kept_events(session)
+    for state, snapshot, origin in (
+        (session, base, IS_STORED),
+        (branch, None if branch is None else branch.snapshots.latest(), IS_KEPT),
+    ):
+        if state is not None and snapshot is not None:
+            scan = Scan(
+                state.with_level_0(),
+                ScanRequest(is_batch=False, columns=tuple(schema.names)),
+                snapshot,
+            )
+            rows = scanned_frame(scan, schema, events.sparkSession)
+            parts.append(_with_origin(rows.join(keys, [*flow.keys], "left_semi"), schema, origin))
+    joined = reduce(DataFrame.unionByName, parts)
+    spread = joined.repartition(task_goal(events.sparkSession), *map(quoted, flow.keys))
+    result = StructType(
+        [*(field for field in schema.fields), StructField(ROW_KIND_COLUMN, StringType())]
+    )
+    task = VersionsTask(flow=replace(flow, sequence_by=None, apply_as_deletes=None))
+    # Two writes and a count read them; the versions of a key are made once.
+    changes = map_arrow(spread, task, result).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts = {
+            row[0]: row[1]
+            for row in collected(changes.groupBy(ROW_KIND_COLUMN).count(), label=_LABEL)
+        }
+        if None in counts:
+            keep_events(
+                session, changes.where(sql.col(ROW_KIND_COLUMN).isNull()).drop(ROW_KIND_COLUMN)
+            )
+        if not {*counts} - {None}:
+            return None
+        written = changes.where(sql.col(ROW_KIND_COLUMN).isNotNull())
+        return stage(session, written, base), counts_of(counts)
+    finally:
+        changes.unpersist()
+
+
+def _with_origin(rows: DataFrame, schema: StructType, origin: int) -> DataFrame:
+    """Return rows as events with all columns of the table; see `changed_versions`."""
+    columns = [
+        sql.col(quoted(field.name))
+        if field.name in rows.columns
+        else sql.lit(None).cast(field.dataType).alias(field.name)
+        for field in schema.fields
+    ]
+    deletes = {
+        IS_NEW: sql.col(ROW_KIND_COLUMN) == "-D" if origin == IS_NEW else None,
+        IS_STORED: sql.lit(False),  # noqa: FBT003
+        IS_KEPT: sql.col(END).isNotNull(),
+    }[origin]
+    assert deletes is not None
+    return rows.select(
+        *columns, sql.lit(origin).cast("tinyint").alias(ORIGIN), deletes.alias(DELETES)
+    )
+
+
+@record
+class VersionsTask:
+    """The work of a task: it has all events of its keys."""
+
+    flow: AutoCdc
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        parts = [*batches]
+        if parts:
+            yield from changed_versions(self.flow, pa.Table.from_batches(parts)).to_batches()
 
 
 # -- Deep verification on Spark --------------------------------------------------------------------
