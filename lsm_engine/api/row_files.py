@@ -63,6 +63,7 @@ class FileOptions(TypedDict, total=False):
     null in every column; by default an empty text, and in columns that are no text also NA, N/A, NULL and the like.
     `delimiter`: between values, by default a comma, and a tab in .tsv files. `quote`, `escape`: characters; quote by
     default '"'. `header`: whether the first line has the names of columns. `names`: of the columns, in place of those.
+    `include_columns`: the columns that are read, of any format; by default all.
     `encoding`: by default UTF-8. `skip_lines`: lines before the header. `decimal_point` and `thousands`: of numbers.
     `date_format`, `time_format`, `timestamp_format`: as of strptime, by default ISO 8601. `sheet`: of Excel files, by
     default the first. `on_error`: "fail", or "skip", which leaves out lines that cannot be read, and writes
@@ -76,6 +77,7 @@ class FileOptions(TypedDict, total=False):
     escape: str | None
     header: bool
     names: Sequence[str] | None
+    include_columns: Sequence[str] | None
     encoding: str | None
     skip_lines: int
     decimal_point: str | None
@@ -98,6 +100,7 @@ class _FileForm:
     escape: str | None = None
     header: bool = True
     names: tuple[str, ...] = ()
+    include_columns: tuple[str, ...] = ()
     encoding: str = "utf8"
     skip_lines: int = 0
     sheet: str | None = None
@@ -123,7 +126,7 @@ class _FileForm:
                 raise InvalidInputError(
                     f"{name} is a single character, not {values[name]!r}", argument=name
                 )
-        for name in ("null_values", "names"):
+        for name in ("null_values", "names", "include_columns"):
             if isinstance(values.get(name), str):
                 values[name] = (values[name],)
         names = [name for name in TextForms.__dataclass_fields__ if name in values]
@@ -133,7 +136,8 @@ class _FileForm:
         values = {
             name: value for name, value in values.items() if name not in ("on_error", "rejects")
         }
-        values["names"] = tuple(values.get("names", ()))
+        for name in ("names", "include_columns"):
+            values[name] = tuple(values.get(name, ()))
         return _FileForm(**values, texts=TextForms(**texts))
 
 
@@ -274,7 +278,10 @@ def read_files(
     form, rejects = _FileForm.from_options(options), _Rejects(options)
     files = _paths_of(paths)
     target = _target_of(table)
-    streams = [_guarded(path, _open, path, form, target, rejects) for path in files]
+    streams = [
+        _included(path, _guarded(path, _open, path, form, target, rejects), form.include_columns)
+        for path in files
+    ]
     try:
         schema = pa.unify_schemas([stream.schema for stream in streams])
     except pa.ArrowException as cause:
@@ -307,6 +314,21 @@ def _paths_of(paths: Any) -> list[str]:
             given=type(paths).__name__,
         )
     return [os.fspath(name) for name in names]
+
+
+def _included(path: str, stream: _Stream, names: Sequence[str]) -> _Stream:
+    """Return the stream with these columns alone; without names, as it is."""
+    if not names:
+        return stream
+    absent = [name for name in names if name not in stream.schema.names]
+    if absent:
+        raise InvalidInputError(
+            f"{_shown(path)} has no column {absent[0]!r}, which include_columns names",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            columns=stream.schema.names,
+        )
+    schema = pa.schema([stream.schema.field(name) for name in names])
+    return stream._replace(schema=schema, batches=(batch.select(names) for batch in stream.batches))
 
 
 def _target_of(table: Any) -> _Target:
@@ -544,27 +566,38 @@ class _CsvFile(_TypedLines):
         self._newline_count = 0
         self._invalid_rows: list[Any] = []
         self._reported_count = 0
-        stream = _text_stream(path, form.encoding)
-        head = _head_of(stream, form.skip_lines)
-        names = self._names(head)
-        self._reader = pa.csv.open_csv(
-            _JoinedStream(head, stream),
+        self._stream = _text_stream(path, form.encoding)
+        self._head = _head_of(self._stream, form.skip_lines)
+        self._columns = self._names(self._head)
+        # Values of columns that nobody asked for reject no line.
+        included = [name for name in self._columns if name in form.include_columns] or self._columns
+        self._included = included
+        self._reader: Any = None
+        # Types that the table has need no look at rows: of many files one at a time is held.
+        is_typed = all(target.type_of(name) is not None for name in included)
+        self._first = None if is_typed else self._next()
+        self.schema = self._typed_schema(self._first, included)
+
+    def _opened(self) -> Any:
+        return pa.csv.open_csv(
+            _JoinedStream(self._head, self._stream),
             read_options=pa.csv.ReadOptions(
                 block_size=_BLOCK_BYTES,
                 use_threads=False,  # with threads the numbers of rows are not known
-                skip_rows=form.skip_lines + form.header,
-                column_names=names,
+                skip_rows=self._form.skip_lines + self._form.header,
+                column_names=self._columns,
             ),
             parse_options=self._parse_options(),
             convert_options=pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                null_values=[""] if form.texts.null_values is None else form.texts.null_values,
+                column_types=dict.fromkeys(self._columns, pa.string()),
+                include_columns=self._included,
+                null_values=[""]
+                if self._form.texts.null_values is None
+                else self._form.texts.null_values,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         )
-        self._first = self._next()
-        self.schema = self._typed_schema(self._first, names)
 
     def _parse_options(self) -> Any:
         def keep(row: Any) -> str:
@@ -609,6 +642,8 @@ class _CsvFile(_TypedLines):
         return names
 
     def _next(self) -> pa.RecordBatch | None:
+        if self._reader is None:
+            self._reader = self._opened()
         try:
             return self._reader.read_next_batch()
         except StopIteration:
@@ -617,7 +652,7 @@ class _CsvFile(_TypedLines):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield typed batches."""
-        batch, self._first = self._first, None
+        batch, self._first = self._next() if self._first is None else self._first, None
         while batch is not None:
             newlines = _newlines_before(batch)
             self._report_invalid(batch.num_rows, newlines)

@@ -21,6 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 STANDARD_STREAM = "-"
 """The file that stands for standard input or output."""
 
+
+def split_names(names: str | None) -> tuple[str, ...]:
+    """Return names that are written with commas between."""
+    return tuple(name.strip() for name in names.split(",")) if names else ()
+
+
 # -- Common options of commands --------------------------------------------------------------------
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow", "excel")
@@ -72,7 +78,9 @@ _TEXT_FORMS = (
     click.option("--decimal-point", metavar="CHAR", help="CSV: of numbers.  [default: .]"),
 )  # fmt: skip
 _READING_FORMS = (
-    click.option("--names", metavar="NAMES", callback=lambda _, __, value: value.split(",") if value else (),
+    click.option("--include-columns", metavar="NAMES", callback=lambda _, __, value: split_names(value),
+                 help="The columns that are read, with commas between.  [default: all]"),
+    click.option("--names", metavar="NAMES", callback=lambda _, __, value: split_names(value),
                  help="CSV: names of the columns, in place of the header's."),
     click.option("--thousands", metavar="CHAR", help="CSV: between the thousands of numbers."),
     click.option("--escape", metavar="CHAR", help="CSV: before a character that stands for itself."),

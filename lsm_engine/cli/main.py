@@ -44,6 +44,7 @@ SECTIONS = {
         "scan": ("read:scan", "Print rows, merged by key."),
         "count": ("read:count", "Count rows as a reader sees them."),
         "changelog": ("changes:changelog", "Print changes, oldest first."),
+        "feed": ("changes:feed", "Upsert the changes of one table into another, each once."),
         "lookup": ("keys:lookup", "Print the newest row of each key."),
         "locate": ("keys:locate", "Show which rows an upsert would insert or replace."),
         "upsert": ("write:upsert", "Insert rows of files, or replace those of the same key."),

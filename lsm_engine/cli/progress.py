@@ -46,14 +46,24 @@ class Interrupted(click.ClickException):
 
 
 @contextmanager
-def writing(table: Table, kind: str, files: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def writing(
+    table: Table,
+    kind: str,
+    files: Sequence[str] = (),
+    commit_user: str | None = None,
+    commit_identifier: int | None = None,
+) -> Iterator[dict[str, Any]]:
     """Yield who commits, for a verb of the table, with the run and its files for the lineage.
 
     On Ctrl-C the message states whether the commit is there or not.
     """
-    user = f"lsm-{SystemIds().new_id()}"
+    if (commit_user is None) != (commit_identifier is None):
+        raise click.UsageError("--commit-user and --commit-identifier go together")
+    run_id = f"lsm-{SystemIds().new_id()}"
+    user = commit_user or run_id
+    number = {} if commit_identifier is None else {"commit_identifier": commit_identifier}
     run = Run(
-        run_id=user,
+        run_id=run_id,
         engine="local",
         kind=kind,
         user=_user(),
@@ -62,7 +72,7 @@ def writing(table: Table, kind: str, files: Sequence[str] = ()) -> Iterator[dict
     inputs = [Input(dataset=_dataset(path)) for path in files[:INPUTS_MAX]]
     before = table.latest_snapshot()
     try:
-        yield {"commit_user": user, "properties": provenance_properties(run, inputs)}
+        yield {"commit_user": user, "properties": provenance_properties(run, inputs), **number}
     except KeyboardInterrupt:
         first = 1 if before is None else before.id + 1
         landed = [

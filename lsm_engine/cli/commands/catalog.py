@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text, read_files
-from lsm_engine.cli.call import YES, Call, read_options
+from lsm_engine.cli.call import YES, Call, read_options, split_names
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.verb import VerbGroup, confirm, table_verb, verb
 
@@ -118,11 +118,6 @@ def create(
     )
     facts = {"table": created.name, "location": created.location}
     call.out.report(f"{created.name} is in {created.location}", facts)
-
-
-def split_names(names: str | None) -> tuple[str, ...]:
-    """Return names that are written with commas between."""
-    return tuple(name.strip() for name in names.split(",")) if names else ()
 
 
 def pairs_of(options: Sequence[str]) -> dict[str, str]:

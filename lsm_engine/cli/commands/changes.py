@@ -7,9 +7,10 @@ import click
 import pyarrow as pa
 
 from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
-from lsm_engine.cli.call import COLUMNS, ROWS, WHERE, Call
+from lsm_engine.cli.call import COLUMNS, ROWS, WHERE, Call, split_names
 from lsm_engine.cli.commands.read import first_rows
-from lsm_engine.cli.output import columns_of
+from lsm_engine.cli.output import columns_of, counted
+from lsm_engine.cli.progress import writing
 from lsm_engine.cli.verb import table_verb
 
 _MODES = [mode.value for mode in ChangeMode]
@@ -62,7 +63,7 @@ def changelog(
     target = call.table(table)
     chosen: dict[str, Any] = {
         "mode": mode,
-        "columns": None if columns is None else [name.strip() for name in columns.split(",")],
+        "columns": split_names(columns) or None,
         "where": where,
     }
     batches: Iterator[pa.RecordBatch]
@@ -122,3 +123,43 @@ def _point(name: str, text: str | None) -> dict[str, Any]:
         return {f"{name}_millis": millis_of(text)}
     except InvalidInputError:
         return {name: text}
+
+
+@table_verb(
+    "lsm feed shop.turnover shop.orders --consumer turnover --columns customer,price",
+    "lsm feed shop.large shop.orders --consumer large --where 'price > 100'",
+)
+@click.argument("source")
+@click.option("--consumer", metavar="NAME", required=True,
+              help="The reader of SOURCE, and the commit user of TABLE.")  # fmt: skip
+@COLUMNS
+@WHERE
+def feed(
+    call: Call, *, table: str, source: str, consumer: str, columns: str | None, where: str | None
+) -> None:
+    """Upsert the changes of SOURCE that are new into TABLE, each once: all rows at the first call.
+
+    SOURCE keeps which of its snapshots comes next. Each is one commit of TABLE under its number, so a
+    call that died does no harm: call again. --where looks at each change, the old values of -U included.
+    """
+    target, origin = call.table(table), call.table(source)
+    names = split_names(columns) or tuple(origin.schema.names)
+    follower = origin.follow(
+        # A first call may have died between its commit and the consumer's first move.
+        after=target.last_commit_identifier(consumer),
+        consumer_id=consumer,
+        columns=("_row_kind", *names),
+        where=where,
+        poll_millis=None,
+    )
+    snapshot_ids = []
+    with writing(target, "feed", [origin.location]) as identity:
+        for item in follower:
+            number = {"commit_user": consumer, "commit_identifier": item.snapshot_id}
+            if target.upsert(item, **(identity | number)) is not None:
+                snapshot_ids.append(item.snapshot_id)
+    facts = {"table": target.name, "source": origin.name, "consumer": consumer, "fed": snapshot_ids}
+    call.out.report(
+        f"changes of {counted(len(snapshot_ids), 'snapshot')} of {origin.name} are in {target.name}",
+        facts,
+    )

@@ -18,7 +18,8 @@ from lsm_engine import (
     read_files,
     row_counts_of,
 )
-from lsm_engine.cli.call import COLUMNS, Call, read_options
+from lsm_engine.cli.call import COLUMNS, Call, read_options, split_names
+from lsm_engine.cli.commands.catalog import pairs_of
 from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
@@ -54,7 +55,7 @@ def lookup(
     finds ready: for many keys in one go, or in a program. For a row or two, lsm scan --where does.
     """
     target = call.table(table)
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    names = split_names(columns) or None
     rows = target.lookup(keys_given(target, files, pairs, form), names)
     shown = [Column(name=name, heading=name) for name in rows.schema.names if name != FOUND]
     call.out.rows([words(FOUND, "found"), *shown], plain_rows(rows), empty="no keys")
@@ -97,18 +98,32 @@ def insert(call: Call, *, table: str, files: Sequence[str], existing: str, **for
 @table_verb(
     "lsm update shop.orders corrections.csv",
     "lsm update shop.orders corrections.csv --missing skip",
+    'lsm update shop.orders --set "price=price * 0.9" --set "note=\'sale\'" --where "price > 100"',
 )
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1)
 @click.option("--missing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="Refuse or skip rows whose key does not exist.")  # fmt: skip
+@click.option("--set", "sets", metavar="COLUMN=SQL", multiple=True,
+              help="Set a column of the rows that --where matches; repeatable.")  # fmt: skip
+@click.option("--where", metavar="FILTER", help="Rows for --set.  [default: all]")
 @read_options
-def update(call: Call, *, table: str, files: Sequence[str], missing: str, **form: Any) -> None:
-    """Replace rows whose keys exist; one commit, which never adds a key."""
+def update(
+    call: Call, *, table: str, files: Sequence[str], missing: str, sets: Sequence[str],
+    where: str | None, **form: Any,
+) -> None:  # fmt: skip
+    """Replace rows whose keys exist by those of files, or --set columns; one commit, which never adds a key."""
+    if bool(files) == bool(sets) or (files and where is not None):
+        raise click.UsageError("give either FILES with rows, or --set COLUMN=SQL and --where")
     target = call.table(table)
-    _write(
-        call, target, files, form, "update",
-        lambda rows, identity: target.update(rows, missing, **identity),
-    )  # fmt: skip
+    if files:
+        _write(
+            call, target, files, form, "update",
+            lambda rows, identity: target.update(rows, missing, **identity),
+        )  # fmt: skip
+        return
+    with writing(target, "update") as identity:
+        result = target.update(set=pairs_of(sets), where=where, **identity)
+    _report(call, target, "update", result, 0)
 
 
 def _write(
@@ -125,13 +140,18 @@ def _write(
         row_progress(call, source, f"{verb.capitalize()} into {table.name}") as rows,
     ):
         result = write(rows.reader, identity)
+    _report(call, table, verb, result, rows.count)
+
+
+def _report(call: Call, table: Table, verb: str, result: WriteResult | None, count: int) -> None:
+    """Report what an insert or an update did; without a commit all `count` rows were skipped."""
     counts = (None if result is None else row_counts_of(result.properties)) or RowCounts()
     done = counts.inserted + counts.updated
     facts = {
         "table": table.name,
         "inserted": counts.inserted,
         "updated": counts.updated,
-        "skipped": counts.skipped if result is not None else rows.count,
+        "skipped": counts.skipped if result is not None else count,
         "at_most": counts.at_most,
         **committed(result),
     }

@@ -7,7 +7,7 @@ import click
 import pyarrow as pa
 
 from lsm_engine import PruneCounts, Scan, plain_rows
-from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, WHERE, Call
+from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, WHERE, Call, split_names
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.verb import table_verb
 
@@ -44,7 +44,7 @@ def open_scan(
     """Return the scan that a command line asks for."""
     target = call.table(table)
     return target.scan(
-        columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        columns=split_names(columns) or None,
         where=where,
         snapshot_id=snapshot_id,
         tag=tag,

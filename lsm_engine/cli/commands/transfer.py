@@ -23,8 +23,15 @@ from lsm_engine import (
     row_counts_of,
     write_file,
 )
-from lsm_engine.cli.call import COLUMNS, STANDARD_STREAM, Call, read_options, written_files
-from lsm_engine.cli.commands.catalog import pairs_of, split_names
+from lsm_engine.cli.call import (
+    COLUMNS,
+    STANDARD_STREAM,
+    Call,
+    read_options,
+    split_names,
+    written_files,
+)
+from lsm_engine.cli.commands.catalog import pairs_of
 from lsm_engine.cli.commands.read import open_scan, reading
 from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.output import counted

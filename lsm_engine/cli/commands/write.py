@@ -1,8 +1,8 @@
 """Write rows: upsert, append, delete, overwrite. Each is one commit, visible whole or not at all."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 import pyarrow as pa
@@ -11,30 +11,46 @@ from lsm_engine import (
     ROW_ID,
     ErrorKind,
     InvalidInputError,
-    RowFiles,
     Snapshot,
     StreamWriter,
     Table,
     WriteResult,
     core_options,
     read_files,
-    row_counts_of,
 )
 from lsm_engine.cli.call import Call, read_options
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import CountedRows, row_progress, writing
 from lsm_engine.cli.verb import table_verb
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def numbered(function: F) -> F:
+    """Add the options by which a write is recognised when it is sent again."""
+    for option in (
+        click.option("--commit-identifier", type=click.IntRange(0), metavar="N",
+                     help="The number of this write: a number is applied once per --commit-user."),
+        click.option("--commit-user", metavar="NAME", help="Who numbers writes; numbers only grow."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
 
 @table_verb(
     "lsm upsert shop.orders monday.parquet tuesday.parquet",
     "lsm upsert shop.orders changes.csv --delimiter ';' --date-format %d.%m.%Y --null -",
     "lsm upsert shop.orders dirty.csv --on-error skip --rejects rejected.csv",
+    "lsm upsert shop.orders batch-12.csv --commit-user nightly --commit-identifier 12",
     "curl -s https://example.com/orders.jsonl | lsm upsert shop.orders - --format jsonl",
 )
 @click.argument("files", nargs=-1, required=True)
+@numbered
 @read_options
-def upsert(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None:
+def upsert(
+    call: Call, *, table: str, files: Sequence[str], commit_user: str | None,
+    commit_identifier: int | None, **form: Any,
+) -> None:  # fmt: skip
     """Insert the rows of files, replacing those whose key is already there; one commit.
 
     FILES are Parquet, CSV, JSON lines, Arrow or (extra excel) Excel, also compressed; - is standard
@@ -43,7 +59,7 @@ def upsert(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None
     """
     target = call.table(table)
     with (
-        writing(target, "upsert", files) as identity,
+        writing(target, "upsert", files, commit_user, commit_identifier) as identity,
         row_progress(call, read_files(files, target, **form), f"Upserting {table}") as rows,
     ):
         result = target.upsert(rows.reader, **identity)
@@ -55,15 +71,19 @@ def upsert(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None
     "lsm append shop.clicks - --format jsonl < clicks.jsonl",
 )
 @click.argument("files", nargs=-1, required=True)
+@numbered
 @read_options
-def append(call: Call, *, table: str, files: Sequence[str], **form: Any) -> None:
+def append(
+    call: Call, *, table: str, files: Sequence[str], commit_user: str | None,
+    commit_identifier: int | None, **form: Any,
+) -> None:  # fmt: skip
     """Add the rows of files to a table without a primary key; one commit.
 
     FILES as for lsm upsert, which writes to tables with a key.
     """
     target = call.table(table)
     with (
-        writing(target, "append", files) as identity,
+        writing(target, "append", files, commit_user, commit_identifier) as identity,
         row_progress(call, read_files(files, target, **form), f"Appending to {table}") as rows,
     ):
         result = target.append(rows.reader, **identity)
@@ -167,16 +187,22 @@ def delete(call: Call, *, table: str, files: Sequence[str], where: str | None, *
         raise click.UsageError("give either FILES with keys, or --where")
     target = call.table(table)
     with writing(target, "delete", files) as identity:
-        if where is not None and not target.schema.has_primary_key:
+        if where is not None:
             result = target.delete(where=where, **identity)
-            counts = None if result is None else row_counts_of(result.properties)
+            counts = None if result is None else result.row_counts
             count = 0 if counts is None else counts.deleted
             _report(call, target, result, f"{counted(count, 'row')} deleted", count)
             return
-        chosen = read_files(files, target, **form) if where is None else _keys_of(target, where)
-        with row_progress(call, chosen, f"Deleting from {table}") as rows:
+        with row_progress(
+            call, read_files(files, target, **form), f"Deleting from {table}"
+        ) as rows:
             result = target.delete(rows.reader, **identity)
-    _report(call, target, result, f"{counted(rows.count, 'key')} deleted", rows)
+    counts = None if result is None else result.row_counts
+    if counts is None:
+        text = f"{counted(rows.count, 'key')} deleted, where rows had them"
+    else:
+        text = f"{counted(counts.deleted, 'row')} of {counted(rows.count, 'key')} deleted"
+    _report(call, target, result, text, rows)
 
 
 @table_verb(
@@ -209,11 +235,6 @@ def overwrite(
         f"{counted(rows.count, 'row')} written in place of what was there",
         rows,
     )
-
-
-def _keys_of(table: Table, row_filter: str) -> RowFiles:
-    key_scan = table.scan(columns=table.schema.primary_keys, where=row_filter)
-    return RowFiles(key_scan.to_reader(), None)
 
 
 def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
