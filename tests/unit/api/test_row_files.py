@@ -81,6 +81,23 @@ def test_files_follow_each_other_and_columns_may_be_missing(tmp_path: Path) -> N
     assert found["name"].to_pylist() == ["007", "", None]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_may_be_chosen_of_every_format(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    rows = read_files(path, SCHEMA, include_columns=["day", "id"]).to_arrow()
+    assert rows.to_pylist() == [{"day": row["day"], "id": row["id"]} for row in ROWS]
+    with pytest.raises(InvalidInputError, match="has no column 'dya', which include_columns names"):
+        read_files(path, SCHEMA, include_columns=["dya"])
+
+
+def test_values_of_columns_that_are_not_chosen_reject_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,price,flag\n1,dear,true\n2,1.50,maybe\n")
+    rows = read_files(path, SCHEMA, include_columns=["id", "flag"], on_error="skip")
+    assert rows.to_arrow().to_pylist() == [{"id": 1, "flag": True}]
+    assert rows.rejected_count == 1
+
+
 def test_decimals_may_be_numbers_in_json(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"price": "1.50"}\n{"price": 2}\n')

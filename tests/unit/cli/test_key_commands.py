@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+from lsm_engine import Follower
 from lsm_engine.cache import shared
 from lsm_engine.cache.disk import DiskCache
 from lsm_engine.lookup.lookup import TableQuery
@@ -61,6 +62,54 @@ def test_insert_and_update(shell, orders):
     assert said.startswith("2 rows updated: snapshot 3")
     others = shell.file("c.csv", "order_id,day,price\n8,tue,1\n")
     assert "nothing to commit" in shell("update", orders, others, "--missing", "skip").stdout
+
+
+def test_update_sets_columns_of_the_rows_that_match(shell, orders):
+    said = shell("update", orders, "--set", "price = price * 2", "--where", "order_id = 1").stdout
+    assert said.startswith("1 row updated: snapshot 2")
+    assert {row["price"] for row in shell.json("scan", orders)} == {"11.00", "7.00"}
+    none = shell("update", orders, "--set", "price = 0", "--where", "order_id = 9").stdout
+    assert "nothing to commit" in none
+    rows = shell.file("b.csv", "order_id,day,price\n1,mon,1\n")
+    for words in ([], [rows, "--set", "price = 0"], [rows, "--where", "order_id = 1"], ["--where", "price = 1"]):  # fmt: skip
+        assert "either FILES with rows, or --set" in shell("update", orders, *words, code=2).stderr
+    assert "'prise'" in shell("update", orders, "--set", "prise = 0", code=3).stderr
+
+
+def test_a_numbered_upsert_is_applied_once(shell, orders):
+    rows = shell.file("b.csv", "order_id,day,price\n1,mon,1\n")
+    number = ("--commit-user", "nightly", "--commit-identifier", 12)
+    shell("upsert", orders, rows, *number)
+    rows.write_text("order_id,day,price\n1,mon,2\n")
+    (again,) = shell.json("upsert", orders, rows, *number)
+    assert again["snapshot_id"] == 2
+    assert {row["price"] for row in shell.json("scan", orders)} == {"1.00", "7.00"}
+    refused = shell("upsert", orders, rows, *number[:2], code=2).stderr
+    assert "--commit-user and --commit-identifier go together" in refused
+
+
+def test_feed_counts_each_change_once(shell, orders, monkeypatch):
+    """Also a feed that dies in its first commit, before its consumer is there."""
+    shell(
+        "create", "shop.sums", "--primary-key", "day", "--columns", "day STRING, price DECIMAL(10, 2)",
+        "--option", "merge-engine=aggregation", "--option", "fields.price.aggregate-function=sum",
+    )  # fmt: skip
+    feed = ("feed", "shop.sums", orders, "--consumer", "sums", "--columns", "day,price")
+    with monkeypatch.context() as killed:
+        killed.setattr(Follower, "acknowledge", lambda _: sys.exit(9))
+        shell(*feed, code=9)
+    shell("upsert", orders, shell.file("b.csv", "order_id,day,price\n3,mon,1\n"))
+    (facts,) = shell.json(*feed)
+    assert facts["fed"] == [2]
+    assert "changes of 0 snapshots of shop.orders are in shop.sums" in shell(*feed).stdout
+    assert {row["day"]: row["price"] for row in shell.json("scan", "shop.sums")} == {
+        "mon": "6.50",
+        "tue": "7.00",
+    }
+    large = ("feed", "shop.large", orders, "--consumer", "large", "--where", "price > 5")
+    shell("create", "shop.large", "--primary-key", "order_id,day", "--columns", "order_id BIGINT, day STRING, price DECIMAL(10, 2)")  # fmt: skip
+    shell(*large)
+    assert {row["order_id"] for row in shell.json("scan", "shop.large")} == {1, 2}
 
 
 def test_cache_tells_of_the_living_and_sweeps_the_dead(shell, orders, tmp_path):

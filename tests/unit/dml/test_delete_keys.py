@@ -26,6 +26,21 @@ def catalog(tmp_path):
         yield catalog
 
 
+@pytest.mark.parametrize("option", ["write.count-changes", "write.skip-unchanged"])
+def test_deletes_of_absent_keys_commit_nothing_where_that_is_known(catalog, option):
+    """The counts of a delete are those of the rows that went."""
+    columns = {"id": int, "name": str, "at": int}
+    table = catalog.create_table("db.t", columns, primary_key="id", options={option: "true"})
+    table.upsert(ROWS)
+    before = table.latest_snapshot().id
+    assert table.delete([99, 98]) is None
+    assert table.latest_snapshot().id == before
+    deleted = table.delete([2, 99])
+    assert table.to_arrow("id")["id"].to_pylist() == [1, 3]
+    if option == "write.count-changes":
+        assert (deleted.row_counts.deleted, deleted.row_counts.updated) == (1, 0)
+
+
 @pytest.mark.parametrize(
     "options",
     [
