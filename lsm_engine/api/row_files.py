@@ -578,7 +578,7 @@ class _CsvFile(_TypedLines):
         self._first = None if is_typed else self._next()
         self.schema = self._typed_schema(self._first, included)
 
-    def _opened(self) -> Any:
+    def _open_reader(self) -> Any:
         return pa.csv.open_csv(
             _JoinedStream(self._head, self._stream),
             read_options=pa.csv.ReadOptions(
@@ -643,7 +643,7 @@ class _CsvFile(_TypedLines):
 
     def _next(self) -> pa.RecordBatch | None:
         if self._reader is None:
-            self._reader = self._opened()
+            self._reader = self._open_reader()
         try:
             return self._reader.read_next_batch()
         except StopIteration:

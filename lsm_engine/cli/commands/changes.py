@@ -135,7 +135,7 @@ def _point(name: str, text: str | None) -> dict[str, Any]:
 @COLUMNS
 @WHERE
 def feed(
-    call: Call, *, table: str, source: str, consumer: str, columns: str | None, where: str | None
+    call: Call, *, table: str, source: str, consumer: str, columns: str | None, **filters: Any
 ) -> None:
     """Upsert the changes of SOURCE that are new into TABLE, each once: all rows at the first call.
 
@@ -149,7 +149,7 @@ def feed(
         after=target.last_commit_identifier(consumer),
         consumer_id=consumer,
         columns=("_row_kind", *names),
-        where=where,
+        **filters,
         poll_millis=None,
     )
     snapshot_ids = []

@@ -105,14 +105,14 @@ def insert(call: Call, *, table: str, files: Sequence[str], existing: str, **for
               show_default=True, help="Refuse or skip rows whose key does not exist.")  # fmt: skip
 @click.option("--set", "sets", metavar="COLUMN=SQL", multiple=True,
               help="Set a column of the rows that --where matches; repeatable.")  # fmt: skip
-@click.option("--where", metavar="FILTER", help="Rows for --set.  [default: all]")
+@click.option("--where", "row_filter", metavar="FILTER", help="Rows for --set.  [default: all]")
 @read_options
 def update(
     call: Call, *, table: str, files: Sequence[str], missing: str, sets: Sequence[str],
-    where: str | None, **form: Any,
+    row_filter: str | None, **form: Any,
 ) -> None:  # fmt: skip
     """Replace rows whose keys exist by those of files, or --set columns; one commit, which never adds a key."""
-    if bool(files) == bool(sets) or (files and where is not None):
+    if bool(files) == bool(sets) or (files and row_filter is not None):
         raise click.UsageError("give either FILES with rows, or --set COLUMN=SQL and --where")
     target = call.table(table)
     if files:
@@ -122,7 +122,7 @@ def update(
         )  # fmt: skip
         return
     with writing(target, "update") as identity:
-        result = target.update(set=pairs_of(sets), where=where, **identity)
+        result = target.update(set=pairs_of(sets), where=row_filter, **identity)
     _report(call, target, "update", result, 0)
 
 
