@@ -1,5 +1,6 @@
 """Directories of tables, on disks and in stores: open, rename, and delete them file by file."""
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -221,7 +222,7 @@ def _existing_paths(file_io: FileIO, paths: Iterable[str]) -> set[str]:
 def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTIONS) -> None:
     """Rename a table's directory on the same disk; its files do not change.
 
-    A source that does not exist is no error. Raises AlreadyExistsError if the target exists, and
+    A source that does not exist is no error. Raises AlreadyExistsError if the target exists and has something in it, and
     UnsupportedError for object stores, which have no rename, and from one disk or store to another.
     """
     if _place_of(source) != _place_of(target):
@@ -234,14 +235,30 @@ def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTION
     if scheme_of(source) is not None:
         move_remote(source, target, storage)
         return
-    if os.path.lexists(target):
-        raise AlreadyExistsError("a directory is already there; move it away", path=target)
+    if _is_occupied(target):
+        raise _occupied(target)
     try:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(source):
             os.rename(source, target)
     except OSError as cause:
+        # Another process has put files into the empty directory since.
+        if cause.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise _occupied(target) from cause
         raise to_storage_error(target, cause) from cause
+
+
+def _is_occupied(path: str) -> bool:
+    """Whether a local path is there, but for an empty directory: a drop of a table leaves one, which a rename replaces."""
+    try:
+        return os.path.lexists(path) and (os.path.islink(path) or bool(os.listdir(path)))
+    except OSError:
+        # A file, or a directory of others.
+        return True
+
+
+def _occupied(target: str) -> AlreadyExistsError:
+    return AlreadyExistsError("a directory is already there; move it away", path=target)
 
 
 def move_renamed(
@@ -255,7 +272,8 @@ def move_renamed(
     has_files = bool(former.list(""))
     if not has_files and renamed_as(open_directory(target, storage=storage)) == names:
         return
-    if has_files and former.facts.has_directories:
+    is_refused = scheme_of(target) is None and _is_occupied(target)
+    if has_files and former.facts.has_directories and not is_refused:
         # On a full disk the rename goes on without a sign.
         with suppress(StorageError):
             former.replace(BEING_RENAMED, names.encode())

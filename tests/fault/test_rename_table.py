@@ -112,6 +112,23 @@ def test_a_drop_beside_a_rename_leaves_no_sign_that_bars_the_new_name(tmp_path: 
         assert catalog.create_table("a.c", SCHEMA, options={"bucket": "-1"}).scan().count() == 0
 
 
+def test_a_table_takes_the_name_of_a_dropped_one_and_a_refused_rename_leaves_no_sign(
+    tmp_path: Path,
+) -> None:
+    with lsm.open_catalog(tmp_path) as catalog:
+        for name in ("shop.orders", "shop.sales"):
+            catalog.create_table(name, {"id": "BIGINT"}, "id").upsert([{"id": 1}])
+        stray = tmp_path / "shop.db" / "taken" / "file"
+        stray.parent.mkdir()
+        stray.touch()
+        with pytest.raises(lsm.AlreadyExistsError, match="move it away"):
+            catalog.rename_table("shop.sales", "shop.taken")
+        assert not (tmp_path / "shop.db" / "sales" / BEING_RENAMED).exists()
+        catalog.drop_table("shop.orders")
+        assert catalog.rename_table("shop.sales", "shop.orders").count() == 1
+        assert catalog.list_tables("shop") == ["orders"]
+
+
 def test_two_renames_at_once_leave_the_name_with_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
