@@ -735,6 +735,8 @@ def commit_snapshot(
     table once. Raises CommitConflictError and InvalidInputError, with nothing visible, for files that are missing or do not
     fit the base, CommitUnknownError where the snapshot may be visible.
     """
+    if snapshot.id < 1:
+        raise InvalidInputError("ids of snapshots begin with 1", snapshot_id=snapshot.id)
     with Retries(session).turn():
         base = session.snapshots.latest()
         if base is not None and base.id >= snapshot.id:
@@ -743,8 +745,7 @@ def commit_snapshot(
             return False
         try:
             step = _step_of(session, snapshot, base)
-            if base_uuid is None:
-                _require_live_files_of(session, base, snapshot)
+            _require_live_files_of(session, base, snapshot)
             _require_fit(session, snapshot, step, base)
         except NotFoundError as missing:
             if session.identity.is_dropped():
@@ -759,7 +760,8 @@ def commit_snapshot(
     if landed is None:
         return False
     AutoTags(session).after_commit(landed)
-    session.follow_iceberg()
+    # Other clients expire snapshots without a word: the lineage of this one is recorded while its files are there.
+    session.notify(lambda listener: listener.committed_beside_others(session.name))
     return True
 
 
@@ -809,7 +811,8 @@ def _require_live_files_of(
 ) -> None:
     """Raise CommitConflictError unless the base list of a snapshot holds the live files of the base.
 
-    Asked where the client named no base: it may have read another snapshot of this id, which was rolled back.
+    A client may have read another snapshot of this id, which was rolled back, and names the uuid that it saw last. A list
+    of the same manifests is no more than read; one that the client has merged is compared file by file.
     """
     own = session.manifest_list(snapshot, snapshot.base_manifest_list)
     manifests = [] if base is None else session.manifest_metas(base)
@@ -837,22 +840,9 @@ def _require_fit(
             kind=ErrorKind.INVALID_SCHEMA,
             schema_id=snapshot.schema_id,
         ) from missing
-    before = 0 if base is None else base.total_record_count
-    total, delta = snapshot.total_record_count, snapshot.delta_record_count
-    if None not in (before, total, delta) and total != (before or 0) + (delta or 0):
-        raise InvalidInputError(
-            "the total of the snapshot is not that of its base and its own rows; nothing was published",
-            total_record_count=total,
-            delta_record_count=delta,
-            base_record_count=before,
-        )
-    contended = frozenset(
-        (entry.partition, entry.bucket)
-        for entry in step.delta
-        if entry.kind is EntryKind.DELETE or entry.file.level > 0
-    )
-    if contended:
-        scope = BucketScope(buckets=contended)
+    _require_counts(snapshot, step, base)
+    scope = _contended(session, step)
+    if not scope.is_empty:
         live = [] if base is None else session.live_entries(base, scope)
         conflict = find_conflict(step.delta, live, key_order=session.key_order)
         if conflict is not None:
@@ -860,7 +850,76 @@ def _require_fit(
     former = frozenset() if base is None else _metadata_names(session, base)
     new_names = sorted(_metadata_names(session, snapshot) - former)
     paths = [session.paths.manifest(name) for name in new_names]
+    if snapshot.statistics is not None and (base is None or snapshot.statistics != base.statistics):
+        paths.append(session.paths.statistics_file(snapshot.statistics))
     require_files(session, [*paths, *session.staged_paths(step)])
+    _require_sizes(session, snapshot)
+
+
+def _require_counts(snapshot: Snapshot, step: CommitStep, base: Snapshot | None) -> None:
+    """Raise InvalidInputError where the counts of a snapshot are not those of its base and its own files."""
+    own_rows = sum(
+        entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
+        for entry in step.delta
+    )
+    before = 0 if base is None else base.total_record_count
+    total = None if before is None else before + own_rows
+    for name, stated, count in (
+        ("deltaRecordCount", snapshot.delta_record_count, own_rows),
+        ("totalRecordCount", snapshot.total_record_count, total),
+    ):
+        if None not in (stated, count) and stated != count:
+            raise InvalidInputError(
+                f"{name} of the snapshot is {stated}, but its base and the files of its delta make {count}; nothing was "
+                "published",
+                member=name,
+            )
+    next_row_id = None if base is None else base.next_row_id
+    if next_row_id is not None and (snapshot.next_row_id or 0) < next_row_id:
+        # The ids of rows would be given a second time.
+        raise InvalidInputError(
+            f"nextRowId of the snapshot is {snapshot.next_row_id}, and rows of its base have greater ids: "
+            f"its nextRowId is {next_row_id}; nothing was published",
+            member="nextRowId",
+        )
+
+
+def _contended(session: TableSession, step: CommitStep) -> BucketScope:
+    """Return where live files may be in the way of a step, which was planned at some time before its base.
+
+    Files added to level 0 are in the way of nothing, unless they were written for another number of buckets.
+    """
+    counts = {session.schema.bucket_count}
+    if session.schema.id > 0:
+        counts = {schema.bucket_count for schema in session.schemas.all()}
+    counts |= {entry.total_buckets for entry in step.delta if entry.bucket >= 0}
+    if len(counts) > 1:
+        return BucketScope(partitions=frozenset(entry.partition for entry in step.delta))
+    return BucketScope(
+        buckets=frozenset(
+            (entry.partition, entry.bucket)
+            for entry in step.delta
+            if entry.kind is EntryKind.DELETE or entry.file.level > 0
+        )
+    )
+
+
+def _require_sizes(session: TableSession, snapshot: Snapshot) -> None:
+    """Raise InvalidInputError where a list has another size than the snapshot has recorded: clients could not read it."""
+    for name, size in (
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
+    ):
+        if name is None or size is None:
+            continue
+        path = session.paths.manifest(name)
+        stored_size = session.file_io.status(path).size
+        if stored_size != size:
+            raise InvalidInputError(
+                f"the snapshot records {size} bytes of a manifest list of {stored_size}; nothing was published",
+                path=path,
+            )
 
 
 def _metadata_names(session: TableSession, snapshot: Snapshot) -> frozenset[str]:
@@ -903,7 +962,7 @@ def _published(
         checksums=None,
     )
     replays.record_before(step, base)
-    if publish(session, chained, base) is CommitOutcome.LOST:
+    if publish(session, chained, base) is CommitOutcome.LOST or is_replaced(session, chained):
         return None
     report(session, chained)
     replays.record_landed(step, chained, base)
