@@ -120,6 +120,13 @@ class JsonObject:
             return value
         raise self._refusal(name, "a text")
 
+    def flag(self, name: str) -> bool:
+        """Return whether a member is true; False where it is null or missing."""
+        value = self.members.get(name)
+        if value is None or isinstance(value, bool):
+            return value or False
+        raise self._refusal(name, "true or false")
+
     def name(self, name: str) -> str:
         """Return a required bare file name."""
         return self._required(name, self.optional_name(name))

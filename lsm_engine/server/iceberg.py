@@ -119,7 +119,7 @@ def _current(table: Table) -> Any:
 
 def report_metrics(request: Request) -> None:
     """Take the metrics of a reader, and keep none."""
-    _ = request.body
+    _ = request.table, request.body
 
 
 def list_views(request: Request) -> JsonMembers:

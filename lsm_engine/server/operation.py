@@ -1,6 +1,5 @@
 """Operations of a REST protocol: their requests, the pages of their lists, and the table that they name."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
@@ -96,7 +95,10 @@ class Request:
 
 def table_name_of(database: str, text: str) -> TableName:
     """Return the name of a table, or of a branch of it: "orders", "orders$branch_fix"."""
-    table, _, branch = text.partition(_BRANCH)
+    table, sign, branch = text.partition(_BRANCH)
+    if sign and not branch:
+        # It is not the table itself, which an operation might drop.
+        raise InvalidInputError(f"{text!r} names no branch after {_BRANCH!r}", table=text)
     return TableName(database=database, table=table, branch=branch or MAIN_BRANCH).checked()
 
 
@@ -181,8 +183,29 @@ def matching(names: Iterable[str], pattern: str | None) -> list[str]:
     """Return the names that match a pattern, in which "%" stands for any text."""
     if not pattern:
         return list(names)
-    expression = re.compile(".*".join(map(re.escape, pattern.split("%"))), re.DOTALL)
-    return [name for name in names if expression.fullmatch(name)]
+    first, *texts = pattern.split("%")
+    if not texts:
+        return [name for name in names if name == pattern]
+    *inner, last = texts
+    return [
+        name
+        for name in names
+        if name.startswith(first) and _has_in_order(name[len(first) :], inner, last)
+    ]
+
+
+def _has_in_order(name: str, inner: Iterable[str], last: str) -> bool:
+    """Whether texts stand in a name one after another, and the last of them at its end.
+
+    A regular expression would try every way to share a name among the signs of a pattern.
+    """
+    position = 0
+    for text in inner:
+        position = name.find(text, position)
+        if position < 0:
+            return False
+        position += len(text)
+    return len(name) - position >= len(last) and name.endswith(last)
 
 
 def require_database(request: Request) -> str:
@@ -206,6 +229,8 @@ _STATUS: tuple[tuple[type[LsmError], int], ...] = (
 def status_of(error: LsmError) -> int:
     """Return the HTTP status of a failure: 500 where the client has done nothing wrong."""
     if isinstance(error, CorruptFileError) and error.facts.get("file") == JSON_BODY:
+        return 400
+    if error.facts.get("errno") == "ENAMETOOLONG":
         return 400
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 

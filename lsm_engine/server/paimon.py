@@ -16,6 +16,7 @@ from cachetools import LRUCache
 
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import (
+    AlreadyExistsError,
     CommitConflictError,
     ErrorKind,
     InvalidInputError,
@@ -379,7 +380,7 @@ _CHANGES: dict[str, Callable[[JsonObject], SchemaChange]] = {
     ),
     "updateColumnPosition": _move_column,
     "updateColumnNullability": lambda change: SetNullable(
-        _path(change), bool(change.members.get("newNullability"))
+        _path(change), change.flag("newNullability")
     ),
 }
 
@@ -523,10 +524,13 @@ def rollback_table(request: Request) -> None:
             expected=expected,
             newest=newest and newest.id,
         )
-    if instant.text("type").lower() == "tag":
-        table.rollback_to(tag=instant.text("tagName"))
-    else:
-        table.rollback_to(instant.long("snapshotId"))
+    match instant.text("type").lower():
+        case "tag":
+            table.rollback_to(tag=instant.text("tagName"))
+        case "snapshot":
+            table.rollback_to(instant.long("snapshotId"))
+        case kind:
+            raise InvalidInputError(f"an instant is a 'snapshot' or a 'tag', not {kind!r}")
 
 
 # -- Partitions, consumers and rights --------------------------------------------------------------
@@ -542,10 +546,8 @@ def list_partitions(request: Request) -> JsonMembers:
 
 def list_partitions_by_names(request: Request) -> JsonMembers:
     """List those of some partitions that exist."""
-    members = request.body.members.get("specs")
-    if not isinstance(members, list) or not all(isinstance(spec, dict) for spec in members):
-        raise InvalidInputError("member 'specs' of the body is no list of objects", member="specs")
-    partitions = [part for part in _partitions(request).values() if part["spec"] in members]
+    specs = [spec.members for spec in request.body.objects("specs")]
+    partitions = [part for part in _partitions(request).values() if part["spec"] in specs]
     return {"partitions": partitions, "nextPageToken": None}
 
 
@@ -595,7 +597,7 @@ def reset_consumer(request: Request) -> None:
 
 def auth_table_query(request: Request) -> JsonMembers:
     """Return the filter and the masks of a reader: none, as a token reads all rows."""
-    _ = request.table
+    _ = request.table, request.body.texts("select")
     return {"filter": [], "columnMasking": {}}
 
 
@@ -613,10 +615,16 @@ def list_tags(request: Request) -> JsonMembers:
 def create_tag(request: Request) -> None:
     """Tag a snapshot, by default the newest."""
     body, table = request.body, request.table
-    name = body.text("tagName")
-    if body.members.get("ignoreIfExists") and name in table.tags:
+    name, lifetime = body.text("tagName"), body.optional_text("timeRetained")
+    is_ignored = body.flag("ignoreIfExists")
+    if is_ignored and name in table.tags:
         return
-    table.tags.create(name, body.optional_long("snapshotId"), body.optional_text("timeRetained"))
+    try:
+        table.tags.create(name, body.optional_long("snapshotId"), lifetime)
+    except AlreadyExistsError:
+        # Another client made it after the look above.
+        if not is_ignored:
+            raise
 
 
 def get_tag(request: Request) -> JsonMembers:

@@ -35,7 +35,7 @@ _REMEDIES = {
     errno.EROFS: "the file system is read-only; remount it for writing",
     errno.EMFILE: "too many open files in this process; raise its limit (ulimit -n)",
     errno.ENFILE: "too many open files on this machine; close some, then retry",
-    errno.ENAMETOOLONG: "the path is too long for this file system; shorten partition values",
+    errno.ENAMETOOLONG: "the path is too long for this file system; shorten names and partition values",
     errno.EISDIR: "a directory is where a file should be; move it away",
     errno.ENOTDIR: "a file is where a directory should be; move it away",
     errno.ENOTSUP: "the file system lacks this operation (hard links?); use another one",

@@ -217,13 +217,18 @@ _SUCH_AS = "write one such as BIGINT, DOUBLE, DECIMAL(10, 2), STRING, BOOLEAN, D
 
 
 def parse_field(stored: dict[str, Any]) -> DataField:
-    """Return one member of a schema file's `fields`."""
+    """Return one member of a schema file's `fields`. TypeError where one of its own members is of another type."""
+    field_id, texts = stored["id"], [stored.get(name) for name in ("description", "defaultValue")]
+    if type(field_id) is not int or not isinstance(stored["name"], str):
+        raise TypeError("a field has a whole number as its id and a text as its name")
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise TypeError("the description and the default of a field are texts")
     return DataField(
-        id=int(stored["id"]),
-        name=str(stored["name"]),
+        id=field_id,
+        name=stored["name"],
         type=parse_type(stored["type"]),
-        description=stored.get("description"),
-        default_value=stored.get("defaultValue"),
+        description=texts[0],
+        default_value=texts[1],
     )
 
 
