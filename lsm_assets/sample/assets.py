@@ -208,16 +208,16 @@ ONE_RUN = dg.BackfillPolicy.single_run()
 """A backfill of many days is one run, so that Spark starts once and the source is read once."""
 
 
-def sample_assets() -> tuple[LsmTableAssets, ...]:
-    """Return the definitions of every table of the sample."""
-    build_assets = partial(
-        lsm_table_assets, with_jobs=False
-    )  # one set of jobs looks after all of them
+def sample_assets(days: dg.PartitionsDefinition) -> tuple[LsmTableAssets, ...]:
+    """Return the definitions of every table of the sample. Those by day have the partitions `days`."""
+    # One set of jobs looks after all of them.
+    build_assets = partial(lsm_table_assets, with_jobs=False)
+    build_daily = partial(build_assets, partitions_def=days, backfill_policy=ONE_RUN)
     return (
         *(build_assets(table, _reference_writer(table)) for table in REFERENCE_TABLES),
-        build_assets(WEATHER, write_weather, backfill_policy=ONE_RUN),
-        build_assets(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
-        build_assets(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
+        build_daily(WEATHER, write_weather),
+        build_daily(FLIGHTS, write_flights, tag_daily=True),
+        build_daily(CARRIER_DAYS, write_carrier_days),
         build_assets(CARRIER_TOTALS, _totals_writer(carrier_totals)),
         build_assets(AIRPORT_TOTALS, _totals_writer(airport_totals)),
         build_assets(SIGHTINGS, _totals_writer(first_sightings, _with_names)),

@@ -5,6 +5,7 @@ import dagster as dg
 from lsm_assets.maintenance import lineage_page_job, lineage_page_schedule
 from lsm_assets.sample.assets import sample_assets
 from lsm_assets.sample.release import airports_release, sample_jobs
+from lsm_assets.sample.tables import offered_days
 from lsm_assets.settings import Settings
 from lsm_assets.warehouse_component import warehouse_definitions
 
@@ -17,4 +18,5 @@ def sample_definitions(settings: Settings) -> dg.Definitions:
         jobs=[*sample_jobs(), page],
         schedules=[lineage_page_schedule(page)],
     )
-    return dg.Definitions.merge(warehouse_definitions(sample_assets(), settings), own)
+    tables = sample_assets(offered_days(settings))
+    return dg.Definitions.merge(warehouse_definitions(tables, settings), own)

@@ -27,13 +27,13 @@ from lsm_assets.home import (
     ui_environment,
 )
 from lsm_assets.keys import AssetKind, partition_set_name, tag_partitions
-from lsm_assets.resource import LsmResource, check_declaration
+from lsm_assets.resource import LsmResource, check_declaration, resources_from
 from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.local_s3 import DIRECTORY, local_s3
 from lsm_assets.sample.release import DAYS_JOB, FEED_JOB, REFERENCES_JOB
 from lsm_assets.sample.report import print_report
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
-from lsm_assets.sample.tables import FED_TABLES, FLIGHTS, TABLES
+from lsm_assets.sample.tables import FED_TABLES, FLIGHTS, TABLES, offer_days
 from lsm_assets.settings import EXECUTOR, LINEAGE_URL, Settings, settings_from
 from lsm_assets.warehouse_component import health_key
 from lsm_engine import ErrorKind, InvalidInputError, LsmError
@@ -53,13 +53,6 @@ class SamplePipeline:
         self.definitions = definitions
         self.instance = instance
         self._cursor: str | None = None
-
-    def next_days(self, count: int) -> list[date]:
-        """Return the first days of 2013, at most `count`, that are not replayed yet."""
-        done = self.instance.get_materialized_partitions(FLIGHTS.keys.asset(AssetKind.TABLE))
-        year = (LAST_DAY - FIRST_DAY).days + 1
-        days = (FIRST_DAY + timedelta(days=number) for number in range(year))
-        return [day for day in days if day.isoformat() not in done][:count]
 
     def load_references(self, on_commit: OnCommit) -> None:
         """Load airlines, airports and planes, and release a correction of airports."""
@@ -138,6 +131,14 @@ class SamplePipeline:
         job.execute_in_process(
             instance=self.instance, run_id=run_id, run_config=_QUIET, **arguments
         )
+
+
+def next_days(instance: dg.DagsterInstance, count: int) -> list[date]:
+    """Return the first days of 2013, at most `count`, that are not replayed yet."""
+    done = instance.get_materialized_partitions(FLIGHTS.keys.asset(AssetKind.TABLE))
+    year = (LAST_DAY - FIRST_DAY).days + 1
+    days = (FIRST_DAY + timedelta(days=number) for number in range(year))
+    return [day for day in days if day.isoformat() not in done][:count]
 
 
 def _listen(entry: dg.EventLogEntry, on_commit: OnCommit) -> None:
@@ -238,12 +239,13 @@ def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[
 
 
 def _replay(settings: Settings, count: int, console: Console) -> None:
-    definitions = sample_definitions(settings)
     started = time.monotonic()
-    with open_instance(settings) as instance, open_resource(definitions) as lsm:
+    with open_instance(settings) as instance, open_resource(settings) as lsm:
         check_tables(lsm, settings.warehouse)
-        pipeline = SamplePipeline(definitions, instance)
-        days = pipeline.next_days(count)
+        days = next_days(instance, count)
+        if days:
+            offer_days(settings, days[-1])
+        pipeline = SamplePipeline(sample_definitions(settings), instance)
         if count and not days:
             console.print("Every day of 2013 has been replayed.")
         compactions = _run_all(pipeline, lsm, days, settings) if days else {}
@@ -350,9 +352,9 @@ def _runs_of_tables(lsm: LsmResource) -> dict[str, int]:
 
 
 @contextmanager
-def open_resource(definitions: dg.Definitions) -> Iterator[LsmResource]:
+def open_resource(settings: Settings) -> Iterator[LsmResource]:
     """Open the resource of the runs, to read the same tables outside of a run."""
-    with dg.build_resources(dict(definitions.resources or {})) as resources:
+    with dg.build_resources(resources_from(settings)) as resources:
         lsm: LsmResource = resources.lsm
         yield lsm
 

@@ -1,7 +1,8 @@
 """The declarations of the sample's tables."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import date, timedelta
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -10,6 +11,7 @@ import pyarrow as pa
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import AssetKind
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
+from lsm_assets.settings import Settings
 
 # -- Comments of the sample's columns by name ------------------------------------------------------
 #
@@ -76,10 +78,33 @@ COLUMN_COMMENTS: Final = {
 # -- The declarations of the sample's tables -------------------------------------------------------
 
 DATABASE = "flights"
-DAYS = dg.DailyPartitionsDefinition(
-    start_date=FIRST_DAY.isoformat(), end_date=(LAST_DAY + timedelta(days=1)).isoformat()
-)
-"""The days of 2013. Materialising a partition replays its day."""
+
+
+def days_until(last: date) -> dg.DailyPartitionsDefinition:
+    """Return partitions for the days of 2013 up to `last`. Materialising one replays its day."""
+    return dg.DailyPartitionsDefinition(
+        start_date=FIRST_DAY.isoformat(), end_date=(last + timedelta(days=1)).isoformat()
+    )
+
+
+DAYS = days_until(LAST_DAY)
+
+
+def offered_days(settings: Settings) -> dg.DailyPartitionsDefinition:
+    """Return the days that Dagster shows: up to the last one that `lsm-sample` has begun to replay, else the year."""
+    path = _last_day_path(settings)
+    return days_until(date.fromisoformat(path.read_text())) if path.exists() else DAYS
+
+
+def offer_days(settings: Settings, last: date) -> None:
+    """Let the days end with `last`, for all processes that load the definitions from now on."""
+    if not _last_day_path(settings).exists() or str(last) > _last_day_path(settings).read_text():
+        _last_day_path(settings).write_text(str(last))
+
+
+def _last_day_path(settings: Settings) -> Path:
+    return Path(settings.dagster_home) / "last-replayed-day"
+
 
 _INSTANT = pa.timestamp("us", "UTC")
 
