@@ -17,6 +17,7 @@ from dagster._core.definitions.definitions_load_context import (
     DefinitionsLoadType,
 )
 from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecordStatus,
@@ -25,12 +26,15 @@ from dagster._core.storage.asset_check_execution_record import (
 from dagster._core.storage.tags import (
     AUTO_MATERIALIZE_TAG,
     AUTOMATION_CONDITION_TAG,
+    BACKFILL_ID_TAG,
     RUN_KEY_TAG,
     SCHEDULE_NAME_TAG,
     SENSOR_NAME_TAG,
 )
 
 from lsm_engine import record
+
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 __all__ = [
     "AUTOMATION_CONDITION_TAG",
@@ -40,8 +44,11 @@ __all__ = [
     "SENSOR_NAME_TAG",
     "CheckTarget", "FailedCheck",
     "StepExecutionContext",
+    "backfilled_assets",
     "check_target",
+    "failed_attempts",
     "failed_checks",
+    "last_status",
     "latest_storage_ids",
     "latest_tags",
     "partitioned_check_spec",
@@ -50,6 +57,7 @@ __all__ = [
     "report_evaluation",
     "step_context",
     "store_reconstruction_metadata",
+    "unevaluated_checks",
 ]  # fmt: skip
 
 
@@ -64,6 +72,13 @@ def partitions_loaded_from(instance: dg.DagsterInstance) -> Iterator[None]:
     """Let definitions of dynamic partitions read their keys from an instance."""
     with partition_loading_context(dynamic_partitions_store=instance):
         yield
+
+
+def backfilled_assets(instance: dg.DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
+    """Return the assets of the backfill that has launched a run; empty for other runs."""
+    backfill_id = run.tags.get(BACKFILL_ID_TAG)
+    backfill = instance.get_backfill(backfill_id) if backfill_id else None
+    return frozenset((backfill.asset_selection if backfill is not None else None) or ())
 
 
 # -- Definitions that the process of a run loads as the code location has loaded them --------------
@@ -122,6 +137,16 @@ def latest_storage_ids(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[s
     )
 
 
+def failed_attempts(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
+    """Return the partitions that Dagster shows as failed: the newest run for them has ended without an event of them."""
+    storage = instance.event_log_storage
+    attempts = storage.get_latest_asset_partition_materialization_attempts_without_materializations(
+        key
+    )
+    ended = {run_id for run_id, _ in attempts.values() if has_ended(instance, run_id)}
+    return {name for name, (run_id, _) in attempts.items() if run_id in ended}
+
+
 def partitioned_check_spec(
     partitions_def: dg.PartitionsDefinition, **spec: Any
 ) -> dg.AssetCheckSpec:
@@ -166,20 +191,53 @@ class FailedCheck:
     is_shown: bool
 
 
+def last_status(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, partition: str | None
+) -> AssetCheckExecutionRecordStatus | None:
+    """Return whether the last evaluation of a check, or of a partition of it, has passed; None without any."""
+    history = instance.event_log_storage.get_asset_check_execution_history(
+        key, limit=1, status=_EVALUATED, partition_filter=PartitionKeyFilter(key=partition)
+    )
+    return history[0].status if history else None
+
+
+def unevaluated_checks(
+    instance: dg.DagsterInstance, keys: Sequence[dg.AssetCheckKey]
+) -> set[dg.AssetCheckKey]:
+    """Return the checks that a run was to evaluate, and has not, as it failed or died."""
+    storage = instance.event_log_storage
+    records = storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
+    return {
+        key
+        for key, execution in records.items()
+        if execution.status not in _EVALUATED and has_ended(instance, execution.run_id)
+    }
+
+
+def has_ended(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Whether a run has ended, or is not known."""
+    run = instance.get_run_by_id(run_id)
+    return run is None or run.is_finished
+
+
 def failed_checks(
     instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
 ) -> dict[tuple[dg.AssetCheckKey, str | None], FailedCheck]:
-    """Return the checks, and their partitions, whose last evaluation failed."""
+    """Return the checks, and their partitions, whose last evaluation failed, also if a later run died before its own."""
     infos: Sequence[AssetCheckPartitionInfo] = (
         instance.event_log_storage.get_asset_check_partition_info(list(keys))
     )
-    return {
-        (info.check_key, info.partition_key): FailedCheck(
-            run_id=info.latest_planned_run_id, is_shown=info.is_current
-        )
-        for info in infos
-        if info.latest_execution_status is AssetCheckExecutionRecordStatus.FAILED
-    }
+    failed = {}
+    for info in infos:
+        status: AssetCheckExecutionRecordStatus | None = info.latest_execution_status
+        is_shown = info.is_current
+        if status not in _EVALUATED and has_ended(instance, info.latest_planned_run_id):
+            status, is_shown = last_status(instance, info.check_key, info.partition_key), False
+        if status is AssetCheckExecutionRecordStatus.FAILED:
+            failed[info.check_key, info.partition_key] = FailedCheck(
+                run_id=info.latest_planned_run_id, is_shown=is_shown
+            )
+    return failed
 
 
 def report_evaluation(

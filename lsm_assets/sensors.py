@@ -14,7 +14,7 @@ import dagster as dg
 import lsm_engine as lsm
 from lsm_assets.checks import files_events, renewed_evaluations, table_readers
 from lsm_assets.commits import EMPTY_VERSION, data_version, is_rolled_back
-from lsm_assets.dagster_core import RUN_KEY_TAG, report_evaluation
+from lsm_assets.dagster_core import RUN_KEY_TAG, failed_attempts, report_evaluation
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import (
     AssetKind,
@@ -609,6 +609,8 @@ def compare_table(
     settled = min([state.get("settled", 0), *(number - 1 for number in replaced_ids), *live[-1:]])
     unsettled = [number for number in live if number > settled][-UNSETTLED_MAX:]
     runs = run_commits(instance, keys, table, unsettled) if table is not None else RunCommits()
+    # A run that was killed has made the tag, or has not; without tags nothing is to be asked.
+    failed_tags = failed_attempts(instance, keys.asset(AssetKind.TAGS)) if known_tags else set()
     states[declaration.name] = {
         **state,
         "tags": tags,
@@ -617,9 +619,11 @@ def compare_table(
     }
     return plan_sync(
         LiveReferences(snapshot_ids=live, tags=tags),
-        KnownPartitions(snapshots=known_partitions, tags=set(known_tags)),
+        KnownPartitions(
+            snapshots=known_partitions, tags=set(known_tags) - failed_tags.intersection(tags)
+        ),
         runs=runs,
-        seen_tags=seen_tags,
+        seen_tags={*seen_tags, *failed_tags},
         replaced_ids=replaced_ids,
     )
 

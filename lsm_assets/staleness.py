@@ -9,7 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from lsm_assets.dagster_core import check_target, latest_storage_ids, latest_tags
+from lsm_assets.dagster_core import (
+    check_target,
+    latest_storage_ids,
+    latest_tags,
+    unevaluated_checks,
+)
 from lsm_assets.metadata import markdown_table
 from lsm_engine import record
 
@@ -210,6 +215,8 @@ def changed_evaluations(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield evaluations of readers for which an event was recorded since the last call, of theirs or of an input.
 
+    A reader's own run that failed or died has left its check without a result: it is evaluated as well.
+
     `compared` has, by reader, the newest event at the last call. It is updated.
     """
     keys = {key for reader in readers for key in (reader.key, *reader.upstream)}
@@ -217,11 +224,14 @@ def changed_evaluations(
         asset.asset_entry.asset_key: asset.asset_entry.last_materialization_storage_id or 0
         for asset in (instance.get_asset_records(list(keys)) if keys else ())
     }
+    checks = [dg.AssetCheckKey(reader.key, INPUTS) for reader in readers]
+    unevaluated = {check.asset_key for check in unevaluated_checks(instance, checks)}
     for reader in readers:
         name = reader.key.to_user_string()
         event = max(newest.get(key, 0) for key in (reader.key, *reader.upstream))
+        is_compared = event == compared.get(name) and reader.key not in unevaluated
         # A reader that was never materialised is missing, which Dagster shows itself.
-        if event == compared.get(name) or not newest.get(reader.key):
+        if is_compared or not newest.get(reader.key):
             continue
         yield inputs_evaluation(instance, reader)
         compared[name] = event

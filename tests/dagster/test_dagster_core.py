@@ -105,12 +105,14 @@ def test_a_check_by_partition_fails_until_the_same_partition_passes() -> None:
             target_materialization_data=target,
         )
         dagster_core.report_evaluation(instance, evaluation, run_id)
+        assert dagster_core.last_status(instance, CHECK, partition) is not None
 
     run_id = "11111111-1111-1111-1111-111111111111"
     with dg.DagsterInstance.ephemeral() as instance:
         assert dagster_core.check_target(instance, KEY, "x") is None
         report(instance, "x", "1")
         report(instance, "y", "1")
+        assert dagster_core.last_status(instance, CHECK, "x") is None
         evaluate("x", passed=False)
         evaluate("y", passed=True)
         shown = dagster_core.FailedCheck(run_id=run_id, is_shown=True)
@@ -123,6 +125,23 @@ def test_a_check_by_partition_fails_until_the_same_partition_passes() -> None:
         evaluate("x", passed=False)
         evaluate("x", passed=True)
         assert dagster_core.failed_checks(instance, [CHECK]) == {}
+
+
+def test_a_partition_is_failed_from_the_end_of_a_run_without_an_event_until_the_next_event() -> (
+    None
+):
+    @dg.asset(key=KEY, partitions_def=dg.StaticPartitionsDefinition(["x", "y"]))
+    def fails(context: dg.AssetExecutionContext) -> None:
+        assert dagster_core.failed_attempts(context.instance, KEY) == set(), "it runs"
+        assert dagster_core.backfilled_assets(context.instance, context.run) == frozenset()
+        raise dg.Failure
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        chosen = {"instance": instance, "partition_key": "x", "raise_on_error": False}
+        assert not dg.materialize([fails], **chosen).success
+        assert dagster_core.failed_attempts(instance, KEY) == {"x"}
+        report(instance, "x", "1")
+        assert dagster_core.failed_attempts(instance, KEY) == set()
 
 
 def test_a_code_location_hands_metadata_to_the_processes_of_its_runs() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lsm_assets.dagster_core import check_target
+from lsm_assets.dagster_core import check_target, unevaluated_checks
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.keys import AssetKind
@@ -151,6 +151,34 @@ def test_the_condition_runs_a_reader_whose_check_has_found_a_change() -> None:
         run()
         assert requested() == 0
         assert requested() == 0
+
+
+def test_a_reader_whose_run_failed_keeps_the_result_of_its_check() -> None:
+    @dg.asset(key=READER, deps=[dg.AssetSpec(UPSTREAM)])
+    def reader(context: dg.AssetExecutionContext) -> None:
+        if context.run.tags.get("fails"):
+            raise dg.Failure
+
+    definitions = dg.Definitions.merge(
+        dg.Definitions(assets=[reader]), reader_definitions([reader])
+    ).get_repository_def()
+    job = definitions.get_implicit_job_def_for_assets([READER])
+    sensor, check = definitions.get_sensor_def("lsm_readers"), dg.AssetCheckKey(READER, "inputs")
+    with dg.DagsterInstance.ephemeral() as instance:
+        report(instance, UPSTREAM, "1")
+        assert job.execute_in_process(instance=instance).success
+        cursor = None
+        for _ in range(2):
+            with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+                told = sensor.evaluate_tick(context)
+            cursor = told.cursor
+            answer(instance, told)
+            failed = {"tags": {"fails": "yes"}, "raise_on_error": False}
+            assert not job.execute_in_process(instance=instance, **failed).success
+        assert unevaluated_checks(instance, [check]) == {check}
+        with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+            answer(instance, sensor.evaluate_tick(context))
+        assert unevaluated_checks(instance, [check]) == set()
 
 
 BY_DAY = TableDeclaration(
