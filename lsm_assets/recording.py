@@ -26,6 +26,7 @@ from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 
 DATA_VERSION_TAG = "dagster/data_version"
+CODE_VERSION_TAG = "dagster/code_version"
 CODE_VERSION_PROPERTY = "lsm.run.code-version"
 """The snapshot property with the code version of the asset that committed it."""
 _RUN_USER = re.compile(r"dagster-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -33,7 +34,7 @@ _RUN_USER = re.compile(r"dagster-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _INHERITED = (
     "dagster/input_data_version/",
     "dagster/input_event_pointer/",
-    "dagster/code_version",
+    CODE_VERSION_TAG,
 )
 
 
@@ -188,6 +189,17 @@ def inherited_tags(
     return {name: value for name, value in tags.items() if name.startswith(_INHERITED)}
 
 
+def recorded_code_version(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str]
+) -> str | None:
+    """Return the code version that all of some partitions were written with; None if they differ."""
+    filters = (dg.AssetRecordsFilter(asset_key=key, asset_partitions=[name]) for name in partitions)
+    pages = [instance.fetch_materializations(newest, limit=1).records for newest in filters]
+    events = [records[0].asset_materialization for records in pages if records]
+    versions = {(event.tags or {}).get(CODE_VERSION_TAG) for event in events if event is not None}
+    return versions.pop() if len(versions) == 1 else None
+
+
 def in_reading_order(versions: Mapping[str, TableVersion]) -> list[tuple[str, TableVersion]]:
     """Return partitions and their versions, the newest last: Dagster takes the last event as that of the asset."""
     return sorted(versions.items(), key=lambda item: (item[1].snapshot_id, item[0]))
@@ -220,7 +232,7 @@ def declared_code_version(step: StepExecutionContext, key: dg.AssetKey) -> str |
 
 def input_tags(step: StepExecutionContext, key: dg.AssetKey) -> dict[str, str]:
     """Return the tags with which Dagster records the inputs and the code version of a materialisation."""
-    tags = {"dagster/code_version": declared_code_version(step, key) or step.run_id}
+    tags = {CODE_VERSION_TAG: declared_code_version(step, key) or step.run_id}
     for upstream in step.job_def.asset_layer.get(key).parent_keys:
         input_info = step.maybe_fetch_and_get_input_asset_version_info(upstream)
         version = input_info.data_version if input_info is not None else None

@@ -18,12 +18,16 @@ from lsm_assets.checks import (
     scrub,
     snapshot_evaluation,
     sorted_runs_evaluation,
+    table_readers,
 )
 from lsm_assets.dagster_core import (
     AUTO_MATERIALIZE_TAG,
     AUTOMATION_CONDITION_TAG,
     SCHEDULE_NAME_TAG,
     SENSOR_NAME_TAG,
+    backfilled_assets,
+    last_status,
+    latest_storage_ids,
     step_context,
 )
 from lsm_assets.declaration import TableDeclaration
@@ -42,6 +46,7 @@ from lsm_assets.keys import (
     AssetKind,
     parse_snapshot_partition,
     partition_set_name,
+    snapshot_partition,
     sorted_snapshot_partitions,
     tag_partitions,
 )
@@ -50,11 +55,13 @@ from lsm_assets.partitions import require_layout, versions_after_run
 from lsm_assets.pinning import inputs_markdown, pin_reasons, run_inputs
 from lsm_assets.recording import (
     commit_identity,
+    declared_code_version,
     files_event,
     in_reading_order,
     input_tags,
     partition_events,
     record_commit,
+    recorded_code_version,
     remove_partitions,
     run_id_from_snapshot,
     run_properties,
@@ -63,6 +70,7 @@ from lsm_assets.recording import (
     table_page_metadata,
     tag_event,
 )
+from lsm_assets.staleness import changed_inputs
 from lsm_assets.versions import (
     Change,
     Delete,
@@ -200,8 +208,10 @@ def inspect_snapshots(
     assert table is not None, "a snapshot was found in it"
     context.resources.lsm.catalog.sync_lineage([declaration.name])
     reports: dict[tuple[str, int], VerifyReport] = {}
-    for snapshot in snapshots:
-        for check in checks:
+    for check in checks:
+        for snapshot in _due_snapshots(
+            context, declaration, snapshots, dg.AssetCheckKey(keys.asset(kinds[check]), check)
+        ):
             is_deep = check == CONTENTS
             report = _verify(context, table, snapshot, config, is_deep=is_deep)
             reports[check, snapshot.id] = report
@@ -222,6 +232,32 @@ def inspect_snapshots(
             metadata=damage_metadata(declaration.name, report),
             allow_retries=False,
         )
+
+
+def is_group_backfill(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> bool:
+    """Whether "Materialize all" of the table's group, or of all groups, has launched the run: it does what is due."""
+    groups = {declaration.keys.asset(kind) for kind in (AssetKind.SNAPSHOTS, AssetKind.COMPACTION)}
+    return groups <= backfilled_assets(context.instance, context.run)
+
+
+def _due_snapshots(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    snapshots: Sequence[Snapshot],
+    check: dg.AssetCheckKey,
+) -> Sequence[Snapshot]:
+    """Return the snapshots that a run reads: all, but for a group the newest, and those read before.
+
+    The latter are cheap, and keep their result, which the event of this run would hide.
+    """
+    if not is_group_backfill(context, declaration):
+        return snapshots
+    return [
+        snapshot
+        for snapshot in snapshots
+        if snapshot is snapshots[-1]
+        or last_status(context.instance, check, snapshot_partition(snapshot.id)) is not None
+    ]
 
 
 def _inspected(
@@ -265,7 +301,7 @@ def _add_page_metadata(
 ) -> None:
     """Add the contents of a snapshot and of its manifest lists to the metadata of their partitions.
 
-    `report` is that of reading its files; None if only manifests were read.
+    `report` is that of reading its files; None if they were not read.
     """
     keys, partition = declaration.keys, str(snapshot.id)
     lists_key, snapshots_key = keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
@@ -276,6 +312,9 @@ def _add_page_metadata(
         )
     if snapshots_key in context.selected_asset_keys:
         page = snapshot_page_metadata(table, keys, snapshot, run_id=run_id_from_snapshot(snapshot))
+        page["lsm/read"] = dg.MetadataValue.text(
+            "not yet: a run for the whole group reads the newest"
+        )
         if report is not None:
             files = f"{report.read_count} read, {report.skipped_count} read before"
             page["lsm/read"] = dg.MetadataValue.text(f"data files: {files}")
@@ -407,7 +446,10 @@ def _changed_tag(
             metadata={"lsm/deleted": dg.MetadataValue.dagster_run(context.run.run_id)},
             data_version=dg.DataVersion("deleted"),
         )
-        return  # the sensor lsm_sync removes the partition
+        # After the event, which needs the partition.
+        tags = partition_set_name(tag_partitions(declaration.keys))
+        remove_partitions(context.instance, tags, [name])
+        return
     tag = _apply_action(declaration, table, name, config)
     # A run may name a partition that was not added. Its event needs it.
     tags = partition_set_name(tag_partitions(declaration.keys))
@@ -491,7 +533,10 @@ def write_table(
     require_layout(declaration, table, keys)
     before = table.latest_snapshot()
     commits: list[Snapshot] = []
-    for number, change in enumerate(to_changes(writer(context, table))):
+    changes = (
+        [] if _is_up_to_date(context, declaration, keys) else to_changes(writer(context, table))
+    )
+    for number, change in enumerate(changes):
         # The writer has pinned its inputs by the time it yields: only now are they known.
         inputs = run_inputs(context, declaration)
         # Looked up again before each commit: a concurrent run may have committed since the writer read the changes.
@@ -522,6 +567,31 @@ def write_table(
     # The events above hide what failed before, although its cause may still be there.
     for evaluation, _ in renewed_evaluations(context.instance, declaration, table):
         yield evaluation
+
+
+def _is_up_to_date(
+    context: dg.AssetExecutionContext, declaration: TableDeclaration, partitions: Sequence[str]
+) -> bool:
+    """Whether a run for a whole group has nothing to write: its partitions are there, and their inputs are as read."""
+    key = declaration.keys.asset(AssetKind.TABLE)
+    if not partitions or not is_group_backfill(context, declaration):
+        return False
+    code_version = declared_code_version(step_context(context), key)
+    stale = {
+        name
+        for reader in table_readers([declaration])
+        for change in changed_inputs(context.instance, reader) or ()
+        for name in change.partitions
+    }
+    written = latest_storage_ids(context.instance, key).keys()
+    is_up_to_date = (
+        written >= set(partitions)
+        and stale.isdisjoint(partitions)
+        and code_version in (None, recorded_code_version(context.instance, key, partitions))
+    )
+    if is_up_to_date:
+        context.log.info("every partition is up to date table=%s", declaration.name)
+    return is_up_to_date
 
 
 def _require_unchanged_offset(

@@ -1,18 +1,27 @@
 """Materialising does the work that it names: snapshots are scrubbed, manifests compacted, tags changed."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.execution.backfill import PartitionBackfill
+from dagster._core.utils import make_new_run_id
 
 import lsm_engine as lsm
-from lsm_assets import sensors
+from lsm_assets import sensors, table_assets
 from lsm_assets.checks import CONTENTS, damage_text
-from lsm_assets.dagster_core import failed_checks
+from lsm_assets.dagster_core import failed_attempts, failed_checks
+from lsm_assets.factory import lsm_table_assets
 from lsm_assets.keys import AssetKind
+from lsm_assets.recording import recorded_versions
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
+from tests.dagster.test_run_pauses import DAYS
 
 pytestmark = MARKS
 
@@ -20,6 +29,27 @@ CHECK = dg.AssetCheckKey(KEYS.asset(AssetKind.SNAPSHOTS), "contents")
 INSPECT = KEYS.op("inspect")
 FLIPPED = int(os.environ.get("LSM_FLIPS", "80"))
 """Bytes of a file that are flipped, at most: a bloom filter is some 50 KB that look all alike."""
+
+
+def backfill_tags(
+    instance: dg.DagsterInstance, graph: BaseAssetGraph[Any], assets: list[dg.AssetKey]
+) -> dict[str, str]:
+    """Return the tags of the runs of a backfill of all partitions of some assets."""
+    backfill = PartitionBackfill.from_asset_partitions(
+        backfill_id=make_new_run_id(),
+        asset_graph=graph,
+        partition_names=None,
+        asset_selection=assets,
+        backfill_timestamp=0.0,
+        tags={},
+        dynamic_partitions_store=instance,
+        all_partitions=True,
+        title=None,
+        description=None,
+        run_config=None,
+    )
+    instance.add_backfill(backfill)
+    return {"dagster/backfill": backfill.backfill_id}
 
 
 def check_of(lake: Lake, partition: str | None = None) -> dg.AssetCheckEvaluation:
@@ -32,6 +62,16 @@ def check_of(lake: Lake, partition: str | None = None) -> dg.AssetCheckEvaluatio
     found = event.event_specific_data
     assert isinstance(found, dg.AssetCheckEvaluation)
     return found
+
+
+def passed_partitions(lake: Lake) -> set[str | None]:
+    """Return the partitions of the check that Dagster shows as passed."""
+    infos = lake.instance.event_log_storage.get_asset_check_partition_info([CHECK])
+    return {
+        info.partition_key
+        for info in infos
+        if info.is_current and info.latest_execution_status.value == "SUCCEEDED"
+    }
 
 
 def orders(lake: Lake) -> lsm.Table:
@@ -124,6 +164,62 @@ def test_a_range_is_one_run_that_reads_each_file_once(lake: Lake) -> None:
     assert check_of(lake).metadata["lsm/files_read"].value == 4
 
 
+def test_materialize_all_of_a_group_reads_the_newest_snapshot_and_keeps_earlier_results(
+    lake: Lake,
+) -> None:
+    lake.write(*(rows(number) for number in range(4)))
+    assert scrub(lake, 2)
+    group = [KEYS.asset(kind) for kind in AssetKind if kind is not AssetKind.FILES]
+    tags = backfill_tags(lake.instance, lake.repository.asset_graph, group)
+    whole = {
+        "dagster/asset_partition_range_start": "1",
+        "dagster/asset_partition_range_end": "4",
+    }
+    assert lake.materialise(AssetKind.SNAPSHOTS, tags={**tags, **whole}).success
+    assert passed_partitions(lake) == {"2", "4"}
+    pages = {event.partition: event.metadata for event in lake.events(AssetKind.SNAPSHOTS)}
+    assert pages["1"]["lsm/read"].value.startswith("not yet")
+    alone = backfill_tags(lake.instance, lake.repository.asset_graph, group[1:3])
+    assert lake.materialise(AssetKind.SNAPSHOTS, tags={**alone, **whole}).success
+    assert passed_partitions(lake) == {"1", "2", "3", "4"}
+
+
+def test_materialize_all_of_a_group_writes_only_partitions_that_are_due(tmp_path: Path) -> None:
+    days = replace(DAYS, deps=(dg.AssetKey("source"),))
+    written: list[str] = []
+
+    def writer(context: dg.AssetExecutionContext, table: lsm.Table) -> object:
+        written.append(context.partition_key)
+        return pa.table({"id": [1], "name": ["x"], "day": [context.partition_key]})
+
+    assets = lsm_table_assets(days, writer)
+    key = days.keys.asset(AssetKind.TABLE)
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [assets])
+        job = lake.repository.get_implicit_job_def_for_assets([key])
+        group = [days.keys.asset(kind) for kind in AssetKind if kind is not AssetKind.FILES]
+        tags = backfill_tags(instance, lake.repository.asset_graph, group)
+
+        def run(day: str, run_tags: dict[str, str]) -> list[str]:
+            written.clear()
+            chosen = {"asset_selection": [key], "partition_key": day, "tags": run_tags}
+            assert job.execute_in_process(instance=instance, **chosen).success
+            return list(written)
+
+        def report(version: str) -> None:
+            source = {"dagster/data_version": version}
+            instance.report_runless_asset_event(dg.AssetMaterialization("source", tags=source))
+
+        report("1")
+        assert run("a", tags) == ["a"], "it is missing"
+        before = recorded_versions(instance, key)
+        assert run("a", tags) == []
+        assert recorded_versions(instance, key) == before
+        assert run("a", {}) == ["a"], "a run of the table alone writes"
+        report("2")
+        assert run("a", tags) == ["a"], "its input has changed"
+
+
 def test_a_snapshot_of_another_client_is_recorded_in_the_lineage(lake: Lake) -> None:
     lake.write(rows(1))
     lsm.open_table(orders(lake).location).upsert(rows(2))
@@ -189,6 +285,34 @@ def test_tags_are_created_replaced_extended_and_deleted(lake: Lake) -> None:
     lake.add_tag_partition("v2")
     assert not tag(lake, "v2", action="DELETE")
     assert lake.tags == [], "nothing is shown of a tag that does not exist"
+    lake.add_tag_partition("v3")
+    assert tag(lake, "v3")
+    assert tag(lake, "v3", action="DELETE")
+    assert lake.tags == [], "no tick has seen it"
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_run_that_was_killed_leaves_a_partition_only_of_a_tag_that_it_has_made(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    lake.write(rows(1))
+    lake.add_tag_partition("v1")
+    lake.add_tag_partition("to come")
+    create = table_assets._create_tag
+
+    def killed(*given: Any) -> None:
+        if is_made:
+            create(*given)
+        raise ValueError("as if the process had ended here")
+
+    monkeypatch.setattr(table_assets, "_create_tag", killed)
+    assert not tag(lake, "v1")
+    lake.sync()
+    assert lake.tags == (["v1", "to come"] if is_made else ["to come"])
+    assert failed_attempts(lake.instance, KEYS.asset(AssetKind.TAGS)) == (
+        set() if is_made else {"v1"}
+    )
+    assert not lake.sync().asset_events
 
 
 def test_a_refused_change_leaves_a_tag_green(lake: Lake) -> None:
