@@ -44,7 +44,7 @@ from lsm_engine.server.operation import (
     require_database,
     table_name_of,
 )
-from lsm_engine.types.arrow_types import declared_field
+from lsm_engine.types.arrow_types import DEFAULT_VALUE, declared_field
 from lsm_engine.types.schema_changes import (
     AddColumn,
     ChangeType,
@@ -237,16 +237,10 @@ def _column(member: JsonObject) -> pa.Field:
         raise InvalidInputError(
             f"a field of the schema has a name and a type: {error}", kind=ErrorKind.INVALID_SCHEMA
         ) from error
-    if declared.default_value is not None:
-        raise UnsupportedError(
-            "a new table has no defaults; create it without, and set the default of the column",
-            column=declared.name,
-        )
     column = declared_field(declared.name, declared.type)
-    comment = declared.description
-    if comment is None:
-        return column
-    return column.with_metadata({**(column.metadata or {}), b"comment": comment.encode()})
+    texts = {b"comment": declared.description, DEFAULT_VALUE: declared.default_value}
+    metadata = {key: text.encode() for key, text in texts.items() if text is not None}
+    return column.with_metadata({**(column.metadata or {}), **metadata})
 
 
 def _identifier(body: JsonObject, member: str) -> TableName:

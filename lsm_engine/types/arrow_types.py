@@ -145,6 +145,7 @@ class FieldIds:
 
 BOUNDED = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
 SQL_TYPE = b"lsm.type"
+DEFAULT_VALUE = b"lsm.default"
 """Metadata of an Arrow field: the column's type as SQL text, where Arrow has no type of its own."""
 
 
@@ -219,15 +220,20 @@ def type_of_field(field: pa.Field) -> DataType:
 def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
     """Return a new column for an Arrow field, nested ids included.
 
-    Raises UnsupportedError for Arrow types that no Paimon type holds, naming the column.
+    Raises UnsupportedError for Arrow types that no Paimon type holds, naming the column, and InvalidInputError for a
+    default that its type cannot hold.
     """
     own = ids.next()
-    return DataField(
+    default = (field.metadata or {}).get(DEFAULT_VALUE)
+    column = DataField(
         id=own,
         name=field.name,
         type=_type_of(field, field.name, ids),
         description=_comment_of(field),
+        default_value=None if default is None else default.decode(),
     )
+    default_of(column)
+    return column
 
 
 def _comment_of(field: pa.Field) -> str | None:

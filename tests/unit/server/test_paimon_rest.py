@@ -84,6 +84,26 @@ def test_a_table_has_the_schema_that_a_client_sent(served, database) -> None:
     assert (again.status, again.json["resourceType"]) == (409, "TABLE")
 
 
+def test_a_new_column_has_its_default_and_a_default_of_another_type_is_refused(
+    served, database
+) -> None:
+    fields = [FIELDS[0], {"id": 1, "name": "n", "type": "INT", "defaultValue": "7"}]
+    create(served, database, fields=fields, partitionKeys=[], primaryKeys=["id"])
+    table = served.catalog.table(f"{database}.orders")
+    table.upsert([{"id": 1}])
+    assert table.to_arrow().to_pylist() == [{"id": 1, "n": 7}]
+    assert served.get(f"databases/{database}/tables/orders").json["schema"]["fields"] == fields
+    wrong = {
+        **SCHEMA,
+        "fields": [FIELDS[0], {**fields[1], "defaultValue": "many"}],
+        "partitionKeys": [],
+        "primaryKeys": ["id"],
+    }
+    body = {"identifier": {"database": database, "object": "wrong"}, "schema": wrong}
+    assert served.post(f"databases/{database}/tables", body).status == 400
+    assert "wrong" not in served.catalog.list_tables(database)
+
+
 def test_a_schema_is_altered_by_all_changes_or_none(served, database) -> None:
     create(served, database)
     path = f"databases/{database}/tables/orders"
