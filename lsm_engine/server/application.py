@@ -36,6 +36,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.base.version import VERSION
 from lsm_engine.cli.call import Call
+from lsm_engine.cli.output import Column
 from lsm_engine.server.operation import (
     Access,
     Operation,
@@ -46,7 +47,8 @@ from lsm_engine.server.operation import (
     text_of,
 )
 from lsm_engine.storage.clock import SystemClock
-from lsm_engine.ui.routes import Site
+from lsm_engine.ui import parts
+from lsm_engine.ui.routes import POLICY, Site
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("lsm_engine.server.access")
@@ -59,6 +61,8 @@ PROTOCOLS = ("lsm_engine.server.paimon", "lsm_engine.server.iceberg")
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_LENGTH_MIN = 16
 _HEADER_SECONDS = 10
+_OPEN_BODY_BYTES = 8 << 10
+"""The largest body of a request that needs no token."""
 _WAITING_PER_THREAD = 16
 """Requests that may wait for each thread; more are refused."""
 
@@ -128,7 +132,7 @@ class Exchange:
         if self.operation is not None and self.protocol is not None:
             return f"{self.protocol.name}.{self.operation.name}"
         first = self.path.strip("/").partition("/")[0]
-        return first if first in ("health", "metrics", "openapi.json") else "page"
+        return first if first in ("health", "metrics", "operations", "openapi.json") else "page"
 
 
 class Metrics:
@@ -187,6 +191,7 @@ class Application:
         self._clock = SystemClock()
         self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="lsm-serve")
         self._pending = 0
+        self._held_bytes = 0
 
     def close(self) -> None:
         """Wait for running operations, and stop reading tables."""
@@ -292,6 +297,10 @@ class Application:
             case "/openapi.json":
                 text = json.dumps(openapi_document(self.protocols))
                 return Response(text, media_type=_JSON)
+            case "/operations":
+                headers = {"Content-Security-Policy": POLICY}
+                page = operations_page(self.protocols)
+                return Response(page.encode(), 200, headers, "text/html")
             case _:
                 return await self._page(exchange.request)
 
@@ -315,7 +324,16 @@ class Application:
         operation, protocol = exchange.operation, exchange.protocol
         assert operation is not None
         assert protocol is not None
-        content = await self._content(exchange.request)
+        content = await self._content(exchange)
+        self._held_bytes += len(content)
+        try:
+            return await self._answered(exchange, operation, protocol, content)
+        finally:
+            self._held_bytes -= len(content)
+
+    async def _answered(
+        self, exchange: Exchange, operation: Operation, protocol: Protocol, content: bytes
+    ) -> Response:
         query = dict(parse_qsl(exchange.request.scope["query_string"].decode("ascii", "replace")))
         request = Request(service=self.service, path=exchange.names, query=query, content=content)
         prefix = exchange.names.get("prefix", self.service.prefix)
@@ -355,32 +373,43 @@ class Application:
                 outcome = "unknown" if isinstance(error, CommitUnknownError) else "refused"
             self.metrics.commits.labels(outcome).inc()
 
-    async def _content(self, request: HttpRequest) -> bytes:
+    async def _content(self, exchange: Exchange) -> bytes:
         """Return the body of a request, within the limits of bytes and of time."""
-        too_large = Refusal(413, f"a body has at most {self.limits.body_bytes} bytes", _CLOSE)
+        request, operation = exchange.request, exchange.operation
+        is_open = operation is not None and operation.is_open
+        bytes_max = min(
+            self.limits.body_bytes, _OPEN_BODY_BYTES if is_open else self.limits.body_bytes
+        )
+        too_large = Refusal(413, f"a body has at most {bytes_max} bytes", _CLOSE)
         announced = request.headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > self.limits.body_bytes:
+        if announced.isdigit() and int(announced) > bytes_max:
             raise too_large
 
-        async def read() -> bytes:
-            content = bytearray()
+        async def read(content: bytearray) -> None:
             async for piece in request.stream():
                 content += piece
-                if len(content) > self.limits.body_bytes:
+                self._held_bytes += len(piece)
+                if len(content) > bytes_max:
                     raise too_large
-            return bytes(content)
+                if self._held_bytes > self.limits.body_bytes * self.limits.threads:
+                    # Many clients that send slowly must not fill the memory together.
+                    raise Refusal(
+                        503, "too many bodies wait; try again in a moment", _LATER | _CLOSE
+                    )
 
+        content = bytearray()
         try:
-            return await asyncio.wait_for(read(), self.limits.seconds)
+            await asyncio.wait_for(read(content), self.limits.seconds)
         except TimeoutError:
             raise Refusal(408, "the body did not come in time", _CLOSE) from None
+        finally:
+            self._held_bytes -= len(content)
+        return bytes(content)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         """Run work in a thread; refuse it where too much waits already, and stop waiting after the time limit."""
         if self._pending >= self.limits.threads * (1 + _WAITING_PER_THREAD):
-            raise Refusal(
-                503, "too many requests wait; try again in a moment", {"Retry-After": "1"}
-            )
+            raise Refusal(503, "too many requests wait; try again in a moment", _LATER)
         self._pending += 1
         self.metrics.running.inc()
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -440,6 +469,7 @@ class Application:
 
 
 _CLOSE = {"Connection": "close"}
+_LATER = {"Retry-After": "1"}
 ERROR_HEADER = "X-Lsm-Error"
 """By which clients of this engine raise the same error: its class and its kind."""
 
@@ -484,13 +514,45 @@ def openapi_document(protocols: Iterable[Protocol]) -> dict[str, Any]:
     }
 
 
+_OPERATION_COLUMNS = (
+    Column(name="name", heading="operation"),
+    Column(name="address", heading="address"),
+    Column(name="access", heading="token"),
+    Column(name="summary", heading="what it does"),
+)
+
+
+def operations_page(protocols: Iterable[Protocol]) -> str:
+    """Return the page of the operations of the protocols, each with the token that it needs."""
+    content: list[object] = [
+        parts.element("p", parts.link("As an OpenAPI document", "/openapi.json"))
+    ]
+    for protocol in protocols:
+        rows = [
+            {
+                "name": operation.name,
+                "address": f"{operation.method} {protocol.root}{operation.path}",
+                "access": "none" if operation.is_open else f"to {operation.access.value}",
+                "summary": operation.summary,
+            }
+            for operation in protocol.operations
+        ]
+        heading = f"The REST catalog of {protocol.name.capitalize()}"
+        content += [
+            parts.element("h2", heading),
+            parts.rows_table(_OPERATION_COLUMNS, rows, empty=""),
+        ]
+    return parts.page("Operations", *content)
+
+
 # -- Connections -----------------------------------------------------------------------------------
 
 
 class Connection(H11Protocol):
-    """One connection, which is closed if the head of a request takes too long."""
+    """One connection, which is closed if the head of a request takes too long, or the client takes no answer."""
 
     head_timer: asyncio.TimerHandle | None = None
+    answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -502,11 +564,25 @@ class Connection(H11Protocol):
         super().data_received(data)
         self._wait_for_head()
 
+    def pause_writing(self) -> None:
+        """Begin to wait until the client has taken what is sent: an answer holds memory."""
+        super().pause_writing()
+        application: Application = self.config.app  # type: ignore[assignment]
+        seconds = application.limits.seconds
+        self.answer_timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting for the client."""
+        super().resume_writing()
+        if self.answer_timer is not None:
+            self.answer_timer.cancel()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         super().connection_lost(exc)
-        if self.head_timer is not None:
-            self.head_timer.cancel()
+        for timer in (self.head_timer, self.answer_timer):
+            if timer is not None:
+                timer.cancel()
 
     @property
     def _awaits_head(self) -> bool:

@@ -91,7 +91,7 @@ def serve(call: Call, **options: Any) -> None:
     /                the pages of `lsm ui`; /?token=TOKEN lets a browser in
     /health          whether the catalog answers; needs no token
     /metrics         counts and times of requests, for Prometheus
-    /openapi.json    the operations
+    /operations      the operations; as an OpenAPI document: /openapi.json
 
     Ends at SIGINT or SIGTERM once the running requests are answered. Exit code 5 if the port is taken.
     """

@@ -1,5 +1,6 @@
 """The server itself: who may ask, what it refuses, and what it records."""
 
+import contextlib
 import http.client
 import json
 import logging
@@ -99,6 +100,16 @@ def test_the_operations_are_described(served) -> None:
         "database",
         "table",
     ]
+    page = served.send("GET", "/operations", token=READER)
+    assert page.headers["content-type"].startswith("text/html")
+    text = page.body.decode()
+    for operation in (
+        "commitTable",
+        "loadTable",
+        "POST /v1/{prefix}/databases/{database}/tables/{table}/commit",
+    ):
+        assert operation in text
+    assert not re.search(r"(?:src|href)=\"[a-z]+:", text)  # nothing comes from another host
 
 
 def test_the_log_has_a_request_a_line_and_no_secret(served, caplog, monkeypatch) -> None:
@@ -137,6 +148,41 @@ def test_a_body_that_is_too_large_is_refused(strict) -> None:
     line.request("POST", "/v1/lsm/databases", iter([b"x" * 1_500] * 2), head, encode_chunked=True)
     assert line.getresponse().status == 413
     line.close()
+
+
+def test_a_body_without_a_token_is_small(strict) -> None:
+    open_form = "/iceberg/v1/oauth/tokens"
+    with lsm.open_catalog(strict.catalog.warehouse) as catalog, serving(catalog) as server:
+        assert server.send("POST", open_form, b"x" * 9_000, token=None).status == 413
+        assert server.send("POST", open_form, b"x" * 8_000, token=None).status == 400
+
+
+def test_bodies_that_wait_have_a_limit_together_and_leave_nothing_behind(strict) -> None:
+    head = (
+        f"POST /v1/lsm/databases HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WRITER}\r\n"
+    )
+    lines = [socket.create_connection(("127.0.0.1", strict.port), timeout=10) for _ in range(2)]
+    for line in lines:
+        line.sendall(f"{head}Content-Length: 1900\r\n\r\n".encode() + b"x" * 1_500)
+    statuses = {line.recv(100)[9:12] for line in lines}
+    for line in lines:
+        line.close()
+    assert statuses == {b"503", b"408"}
+    assert strict.application._held_bytes == 0
+
+
+def test_a_client_that_takes_no_answer_loses_the_connection(strict, monkeypatch) -> None:
+    monkeypatch.setattr(strict.application.metrics, "text", lambda: b"x" * (16 << 20))
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=20) as line:
+        line.sendall(
+            f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {READER}\r\n\r\n".encode()
+        )
+        time.sleep(1.2)
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := line.recv(1 << 20):
+                received += len(data)
+        assert received < 16 << 20
 
 
 def test_a_body_that_comes_slowly_is_refused(strict) -> None:
