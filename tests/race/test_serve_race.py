@@ -1,10 +1,8 @@
-"""Clients that commit through two servers over one PostgreSQL, while servers are killed and replies are lost.
+"""Clients that commit through two servers over one PostgreSQL, while both are paused and killed, and replies are lost.
 
 `LSM_SERVE_NEMESIS=200` has 8 clients make 200 commits each; CI has a sample of it.
 """
 
-import contextlib
-import http.client
 import itertools
 import json
 import os
@@ -20,17 +18,14 @@ from collections import Counter
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.commit import commit as engine
-from lsm_engine.format.documents import encode_snapshot
-from lsm_engine.planning.proposal import CommitOutcome
+from tests.race.serve_worker import TOKEN
 
 pytestmark = [pytest.mark.race, pytest.mark.slow]
 
 SAMPLE_TURNS = 3
 TURNS = int(os.environ.get("LSM_SERVE_NEMESIS", SAMPLE_TURNS))
 IS_SAMPLE = TURNS == SAMPLE_TURNS
-CLIENTS = 3 if IS_SAMPLE else 8
-TOKEN = "nemesis-0123456789"
+CLIENTS = 2 if IS_SAMPLE else 8
 
 
 class Server:
@@ -59,99 +54,97 @@ class Server:
         self.process.wait()
 
 
-class Client:
-    """Publishes snapshots by requests: each goes to some server, until one gives an answer."""
+class Worker:
+    """A client process that is started again, with the turn that was open, whenever it was killed."""
 
-    def __init__(self, servers: list[Server], seed: int) -> None:
-        self.servers, self.random, self.events = servers, random.Random(seed), Counter()
+    def __init__(self, url: str, warehouse: str, number: int, ports: list[int]) -> None:
+        self.command = [
+            sys.executable,
+            "-m",
+            "tests.race.serve_worker",
+            url,
+            warehouse,
+            str(number),
+        ]
+        self.ports, self.turn, self.kills = [str(port) for port in ports], 0, 0
+        self.events: Counter[str] = Counter()
+        self.failure = ""
+        self.process: subprocess.Popen[str] | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
 
-    def commit(self, body: dict[str, object]) -> bool:
-        content = json.dumps(body).encode()
-        for attempt in itertools.count():
-            assert attempt < 300, self.events
-            server = self.random.choice(self.servers)
-            loses_reply = self.random.random() < 0.2
-            try:
-                status, answer = self._sent(server, content, loses_reply)
-            except (OSError, http.client.HTTPException):
-                self.events["without an answer"] += 1
-                time.sleep(0.05)
+    def _run(self) -> None:
+        while True:
+            order = [str(self.turn), str(TURNS), *self.ports]
+            with subprocess.Popen(
+                [*self.command, *order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                self.process = process
+                for line in process.stdout:
+                    if line.startswith("{"):
+                        self.events.update(json.loads(line))
+                    else:
+                        self.turn = int(line) + 1
+                errors = process.stderr.read()
+            if process.returncode == -signal.SIGKILL:
+                self.kills += 1
                 continue
-            if status == 200:
-                return bool(json.loads(answer)["success"])
-            self.events[f"status {status}"] += 1
-        raise AssertionError
-
-    def _sent(self, server: Server, content: bytes, loses_reply: bool) -> tuple[int, bytes]:
-        path = "/v1/lsm/databases/shop/tables/log/commit"
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        ) as line:
-            line.request("POST", path, content, headers)
-            if loses_reply:
-                time.sleep(self.random.random() * 0.05)
-                raise OSError("the reply is lost")
-            answer = line.getresponse()
-            return answer.status, answer.read()
+            self.failure = errors if process.returncode else ""
+            return
 
 
-def test_commits_through_killed_servers_and_lost_replies_are_there_once(
-    postgres, tmp_path, monkeypatch
+def disturb(servers: list[Server], workers: list[Worker], chance: random.Random) -> None:
+    """Kill or pause a server or a client, again and again, until all clients are through."""
+    acts = itertools.cycle(["pause server", "kill client", "kill server", "pause client"])
+    for number, act in enumerate(acts):
+        time.sleep(0.4 if IS_SAMPLE else 2 + chance.random())
+        running = [worker for worker in workers if worker.thread.is_alive() and worker.process]
+        if not running or (IS_SAMPLE and number == 4):
+            return
+        server, worker = chance.choice(servers), chance.choice(running)
+        process = server.process if "server" in act else worker.process
+        if act == "kill server":
+            server.kill()
+            server.start()
+        elif act == "kill client":
+            process.send_signal(signal.SIGKILL)
+        else:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.5 if IS_SAMPLE else 1 + chance.random())
+            process.send_signal(signal.SIGCONT)
+
+
+def test_commits_through_killed_servers_and_clients_and_lost_replies_are_there_once(
+    postgres, tmp_path
 ) -> None:
     url, warehouse = postgres.fresh_url(), str(tmp_path / "lake")
     catalog = lsm.open_catalog(url, warehouse=warehouse)
     catalog.create_table("shop.log", {"client": "INT", "turn": "INT"})
     servers = [Server(url, warehouse) for _ in range(2)]
-    local = threading.local()
-
-    def publish(session, snapshot, base):
-        members = json.loads(encode_snapshot(snapshot))
-        members.pop("lsmChecksum")
-        body = {"snapshot": members, "baseSnapshotUuid": None if base is None else base.uuid}
-        return CommitOutcome.LANDED if local.client.commit(body) else CommitOutcome.LOST
-
-    monkeypatch.setattr(engine, "publish", publish)
-    clients = [Client(servers, seed) for seed in range(CLIENTS)]
-    failures: list[BaseException] = []
-
-    def work(number: int) -> None:
-        local.client = clients[number]
-        table = lsm.open_catalog(url, warehouse=warehouse).table("shop.log")
-        try:
-            for turn in range(TURNS):
-                table.append([{"client": number, "turn": turn}], commit_user=f"client-{number}")
-        except BaseException as error:  # noqa: BLE001 -- looked at below
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
+    ports = [server.port for server in servers]
+    started = time.monotonic()
+    workers = [Worker(url, warehouse, number, ports) for number in range(CLIENTS)]
     try:
-        for thread in threads:
-            thread.start()
-        kills = range(2) if IS_SAMPLE else itertools.count()
-        for victim, _ in zip(itertools.cycle(servers), kills, strict=False):
-            time.sleep(0.4 if IS_SAMPLE else 3)
-            if not any(thread.is_alive() for thread in threads):
-                break
-            victim.kill()
-            victim.start()
+        disturb(servers, workers, random.Random(43))
     finally:
-        for thread in threads:
-            thread.join(600)
+        for worker in workers:
+            worker.thread.join(1_800)
         for server in servers:
             server.kill()
-    assert failures == []
+    assert [worker.failure for worker in workers] == [""] * CLIENTS
     table = catalog.table("shop.log")
     rows = Counter((row["client"], row["turn"]) for row in table.to_arrow().to_pylist())
     expected = {(client, turn): 1 for client in range(CLIENTS) for turn in range(TURNS)}
     assert rows == expected
     users = {f"client-{number}": TURNS for number in range(CLIENTS)}
     # Compactions of the table's small files are commits of their own.
-    made = [row for row in table.history().to_pylist() if row["commit_kind"] == "APPEND"]
-    assert Counter(row["commit_user"] for row in made) == users
-    recorded = catalog.lineage.snapshots(lsm.TableName.parse("shop.log")).to_pylist()
-    appends = [row for row in recorded if row["commit_kind"] == "APPEND"]
+    appends = [row for row in table.history().to_pylist() if row["commit_kind"] == "APPEND"]
     assert Counter(row["commit_user"] for row in appends) == users
-    assert sum((client.events for client in clients), Counter())["without an answer"] > 0
+    recorded = catalog.lineage.snapshots(lsm.TableName.parse("shop.log")).to_pylist()
+    assert Counter(row["commit_user"] for row in recorded if row["commit_kind"] == "APPEND") == users  # fmt: skip
     assert table.maintenance.verify(deep=True).is_clean
+    events = sum((worker.events for worker in workers), Counter())
+    kills = sum(worker.kills for worker in workers)
+    print(f"{time.monotonic() - started:.0f} s, {kills} kills of clients, {dict(events)}")
+    assert kills > 0
     catalog.close()
