@@ -1,6 +1,6 @@
 """Change feeds: apply the changes of an upstream table to another table exactly once.
 
-1. `changes_to_feed` finds the consumer offset of the table (`consumer_offset`) and reads the upstream changes after it.
+1. `changes_to_feed` finds the consumer offset of the table (`find_consumer_offset`) and reads the upstream changes after it.
    A crash before the commit leaves the offset as it was: the next run reads the same changes.
 2. The writer's commit carries the rows and the new offset. Both become visible together.
 3. The commit user contains the previous offset. Of two concurrent runs with the same offset one commits; the commit of

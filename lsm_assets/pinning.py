@@ -217,7 +217,7 @@ def pin_reasons(step: StepExecutionContext, resource: LsmResource) -> dict[str, 
 
 
 def inputs_markdown(inputs: Iterable[Input], reasons: Mapping[str, str] | None = None) -> str:
-    """Return as Markdown which snapshots were read, with the reasons of `reasons_of`; "" for none."""
+    """Return as Markdown which snapshots were read, with `pin_reasons`; "" for none."""
     shown = []
     for read in inputs:
         dataset = escape_html(read.dataset)

@@ -257,11 +257,11 @@ class Consumers(Accessor):
 
         Snapshots (or changelogs) from there on are kept. Raises ExpiredError for what was deleted.
         """
-        return expire.reset(self._session, name, next_snapshot_id)
+        return expire.reset_consumer(self._session, name, next_snapshot_id)
 
     def clear(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
         """Delete consumers whose names match a pattern such as "etl-*"; return their names."""
-        return expire.clear(self._session, including, excluding)
+        return expire.clear_consumers(self._session, including, excluding)
 
     def list(self) -> list[Consumer]:
         """Return the consumers and the snapshots that they read next, by name."""

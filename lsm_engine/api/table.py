@@ -25,7 +25,7 @@ from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.instant import Moment, millis_of
 from lsm_engine.base.other_libraries import TABLE, missing_attribute
 from lsm_engine.commit.commit import committed_before, propose
-from lsm_engine.commit.history_of_base import last_identifier
+from lsm_engine.commit.replays import last_identifier
 from lsm_engine.compact import compact
 from lsm_engine.ddl import alter
 from lsm_engine.dml import delete, overwrite, update, write

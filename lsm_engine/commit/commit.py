@@ -1,8 +1,14 @@
-"""Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report.
+"""Commit a proposal: every operation that makes a snapshot calls `propose` (docs/decisions/0033).
 
-The one engine: every verb that makes a snapshot comes through `propose`. It knows replays, waits
-after a lost race, looks for the staged files, resolves lost answers, and deletes what is known
-not to be visible (docs/decisions/0033)."""
+`_Attempts` tries one step of a proposal until it is visible, or known not to be:
+
+1. Read the newest snapshot, the base. A replay returns the snapshot that was made before.
+2. Rebase: number new rows above those of the base, and move them where another commit assigned buckets meanwhile.
+3. Plan the snapshot, and look for conflicts with commits since the work was planned.
+4. Write manifests and lists, and look for every file that the snapshot will name.
+5. Publish it under the id after the base. If another commit has the id, wait, and begin again.
+
+What is known not to be visible is deleted; files of a commit with an unknown outcome stay."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +29,9 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, checked_sequence
 from lsm_engine.base.version import WRITER_VERSION
 from lsm_engine.catalog.provenance import INPUTS, RUN_KIND, RUN_PROPERTIES
-from lsm_engine.commit.history_of_base import History, Replays
 from lsm_engine.commit.metadata_writer import WrittenMetadata, discard_metadata, write_metadata
 from lsm_engine.commit.publish import Retries, publish, publish_schema, report
+from lsm_engine.commit.replays import History, Replays
 from lsm_engine.format.commit_message import CommitMessage, Committable
 from lsm_engine.format.documents import encode_snapshot
 from lsm_engine.format.index_file import IndexManifestEntry
@@ -104,9 +110,9 @@ def rebase_step(
 ) -> CommitStep:
     """Return the step with every new row numbered above all rows of `base` in its bucket.
 
-    Files that are numbered high enough stay. Rewritten files are deleted: nothing names them. `again`:
-    a race was lost before; numbers then leave room for what others land meanwhile, so that the next
-    attempt need not rewrite them. `keeps_files`: a snapshot that has vanished named them, and was read.
+    Files that are numbered high enough stay. Rewritten files are deleted, as no snapshot names them. `again`: a race
+    was lost before; the new numbers leave room for those of other commits, so that the next attempt need not rewrite
+    the files. `keeps_files`: keep the old files, as a snapshot that another client replaced named them, and may have been read.
     """
     new = [entry for entry in step.delta if _is_new(entry)]
     if not new or session.schema.bucket_mode.policy.is_unaware:
@@ -185,10 +191,10 @@ def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
 #
 # The later commit takes their buckets over.
 #
-# Two writers on one base may give one key to two buckets. The one that lands later therefore looks
-# which partitions got new bucket indexes meanwhile, and writes its rows for those again, with
-# the indexes that are there now (decisions/0016). The rows are read from the staged files: a
-# stream that a user handed in has been read to its end by then.
+# Two writers on one base may give one key to two buckets. The later commit therefore looks
+# which partitions got new bucket indexes meanwhile, and writes its rows of those again, by
+# the newest indexes (decisions/0016). The rows are read from the staged files, as a stream that
+# a user passed in has been read to its end by then.
 
 WriteAgain = Callable[[Staging, Iterable[IncomingRows]], list[CommitMessage]]
 """Writes rows on top of a newer snapshot; write/writers.stage_incoming."""
@@ -197,16 +203,16 @@ WriteAgain = Callable[[Staging, Iterable[IncomingRows]], list[CommitMessage]]
 def reassigned(
     session: TableSession,
     step: CommitStep,
-    fitted_to: Snapshot | None,
+    rebased_on: Snapshot | None,
     base: Snapshot,
     write_again: WriteAgain | None,
 ) -> CommitStep:
     """Return a step whose rows are in the buckets that `base` gives their keys.
 
-    `fitted_to` is the snapshot whose indexes the step went by. Files written before are deleted.
+    `rebased_on`: the snapshot whose bucket indexes the step used. Files written before are deleted.
     Raises CommitConflictError where rows would have to move and `write_again` is None.
     """
-    moved = _moved_partitions(session, step, fitted_to, base)
+    moved = _moved_partitions(session, step, rebased_on, base)
     if not moved:
         return step
     if write_again is None:
@@ -217,7 +223,7 @@ def reassigned(
             partition_count=len(moved),
         )
     files = [entry for entry in step.delta if entry.partition in moved]
-    # What the changelog holds is every row as it came; without one, the files hold what is left.
+    # The changelog holds every row as it came; data files hold rows that are merged already.
     logged = [entry for entry in step.changelog if entry.partition in moved]
     rows = _staged_rows(session, logged or files)
     messages = write_again(staging_on(session, base), rows)
@@ -245,21 +251,24 @@ def reassigned(
 
 
 def _moved_partitions(
-    session: TableSession, step: CommitStep, fitted_to: Snapshot | None, base: Snapshot
+    session: TableSession, step: CommitStep, rebased_on: Snapshot | None, base: Snapshot
 ) -> frozenset[bytes]:
-    """Return the step's partitions whose bucket indexes are not those that it went by."""
+    """Return the step's partitions whose bucket indexes have changed since it used them."""
     if not session.schema.bucket_mode.policy.has_hash_index or step.kind is not CommitKind.APPEND:
         return frozenset()
     try:
-        before = {} if fitted_to is None else _names(session, fitted_to)
-    except NotFoundError:  # expired meanwhile: unknown, so all is done again
+        before = {} if rebased_on is None else _bucket_indexes(session, rebased_on)
+    except (
+        NotFoundError
+    ):  # the snapshot expired: its indexes are unknown, so every partition is written again
         before = {}
-    now = _names(session, base)
+    now = _bucket_indexes(session, base)
     touched = {entry.partition for entry in step.delta}
     return frozenset(part for part in touched if before.get(part) != now.get(part))
 
 
-def _names(session: TableSession, snapshot: Snapshot) -> dict[bytes, frozenset[str]]:
+def _bucket_indexes(session: TableSession, snapshot: Snapshot) -> dict[bytes, frozenset[str]]:
+    """Return the names of the index files of each partition's dynamic buckets."""
     indexes = indexes_by_partition(session.index_entries(snapshot))
     return {
         partition: frozenset(file.file_name for _, file in files)
@@ -320,22 +329,22 @@ def _only_compacted(
 
 # -- Snapshots that another client has replaced ----------------------------------------------------
 #
-# Clients without an exclusive create look whether the name is free, and then rename over it:
-# what landed in between is lost without notice (docs/commit-protocol.md). So after a
-# commit beside such a client the writer looks twice, at once and a moment later, and commits
-# again if its snapshot is not there.
+# Clients without an exclusive create look whether the name is free, and then rename over it: a
+# commit that landed in between is lost without notice (docs/commit-protocol.md). So after a commit
+# beside such a client the writer looks twice, immediately and 40 ms later, and commits again if
+# its snapshot was replaced.
 
 log = logging.getLogger(__name__)
 
 LOOKS_AFTER_MILLIS = (0, 40)
-"""When it is looked again; a rename that comes later is not noticed."""
+"""Waits before the two looks; a rename that comes later is not noticed."""
 
 
 def is_replaced(session: TableSession, landed: Snapshot) -> bool:
-    """Look whether a snapshot that counted is another client's by now; False where none commits here.
+    """Whether another client has replaced a confirmed snapshot; False if only this engine commits to the table.
 
-    One that others have built on is part of the table for good, and is put back. A storage that
-    does not answer changes nothing: the snapshot has been confirmed.
+    A snapshot that other commits were built on is part of the table for good, and is put back. If the storage
+    does not answer, the snapshot counts, as it was confirmed.
     """
     if not is_beside_others(landed):
         return False
@@ -384,17 +393,17 @@ def require_not_built_on(
         )
 
 
-# -- Commit: fit a proposal to the newest snapshot → check → write manifests → publish → report ----
+# -- The commit ------------------------------------------------------------------------------------
 
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
 def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:
-    """Return the identity of the maintenance after a commit: the same run, but nothing was read for it.
+    """Return the identity for maintenance after a commit: that of the same run, without its inputs.
 
-    Of a numbered commit it has no number, which is that of the rows: the second compaction of one write, or of a
-    branch on which its number was used again, must not be taken for a replay of the first. Nor has it
-    the user: other clients take a greater number of theirs, as that of a batch is, for all that is to come.
+    For a numbered commit it has no number: the number belongs to the rows, and a second compaction with it
+    would be taken for a replay of the first. It has another user, too, as other clients take the number of
+    an unnumbered commit, which is the greatest there is, for the user's last one.
     """
     if identity.is_numbered:
         identity = replace(
@@ -439,7 +448,7 @@ def committed_before(
 ) -> Snapshot | None:
     """Return the snapshot that proves that a numbered commit is a replay, or None.
 
-    For verbs that would fail, or read much, before they could propose anything.
+    For operations that would fail, or read much, before they could propose a commit.
     """
     if not identity.is_numbered:
         return None
@@ -504,13 +513,14 @@ class _Attempts:
     ) -> None:
         self.session = session
         self.step = step
+        # The later steps of a proposal are compactions, which choose and require nothing.
         is_first = step.kind is proposal.kind
         self.choose = proposal.choose if is_first else None
         self.requires = proposal.requires if is_first else None
         self.properties_on = proposal.properties_on if is_first else None
-        self.given = step.properties
+        self.own_properties = step.properties
         self.planned_on = planned_on
-        self.fitted_to = planned_on
+        self.rebased_on = planned_on
         self.write_again = write_again
         self.retries = Retries(session)
         self.history = History(session, planned_on)
@@ -547,14 +557,17 @@ class _Attempts:
             raise
 
     def _next_base(self) -> Snapshot | None:
-        """Return the newest snapshot; the first attempt may trust what was it a moment ago, as its create shows that."""
+        """Return the newest snapshot.
+
+        The first attempt takes the one that the writer saw a moment ago: if it is outdated, the create fails.
+        """
         is_again = self.retries.lost
         return self.session.snapshots.latest() if is_again else self.session.newest_of_writer()
 
     def _taken_above(self, base: Snapshot | None) -> int:
-        """Return the id above a base if a file has it that does not count, such as a placeholder; 0 if not."""
-        # The id was taken, and the base is the same.
-        if not self.retries.lost or not same_state(base, self.fitted_to):
+        """Return the id above a base if a file that does not count has it, such as a placeholder; 0 if not."""
+        # Only after a lost race on the same base: a commit that took the id would have become the base.
+        if not self.retries.lost or not same_state(base, self.rebased_on):
             return 0
         return id_after(base) if self.session.snapshots.exists(id_after(base)) else 0
 
@@ -562,10 +575,10 @@ class _Attempts:
         """Return the snapshot that holds the step on a base, None if it changes nothing, or LOST."""
         self.history.goes_on_to(base)
         # Before anything is planned: the files of a replay may be those of the commit itself.
-        before = self.replays.proof(self.step, base)
-        if before is not None:
-            self._discard_replay(before)
-            return before
+        committed = self.replays.proof(self.step, base)
+        if committed is not None:
+            self._discard_replay(committed)
+            return committed
         try:
             plan = self._plan(base)
             prepared = None if plan is None else self._prepared(plan)
@@ -588,8 +601,8 @@ class _Attempts:
         change: LiveChange | None = NO_CHANGE if self.choose is None else self.choose(base)
         if change is None:
             return None
-        if base is not None and not same_state(base, self.fitted_to):
-            self.step = reassigned(session, self.step, self.fitted_to, base, self.write_again)
+        if base is not None and not same_state(base, self.rebased_on):
+            self.step = reassigned(session, self.step, self.rebased_on, base, self.write_again)
             self.step = rebase_step(
                 session,
                 self.step,
@@ -597,14 +610,14 @@ class _Attempts:
                 again=self.retries.lost > 1,
                 keeps_files=bool(self.vanished),
             )
-            self.fitted_to = base
+            self.rebased_on = base
         if session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
             self.step = stamped(self.step, id_after(base))
-        # Of each base anew, as the last attempt's properties may be wrong on this one.
+        # Computed for each base anew, as the properties of the last attempt may be wrong on this one.
         if self.properties_on is not None:
             added = self.properties_on(base, self.step.delta)
             if added:
-                self.step = replace(self.step, properties={**(self.given or {}), **added})
+                self.step = replace(self.step, properties={**(self.own_properties or {}), **added})
         since = self.history.since(base)
         plan = plan_commit(
             self.step,
@@ -659,7 +672,7 @@ class _Attempts:
         )
         # Before the create: a visible snapshot may not name a missing file.
         self._require_files(written)
-        # The file of commit identifiers changes before the snapshot that rests on it.
+        # The file of commit identifiers changes before the snapshot that relies on it.
         self.replays.record_before(plan.step, plan.base)
         return written, snapshot
 
@@ -688,7 +701,7 @@ class _Attempts:
     def _discard_replay(self, before: Snapshot) -> None:
         """Delete files written for a replay, unless they may be the very files committed before.
 
-        A proof by a later commit does not show which files this one had: then all stay, as orphans.
+        A proof by a later commit does not show which files this one had: then all of them stay, as orphan files.
         """
         discard_metadata(self.session, self.written)
         own = (self.step.commit_user, self.step.commit_identifier)
@@ -717,9 +730,9 @@ class _Attempts:
 
 # -- Snapshots of other clients, published for them ------------------------------------------------
 #
-# A client of a REST catalog writes data files, manifests and lists itself, and hands in the snapshot that
-# names them. It is published as every other one is: on a base that is looked at, with its files looked for,
-# and confirmed.
+# A client of a REST catalog writes data files, manifests and lists itself, and passes the snapshot that
+# names them. The snapshot is checked against its base, its files are looked for, and it is published and
+# confirmed as every other one.
 
 _OWN_PROPERTIES = "lsm."
 _PROVENANCE = (RUN_PROPERTIES, INPUTS)
@@ -846,7 +859,7 @@ def _require_fit(
         live = [] if base is None else session.live_entries(base, scope)
         conflict = find_conflict(step.delta, live, key_order=session.key_order)
         if conflict is not None:
-            raise conflict.since(()).error()
+            raise conflict.error()
     former = frozenset() if base is None else _metadata_names(session, base)
     new_names = sorted(_metadata_names(session, snapshot) - former)
     paths = [session.paths.manifest(name) for name in new_names]

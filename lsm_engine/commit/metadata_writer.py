@@ -1,4 +1,4 @@
-"""Writes manifests and lists, and knows what lists record of a manifest."""
+"""Write the manifests, manifest lists and index manifest of a commit."""
 
 import contextlib
 import logging
@@ -55,15 +55,17 @@ FIRST_ROW_ID = "_FILE._FIRST_ROW_ID"
 META_COLUMNS = (KIND, PARTITION, BUCKET, TOTAL_BUCKETS, LEVEL, ROW_COUNT, FIRST_ROW_ID)
 _FOLDED_COLUMNS = (*META_COLUMNS, FILE_NAME)
 _WAITING_BYTES = 64 << 20
-_AHEAD = 16  # manifests that are fetched beside the one that is copied
+_AHEAD = 16  # manifests that are fetched while another one is copied
 _BYTES_PER_ENTRY = 400
 """What an entry takes in a compressed manifest, before any has been written."""
-_FEW_AFAR = 5_000  # they are kept, and their bytes would have to be fetched
-_FEW_ENTRIES = 256  # those of so many are kept as they were read, and cost less as objects
+_FEW_REMOTE_ENTRIES = 5_000
+"""On a remote store a merge of up to so many entries uses the cached ones: copying bytes would fetch the manifests."""
+_FEW_ENTRIES = 256
+"""On a local disk up to so many entries are cheaper to encode again from the cache than to copy."""
 
 
 class MetadataWriter:
-    """Writes manifests and lists under names of its own, and remembers them."""
+    """Writes manifests and lists under unique names, and remembers their paths and checksums."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
@@ -72,13 +74,13 @@ class MetadataWriter:
         self._lists = 0
         self._codec = session.options[core_options.MANIFEST_COMPRESSION]
         self._waiting: dict[str, bytes] = {}
-        # A remote store gets the small files together, in one round; a disk gains nothing by that.
+        # A remote store gets the small files concurrently, in one round; a disk gains nothing by that.
         self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
         self.lists: dict[
             str, bytes
-        ] = {}  # what lists hold that are to be written to a remote store
+        ] = {}  # the content of manifest lists, which a snapshot on a remote store copies
         if session.schema_checksum is not None:
             self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema_checksum
 
@@ -92,14 +94,14 @@ class MetadataWriter:
         return [meta for piece in pieces for meta in self._manifests_of(piece)]
 
     def write_waiting(self) -> None:
-        """Write at once what a remote store has been spared until now."""
+        """Write the waiting files to the remote store concurrently."""
         if self._waiting:
             waiting = dict(self._waiting)
             self._waiting.clear()
             write_many(self._session.file_io, waiting)
 
     def _write_if_large(self) -> None:
-        # What waits is held in memory.
+        # Waiting files are held in memory.
         if sum(map(len, self._waiting.values())) > _WAITING_BYTES:
             self.write_waiting()
 
@@ -151,14 +153,13 @@ class MetadataWriter:
         return manifest_meta(self._session.schema, name, written, _rows_of(entries))
 
     def merged(self, group: MergeGroup) -> Sequence[ManifestFileMeta]:
-        """Write what the entries of some manifests fold into; of many the bytes are copied.
+        """Write the folded entries of some manifests; the bytes of many entries are copied, not encoded again.
 
-        What would become larger than readers take goes on as it is.
+        Manifests whose merge would be larger than readers accept stay as they are.
         """
         count = sum(meta.added_file_count + meta.deleted_file_count for meta in group.metas)
-        # Few entries are cached as objects; of many, decoding and encoding would be most of the
-        # commit.
-        if count <= (_FEW_AFAR if self._put is not None else _FEW_ENTRIES):
+        # Decoding and encoding many entries would take most of the commit.
+        if count <= (_FEW_REMOTE_ENTRIES if self._put is not None else _FEW_ENTRIES):
             return self.manifests(_as_objects(self._session, group))
         try:
             return list(self._copied(group))
@@ -232,12 +233,12 @@ class MetadataWriter:
 
     @contextlib.contextmanager
     def _own(self, name: str) -> Iterator[None]:
-        """Remember a file as ours, also half written; but not one that another process has written."""
+        """Remember a file that is about to be written, for deletion, unless another process has written it."""
         path = self._session.paths.manifest(name)
         self.paths.append(path)
         try:
             yield
-        except (AlreadyExistsError, InvalidInputError):  # ours is not there
+        except (AlreadyExistsError, InvalidInputError):  # nothing was written under this name
             self.paths.remove(path)
             raise
 
@@ -325,10 +326,10 @@ _PLACE_COLUMNS = (KIND, PARTITION, BUCKET, LEVEL, FILE_NAME)
 
 @record
 class WrittenMetadata:
-    """What attempts at a commit wrote; nothing names these files until the publish.
+    """The metadata files of a commit attempt; no snapshot names them until the publish.
 
-    Those in `change_paths` hold what `plan` adds to its base: they fit another base, too, as long as
-    it adds the same there. Those in `base_paths` are about the base.
+    `change_paths` hold what `plan` adds to its base; the next attempt uses them again if it adds the same to another
+    base. `base_paths` describe the base.
     """
 
     plan: CommitPlan
@@ -353,15 +354,15 @@ class WrittenMetadata:
 def write_metadata(
     session: TableSession, plan: CommitPlan, lost: WrittenMetadata | None = None
 ) -> WrittenMetadata:
-    """Write everything that the snapshot of a plan will name; deletes it again if that fails.
+    """Write every metadata file that the snapshot of a plan will name, and delete them if that fails.
 
-    `lost`: what an attempt on another base wrote; what fits is named again, and the rest deleted.
+    `lost`: the files of the former attempt, on another base; those that fit are used again, the others deleted.
     """
     warn_of_clocks(session, plan.base)
     if lost is not None:
-        # What the commit adds is mostly the same on the next base: only what names the base is new.
+        # The commit mostly adds the same on the next base: only the files that describe the base are new.
         fits = lost.fits(plan)
-        _delete(session, lost.base_paths if fits else lost.paths)
+        session.delete_quietly(lost.base_paths if fits else lost.paths)
         lost = lost if fits else None
     writer = MetadataWriter(session)
     try:
@@ -376,7 +377,7 @@ def write_metadata(
     except BaseException as error:
         # No snapshot names them. After a kill or an interrupt the removal of orphan files has them.
         if isinstance(error, Exception):
-            _delete(session, [*(lost.change_paths if lost else ()), *writer.paths])
+            session.delete_quietly([*(lost.change_paths if lost else ()), *writer.paths])
         raise
     files = replace(
         change.files,
@@ -396,12 +397,12 @@ def write_metadata(
 
 
 def _superseded(files: SnapshotFiles) -> tuple[str | None, ...]:
-    """Return what an attempt on another base named, and this one does not."""
+    """Return the names of files that describe the base of a former attempt."""
     return files.base_manifest_list, files.index_manifest
 
 
 def _written_change(writer: MetadataWriter, plan: CommitPlan) -> WrittenMetadata:
-    """Write what a plan adds to its base; what is about the base is filled in by the caller."""
+    """Write what a plan adds to its base; the caller fills in the fields that describe the base."""
     delta = writer.manifests(plan.delta)
     changelog = writer.manifests(plan.step.changelog)
     delta_list, delta_size = writer.list(delta)
@@ -428,7 +429,7 @@ def _written_change(writer: MetadataWriter, plan: CommitPlan) -> WrittenMetadata
 def discard_metadata(session: TableSession, written: WrittenMetadata | None) -> None:
     """Delete the metadata of attempts that are known to be lost."""
     if written is not None:
-        _delete(session, written.paths)
+        session.delete_quietly(written.paths)
 
 
 def _base(
@@ -452,10 +453,10 @@ def _base(
 
 
 def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[ManifestFileMeta]) -> bool:
-    """Whether a file comes to a level that it was taken from before, as by a compaction after a restore.
+    """Whether a file is added to a level that it was deleted from before, as by a compaction after a restore.
 
-    Readers fold entries without looking at their order: the deletion would take it away again. Only files
-    that change their level can come back, as all others have new names.
+    Readers fold entries without looking at their order: the old DELETE would take the file away again. Only
+    files that change their level can be added again, as all others have new names.
     """
     added = {entry.identity for entry in plan.delta if entry.kind is EntryKind.ADD}
     deleted = {
@@ -505,10 +506,6 @@ def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> 
         target_size_bytes=target,
         may_hold=lambda manifests, partitions: manifests_holding(manifests, partitions, fields),
     )
-
-
-def _delete(session: TableSession, paths: Iterable[str]) -> None:
-    session.delete_quietly(paths)
 
 
 def warn_of_clocks(session: TableSession, base: Snapshot | None) -> None:

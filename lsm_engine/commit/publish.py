@@ -1,7 +1,7 @@
-"""Publish a snapshot, confirm it, and report it: for commits and fast-forwards.
+"""Publish a snapshot and confirm it, for commits and fast-forwards.
 
-Landed and lost are answers. An unknown outcome is a CommitUnknownError, after which no file may be
-deleted that the snapshot would name (format section 14)."""
+An outcome is LANDED or LOST. If it is unknown, a CommitUnknownError is raised, after which no file that the
+snapshot names may be deleted (format section 14)."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -34,13 +34,13 @@ from lsm_engine.types.table_schema import TableSchema
 
 # -- How long a commit goes on trying --------------------------------------------------------------
 #
-# For `commit.timeout`, with short waits that get shorter.
+# For `commit.timeout`, with short waits that get shorter, so that a writer that has lost often wins.
 
 
 class Retries:
-    """Retries and timeout of one commit, started when this is made; `lost` counts lost races.
+    """Retries and timeout of one commit, which starts when the object is made. `lost` counts lost races.
 
-    `rewrites`: each try rewrites rows, so that the waits get longer, not shorter.
+    `rewrites`: each attempt rewrites rows, so that the waits get longer, not shorter.
     """
 
     def __init__(self, session: TableSession, *, rewrites: bool = False) -> None:
@@ -71,9 +71,9 @@ class Retries:
         self.sleep()
 
     def wait_for(self, snapshot_id: int) -> None:
-        """Wait for a file to go that has the id after the newest snapshot, and does not count.
+        """Wait until the file that has the next snapshot id, and does not count, is deleted.
 
-        Raises CommitConflictError after `commit.timeout`, with the way to get rid of it.
+        Raises CommitConflictError after `commit.timeout`; the message says how to delete the file.
         """
         if self.is_late:
             to = self._session.snapshots.rollback_under_way()
@@ -100,7 +100,7 @@ class Retries:
         return self._session.clock.now_millis() - self._started_millis
 
     def sleep(self) -> None:
-        """Wait as is due after `lost` lost races (planning/proposal)."""
+        """Wait for a random time that depends on `lost` (planning/proposal.retry_wait_millis)."""
         options = self._session.options
         self._session.clock.sleep_millis(
             self._wait_millis(
@@ -114,12 +114,9 @@ class Retries:
 
 # -- Confirmation ----------------------------------------------------------------------------------
 #
-# Whether a snapshot that has just landed counts. It is looked up before any listener is notified.
-#
-# A writer may have been stopped for any time before its create. Meanwhile expiry may have
-# passed the id, which is free again, or a rollback may have taken the snapshot under it. Both
-# leave traces before they free an id, so a writer that looks after its create sees them
-# (docs/commit-protocol.md).
+# A writer may have been paused for any time before its create. Meanwhile an expiry may have freed the
+# id, or a rollback may have taken the snapshot below it. Both leave traces before they free an id, so
+# that a writer sees them if it looks after its create (docs/commit-protocol.md).
 
 log = logging.getLogger(__name__)
 _TRIES = 3  # looks before a storage that does not answer leaves the commit unknown
@@ -131,15 +128,15 @@ def confirm(
     base: Snapshot | None,
     is_dropped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Look whether a landed snapshot counts; announce it by LATEST, or revoke it.
+    """Whether a landed snapshot counts: then announce it by LATEST, else revoke it.
 
-    `base` is the snapshot that it was made on. `is_dropped`: whether the directory is another table's by
-    now, or nobody's; asked where there is no base to see. False: it was revoked, nothing of it is visible,
-    plan again. Raises CommitUnknownError where it cannot be known: where an expiry, a rollback or a rename of
-    the table took the file before this look, or the storage does not answer; then nothing may be deleted.
+    `base`: the snapshot that it was made on. `is_dropped`: whether the table was dropped; asked if the base is
+    missing. If the answer is False, nothing of the snapshot is visible, and the commit is planned again. Raises
+    CommitUnknownError if an expiry, a rollback or a rename of the table took the file before it was looked at, or
+    the storage does not answer; then nothing may be deleted.
     """
     try:
-        counts = _looked_up(snapshots, landed, base, is_dropped)
+        counts = _counts_with_retries(snapshots, landed, base, is_dropped)
     except CommitUnknownError:
         # The look has decided that it cannot be known, and has a reason of its own.
         raise
@@ -165,7 +162,7 @@ def confirm(
     return True
 
 
-def _looked_up(
+def _counts_with_retries(
     snapshots: SnapshotStore,
     landed: Snapshot,
     base: Snapshot | None,
@@ -241,10 +238,10 @@ def _unknown(landed: Snapshot, why: str) -> CommitUnknownError:
 
 
 def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitOutcome:
-    """Publish a snapshot that was made on `base`, as often as it takes to know the answer.
+    """Create and confirm a snapshot that was made on `base`.
 
-    Raises StorageError only if the snapshot is known not to be there, CommitUnknownError if it may be,
-    NotFoundError, with nothing visible, if the table was dropped or the branch is being renamed.
+    Raises StorageError if the snapshot does not exist, CommitUnknownError if it may exist, NotFoundError, with
+    nothing visible, if the table was dropped or the branch is being renamed.
     """
     _require_not_renamed(session, base)
     newest_known = 0 if base is None else base.schema_id
@@ -383,7 +380,7 @@ def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
 
 
 def _outcome(session: TableSession, snapshot: Snapshot) -> PublishOutcome:
-    """Look which snapshot has the id; what cannot be looked up is unknown, not lost."""
+    """Return which snapshot has the id. Raises CommitUnknownError if that cannot be read, as it may be this one."""
     snapshots = session.snapshots
     try:
         return resolve_publish(

@@ -44,7 +44,7 @@ from lsm_engine.planning.scan import Run
 from lsm_engine.storage.clock import wall_time
 from lsm_engine.table.live_files import stats_layouts
 from lsm_engine.table.merge_rules import looks_up_older_rows, merge_rules
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import bucket_levels
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, TableSchema
@@ -534,5 +534,5 @@ def bucket_forecasts(session: TableSession) -> list[BucketForecast]:
     # The oldest commit opens the span; what it wrote came before.
     span = session.clock.now_millis() - newest[-1].time_millis
     counted = [snapshot for snapshot in writes if snapshot.id != newest[-1].id]
-    arrivals = arrivals_of(Roots(session).delta_entries(counted))
+    arrivals = arrivals_of(References(session).delta_entries(counted))
     return list(forecasts(bucket_pressures(session), arrivals, span_millis=max(span, 0)))

@@ -47,7 +47,7 @@ _MOST_TEXT_BYTES = 2**31 - 1
 
 @record
 class PageLayout:
-    """How values of a column lie in its pages (`page_rows`), and the Arrow type that they are of."""
+    """How the values of a column lie in its pages, and their Arrow type."""
 
     type: pa.DataType
     kind: int

@@ -53,7 +53,7 @@ from lsm_engine.table.bucket_context import Staging, discard
 from lsm_engine.table.bucket_levels import NewestNumbers
 from lsm_engine.table.incoming import IncomingRows
 from lsm_engine.table.merge_rules import looks_up_older_rows, read_mode
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import bucket_levels, staging_on
 from lsm_engine.table.time_travel import built_on
@@ -440,7 +440,7 @@ class Write:
             return None
         # The buckets of the replay come from its snapshot: the messages of the first attempt are
         # lost.
-        live = Roots(self._session).delta_entries([committed])
+        live = References(self._session).delta_entries([committed])
         return self._followed_up(
             committed, frozenset((entry.partition, entry.bucket) for entry in live)
         )

@@ -58,7 +58,7 @@ from lsm_engine.table.live_files import (
 )
 from lsm_engine.table.merge_rules import MergeRules, merge_rules, read_mode
 from lsm_engine.table.names import refuse_taken
-from lsm_engine.table.references import Roots, other_branches
+from lsm_engine.table.references import References, other_branches
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 
@@ -922,13 +922,15 @@ def simulate_retention(
     expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()
     retained = [snapshot for snapshot in snapshots if snapshot.id not in expired]
-    history = dead_candidates(Roots(session).delta_entries(snapshots[1:]))
+    history = dead_candidates(References(session).delta_entries(snapshots[1:]))
 
-    files_by_root: dict[str, list[PhysicalFile]] = {}
-    for root in Roots(session).kept_roots(
+    files_by_reference: dict[str, list[PhysicalFile]] = {}
+    for reference in References(session).retained_by_all(
         retained, candidate_buckets(history), besides=report.tags
     ):
-        files_by_root.setdefault(_NUMBERED.sub(r"\1s", root.name), []).extend(_files(root.entries))
+        files_by_reference.setdefault(_NUMBERED.sub(r"\1s", reference.name), []).extend(
+            _files(reference.entries)
+        )
     return RetentionSimulation(
         table=session.name,
         retention=retention,
@@ -938,7 +940,7 @@ def simulate_retention(
         expired_tags=report.tags,
         plan=report.plan,
         changelogs=report.changelogs,
-        pins=pins_of(history, list(files_by_root.items())),
+        pins=pins_of(history, list(files_by_reference.items())),
     )
 
 

@@ -536,7 +536,7 @@ def _branches(session: TableSession) -> dict[str, Any]:
 
 
 def _storage_facts(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what roots keep, what expiry would free, and what nothing names; all roots are sound."""
+    """Return what retained references keep, what expiry would free, and what nothing names; all references are sound."""
     new_facts: dict[str, Any] = {}
     try:
         simulation = simulate_retention(session, retention_of(session.options))
@@ -601,7 +601,7 @@ def report_of(facts: TableFacts, depth: Depth, *, stale_millis: int) -> HealthRe
 
 def health(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return one row for each finding about the table, pages of data files unread."""
-    del snapshot  # every root is looked at
+    del snapshot  # every retained reference is looked at
     return health_rows(examine(session).findings)
 
 

@@ -738,7 +738,7 @@ DAMAGED_FILES = pa.schema(
 
 def damaged_files(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return the files that are missing, or whose documents, sizes or references are wrong."""
-    del snapshot  # every root is looked at
+    del snapshot  # every retained reference is looked at
     return _rows(verify(session).damaged_files)
 
 

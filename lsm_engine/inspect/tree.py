@@ -11,7 +11,7 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lookup.lookup import process_cache
 from lsm_engine.lsm.levels import Levels
 from lsm_engine.planning.compaction import Amplification, amplification
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.type_text import columns_of_text
 
@@ -95,7 +95,7 @@ def measured(session: TableSession, *, commit_count: int | None = None) -> Ampli
     live = session.live_entries(newest[0]) if newest else []
     return amplification(
         (
-            (snapshot.commit_kind, list(Roots(session).delta_entries([snapshot])))
+            (snapshot.commit_kind, list(References(session).delta_entries([snapshot])))
             for snapshot in reversed(newest)
         ),
         live,

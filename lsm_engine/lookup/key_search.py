@@ -150,7 +150,7 @@ def by_bucket(rows: pa.Table) -> list[tuple[bytes, int, Longs]]:
 
 
 def _newest_first(rows: pa.Table) -> pa.Array:
-    """Return the order of files, as `mergetree.levels.newest_first` defines it."""
+    """Return the order of files, newest first, as `lsm/levels` defines it."""
     facts = {name: rows.column(name) for name in _ORDERED_BY}
     facts[CREATION_TIME] = pc.fill_null(rows.column(CREATION_TIME).cast(pa.int64()), -1)
     return pc.sort_indices(pa.table(facts), sort_keys=list(_ORDERED_BY.items()))

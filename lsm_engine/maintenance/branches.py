@@ -125,7 +125,7 @@ def _plan(
     if force and common is not None:
         rolled_back = plan_rollback(session, common)
         # A rollback that died is finished, too: its marker has the id of a snapshot that is to come.
-        dropped = rolled_back if lost or rolled_back.seals else None
+        dropped = rolled_back if lost or rolled_back.markers else None
     on_branch(session, name)  # a listing of one that is being deleted is not whole
     common_id = 0 if common is None else common.id
     # A rollback takes main's tags above the common snapshot, also what another fast-forward has just taken over.

@@ -1,8 +1,12 @@
-"""Expire: move EARLIEST → read every retained reference → plan → delete data, then metadata, snapshots last.
+"""Expire snapshots, changelogs, consumers and partitions.
 
-The snapshot file goes last because it is the to-do list: after a crash the same plan is found again.
-Consumers and tags whose time is over are deleted first, so that they keep nothing; changelogs that have
-outlived their snapshots go last, by a retention of their own."""
+1. Delete the consumers and automatic tags whose time is over: the steps below need not keep files for them.
+2. Choose the snapshots that retention does not keep, and plan once: an unreadable reference stops the expiry here.
+3. Move EARLIEST to the oldest snapshot that stays. Tags, consumers and commits that are made from now on see it.
+4. Look for a rollback, and for consumers that were reset before step 3.
+5. Read every retained reference again, and plan which files none of them names.
+6. Delete data files, then metadata, then the snapshot files: after a crash they lead to the same plan again.
+7. Delete the changelogs that outlived their snapshots, by a retention of their own, and old records of the trash."""
 
 import fnmatch
 import logging
@@ -63,7 +67,7 @@ from lsm_engine.storage.clock import wall_time
 from lsm_engine.storage.paths import EARLIEST
 from lsm_engine.table import tags as tags_table
 from lsm_engine.table.references import (
-    Roots,
+    References,
     carry_out,
     committed_files,
     keep_identifiers,
@@ -76,7 +80,9 @@ from lsm_engine.table.session import TableSession
 # Named readers of changes. What they still need does not expire.
 
 
-def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Consumer | None:
+def reset_consumer(
+    session: TableSession, name: str, next_snapshot_id: int | None
+) -> Consumer | None:
     """Set a consumer's next snapshot, and create it if it is new; None: delete it. Returns it as it is now.
 
     Raises ExpiredError, with nothing changed, for a snapshot that no longer can be read from.
@@ -89,7 +95,8 @@ def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Con
         raise InvalidInputError("snapshots are numbered from 1", next_snapshot_id=next_snapshot_id)
     before, now = session.consumers.reset(name, next_snapshot_id)
     try:
-        # Written before it is looked, as an expiry does the reverse (decisions/0004).
+        # The consumer is written before EARLIEST is read; an expiry moves EARLIEST before it reads consumers
+        # (decisions/0004). So one of the two sees the other.
         first = first_readable(session)
         if first is not None and next_snapshot_id < first:
             session.consumers.take_back(now, before)  # not what others have done to it since
@@ -149,7 +156,9 @@ def refuse_put_back(
             )
 
 
-def clear(session: TableSession, including: str = "*", excluding: str = "") -> tuple[str, ...]:
+def clear_consumers(
+    session: TableSession, including: str = "*", excluding: str = ""
+) -> tuple[str, ...]:
     """Forget the consumers whose names match a pattern such as "etl-*"; return them."""
     expired = [
         consumer.name
@@ -162,8 +171,8 @@ def clear(session: TableSession, including: str = "*", excluding: str = "") -> t
     return tuple(expired)
 
 
-def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[Consumer, ...]:
-    """Return the consumers that have not moved for `consumer.expiration-time`, by storage's clock."""
+def find_expired_consumers(session: TableSession, *, dry_run: bool) -> tuple[Consumer, ...]:
+    """Return the consumers that have not moved for `consumer.expiration-time`, by the clock of the storage."""
     lifetime = session.options[core_options.CONSUMER_EXPIRATION_TIME]
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
@@ -189,7 +198,7 @@ def changelogs_outlive(options: TableOptions) -> bool:
 
 
 def changelog_retention(options: TableOptions, of_snapshots: Retention) -> Retention:
-    """Return how long changelogs live: by their own options, else as snapshots, never shorter."""
+    """Return the retention of changelogs: their own options, else that of snapshots, and never less than that."""
 
     def longer(own: int | None, of_snapshot: int) -> int:
         return of_snapshot if own is None else max(own, of_snapshot)
@@ -214,10 +223,10 @@ def expire_changelogs(
     consumers: Sequence[Consumer],
     dry_run: bool,
 ) -> ExpirePlan | None:
-    """Delete the changelogs that retention does not keep; None if there are none.
+    """Delete the changelogs that retention does not keep; return None if the table has no changelogs.
 
-    `snapshots`: those kept, oldest first; `consumers` the named readers. Nothing
-    goes if any retained reference is unreadable, or a consumer is put meanwhile where it needs what goes (CommitConflictError).
+    `snapshots`: the retained ones, oldest first. Nothing is deleted if a retained reference is unreadable. Raises
+    CommitConflictError if a consumer was reset meanwhile to a changelog that would be deleted.
     """
     changelogs = session.changelogs.all()
     if not changelogs:
@@ -229,7 +238,7 @@ def expire_changelogs(
         now_millis=session.clock.now_millis(),
         consumer_next_ids=[consumer.next_snapshot_id for consumer in consumers],
     )
-    plan = _plan(session, choice.expired, changelogs, snapshots, choice.reason)
+    plan = _plan_changelogs(session, choice.expired, changelogs, snapshots, choice.reason)
     if plan.expired_changelogs and not dry_run:
         # Moved before anything is deleted, so that a half-deleted changelog is known for one.
         session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
@@ -239,31 +248,33 @@ def expire_changelogs(
     return plan
 
 
-def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
-    """Delete every changelog that has outlived its snapshot; None if there are none."""
+def expire_all_changelogs(session: TableSession, *, reason: str) -> ExpirePlan | None:
+    """Delete every changelog that has outlived its snapshot; return None if there are none."""
     changelogs = session.changelogs.all()
     if not changelogs:
         return None
-    plan = _plan(session, changelogs, changelogs, session.snapshots.stable_listing(), reason)
+    plan = _plan_changelogs(
+        session, changelogs, changelogs, session.snapshots.stable_listing(), reason
+    )
     # Before the first deletion, so that no reader begins with one that is about to go.
     session.changelogs.hint_earliest(changelogs[-1].id + 1)
     carry_out(session, plan, kind="expire-changelogs")
     return plan
 
 
-def _plan(
+def _plan_changelogs(
     session: TableSession,
     expired: Sequence[Snapshot],
     changelogs: Sequence[Snapshot],
     snapshots: Sequence[Snapshot],
     reason: str,
 ) -> ExpirePlan:
-    roots = Roots(session)
-    fed = [snapshot for snapshot in expired if roots.fed_by_deltas(snapshot)]
-    data = list(roots.delta_entries(fed, keeps=False))
+    references = References(session)
+    fed = [snapshot for snapshot in expired if references.fed_by_deltas(snapshot)]
+    data = list(references.delta_entries(fed, keeps=False))
     buckets = {(entry.partition, entry.bucket) for entry in data}
-    names = MetadataNames.union(roots.expiring_names(snapshot) for snapshot in expired)
-    references = roots.kept_roots(
+    names = MetadataNames.union(references.expiring_names(snapshot) for snapshot in expired)
+    retained = references.retained_by_all(
         snapshots,
         buckets,
         changelogs=[snapshot for snapshot in changelogs if snapshot not in expired],
@@ -271,9 +282,9 @@ def _plan(
     return plan_changelog_expiry(
         expired,
         [entry for entry in data if entry.kind is EntryKind.ADD],
-        roots.changelog_entries(expired, keeps=False),
+        references.changelog_entries(expired, keeps=False),
         names=names,
-        retained=references,
+        retained=retained,
         reason=reason,
     )
 
@@ -345,7 +356,11 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
 
 
 class _Expiry:
-    """One expiry. `_seen` is the table of which references are read: as it was, once EARLIEST has moved as it is."""
+    """One expiry.
+
+    `_seen` is the session through which references are read, with documents that are fetched together. It is
+    replaced once EARLIEST has moved, as only references that are read after that count.
+    """
 
     def __init__(self, session: TableSession, retention: Retention, *, dry_run: bool) -> None:
         self._session = session
@@ -399,11 +414,11 @@ class _Expiry:
         )
 
     def _consumers(self) -> tuple[list[Consumer], tuple[str, ...]]:
-        """Return the consumers that stay, and the names of those whose time was over, which are deleted by then.
+        """Delete the consumers whose time is over; return the others, and the names of the deleted ones.
 
-        One that has moved since it was read is not over any more.
+        A consumer that has moved since it was read stays.
         """
-        expired_consumers = consumers_over(self._seen, dry_run=self._dry_run)
+        expired_consumers = find_expired_consumers(self._seen, dry_run=self._dry_run)
         deleted = {
             consumer.name
             for consumer in expired_consumers
@@ -435,11 +450,10 @@ class _Expiry:
         return self._session.options[core_options.CONSUMER_CHANGELOG_ONLY]
 
     def _choose(self, positions: Sequence[int]) -> ExpiryChoice:
-        """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
+        """Return the snapshots that expire, with those below EARLIEST that another expiry has left or is deleting.
 
-        Where retention keeps some of that and none of its files is deleted yet, EARLIEST may be damaged
-        instead: nothing expires then, until retention lets go of all that is below EARLIEST.
-        `positions`: the next snapshots of consumers.
+        If retention keeps one of the latter, and none of their files is deleted yet, EARLIEST may be damaged:
+        nothing expires until retention keeps no snapshot below EARLIEST. `positions`: the next snapshots of consumers.
         """
         snapshots = self._seen.snapshots.stable_listing()
         # What lies between a marker and its target is the rollback's to delete.
@@ -472,18 +486,17 @@ class _Expiry:
         return replace(choice_of_passed, expired=(), reason=f"{reason}; see lsm verify")
 
     def _announce(self, choice: ExpiryChoice, require: Callable[[], None]) -> None:
-        """Announce an expiry to other writers by EARLIEST; the plan is made of the table as it is after that.
+        """Announce an expiry to other processes: move EARLIEST.
 
-        EARLIEST moves before the retained references are read that count. They are read once before that, too: one
-        that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
-        where it is: another expiry that found it there may be deleting what it has passed. The next
-        expiry takes the snapshots that are left. `require` raises where the choice does not hold any more.
+        `require` raises if the choice does not hold any more. An error after the move leaves EARLIEST where it is,
+        as another expiry may already delete the snapshots below it; the next expiry deletes those that remain.
         """
+        # This plan is not carried out: it shows, while nothing has changed, that every reference can be read.
         self._plan(choice)
         require()
         # Before EARLIEST moves too: an expiry that gives up here has changed nothing.
         refuse_while_rolled_back(self._seen, choice.retained[-1])
-        # Before anybody may take the last snapshot for expired that has the identifier of a commit.
+        # A replay is known by the snapshot of its commit, or else by the file, which is therefore written first.
         keep_identifiers(self._session, (*choice.expired, *choice.retained), len(choice.expired))
         try:
             self._raise_fence(choice)
@@ -494,11 +507,10 @@ class _Expiry:
             raise
 
     def _raise_fence(self, choice: ExpiryChoice) -> None:
-        """Move EARLIEST to what is kept, then look whether a rollback is in the way.
+        """Move EARLIEST to the oldest retained snapshot, then look for a rollback.
 
-        A maker of a tag of one of the others sees it from now on and gives up; an earlier tag is a retained reference that
-        the plan sees (decisions/0004); a writer that lands on one of their ids sees it, too
-        (decisions/0034).
+        From now on a process that tags an expiring snapshot sees EARLIEST and gives up; the plan sees a tag that was
+        made before (decisions/0004). A commit that gets the id of an expired snapshot sees EARLIEST, too (decisions/0034).
         """
         session, before = self._session, self._seen
         hint = session.paths.snapshot_hint(EARLIEST)
@@ -521,27 +533,28 @@ class _Expiry:
         refuse_while_rolled_back(self._seen, choice.retained[-1])
 
     def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
-        session, roots = self._seen, Roots(self._seen)
-        roots.expect(chain(choice.expired, choice.retained))
+        session, references = self._seen, References(self._seen)
+        references.expect(chain(choice.expired, choice.retained))
         may_read_again = (
             session.file_io.facts.is_far
         )  # a request for each costs more than what they drive out
-        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=may_read_again)
+        replayed = references.delta_entries(snapshots_to_replay(choice), keeps=may_read_again)
         candidates = dead_candidates(replayed)
         outlived = choice.expired if changelogs_outlive(session.options) else ()
         feeds = [*session.changelogs.all(), *outlived]
-        references = roots.kept_roots(
+        retained = references.retained_by_all(
             choice.retained, candidate_buckets(candidates), changelogs=feeds
         )
         names = MetadataNames.union(
-            roots.expiring_names(snapshot) for snapshot in roots.prefetched(choice.expired)
+            references.expiring_names(snapshot)
+            for snapshot in references.prefetched(choice.expired)
         )
         return plan_expiry(
             choice,
             candidates,
-            changelogs=roots.changelog_entries(choice.expired, keeps=False),
+            changelogs=references.changelog_entries(choice.expired, keeps=False),
             names=names,
-            retained=references,
+            retained=retained,
             outlived=outlived,
         )
 
@@ -578,9 +591,9 @@ def expire_partitions(
         raise InvalidInputError(
             "the table has no partitions; nothing can expire", table=session.name
         )
-    age = _age(session, older_than)
+    age = _max_age(session, older_than)
     base = session.snapshots.latest()
-    planned = _over(session, base, age)
+    planned = _old_partitions(session, base, age)
     paths = tuple(
         session.context().partition_path(partition_age.partition) for partition_age in planned
     )
@@ -591,7 +604,7 @@ def expire_partitions(
     def dropped(on: Snapshot | None) -> Sequence[ManifestEntry]:
         # Computed anew on the base that it lands on: rows that came meanwhile may keep a partition.
         still = {
-            partition_age.partition for partition_age in _over(session, on, age)
+            partition_age.partition for partition_age in _old_partitions(session, on, age)
         } & planned_partitions
         return (
             () if on is None else session.live_entries(on, BucketScope(partitions=frozenset(still)))
@@ -604,7 +617,7 @@ def expire_partitions(
     return PartitionExpiryReport(partitions=paths, dry_run=False, snapshot=snapshot)
 
 
-def _age(session: TableSession, older_than: str | None) -> int:
+def _max_age(session: TableSession, older_than: str | None) -> int:
     if older_than is not None:
         return parse_age(older_than)
     age = session.options[core_options.PARTITION_EXPIRATION_TIME]
@@ -616,13 +629,15 @@ def _age(session: TableSession, older_than: str | None) -> int:
     return age
 
 
-def _over(session: TableSession, snapshot: Snapshot | None, age: int) -> tuple[PartitionAge, ...]:
+def _old_partitions(
+    session: TableSession, snapshot: Snapshot | None, age: int
+) -> tuple[PartitionAge, ...]:
     if snapshot is None:
         return ()
     live = session.live_entries(snapshot)
     options = session.options
     if options[core_options.PARTITION_EXPIRATION_STRATEGY] == "update-time":
-        ages, now = _by_update(live), _utc(session.clock.now_millis())
+        ages, now = _ages_by_update(live), _utc(session.clock.now_millis())
     else:
         partitions = {entry.partition for entry in live}
         ages, now = ages_by_values(session.schema, partitions), wall_time(session.clock)
@@ -633,7 +648,7 @@ def _over(session: TableSession, snapshot: Snapshot | None, age: int) -> tuple[P
     )
 
 
-def _by_update(live: Sequence[ManifestEntry]) -> list[PartitionAge]:
+def _ages_by_update(live: Sequence[ManifestEntry]) -> list[PartitionAge]:
     newest: dict[bytes, int | None] = {}
     for entry in live:
         millis_created = entry.file.creation_millis

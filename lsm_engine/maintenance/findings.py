@@ -150,8 +150,8 @@ def finding_of(error: LsmError, stake: FileStake | None = None) -> Finding:
 
 
 @record
-class Root:
-    """What leads to files: `kind` is "snapshot", "tag" or "changelog"; `name` its id or name."""
+class Reference:
+    """A retained reference: `kind` is "snapshot", "tag" or "changelog"; `name` its id or name."""
 
     kind: str
     name: int | str
@@ -181,7 +181,7 @@ class DamagedFile:
     is_rebuildable: bool = False
 
     def __str__(self) -> str:
-        roots = [
+        references = [
             f"{kind} {', '.join(str(name) for name in names)}"
             for kind, names in (
                 ("snapshots", _ranges(self.snapshots)),
@@ -192,7 +192,7 @@ class DamagedFile:
             if names
         ]
         held_rows = f" held {self.stake}" if self.stake is not None else ""
-        parts = [f"{self.path}{held_rows}", *roots, *self.sources]
+        parts = [f"{self.path}{held_rows}", *references, *self.sources]
         return "; ".join(parts)
 
 
@@ -228,27 +228,31 @@ class Findings:
     def __init__(self, branch: str) -> None:
         self._branch = branch or MAIN
         self.texts: list[str] = []
-        self._files: dict[str, list[tuple[Root | None, Finding]]] = {}
+        self._files: dict[str, list[tuple[Reference | None, Finding]]] = {}
 
-    def add(self, finding: Finding, *, subject: str, root: Root | None = None) -> None:
+    def add(self, finding: Finding, *, subject: str, reference: Reference | None = None) -> None:
         """Take a problem of something, such as "schema 3", or of a retained reference."""
         self.texts.append(f"{subject}: {finding}")
         if finding.path is not None:
-            self._files.setdefault(finding.path, []).append((root, finding))
+            self._files.setdefault(finding.path, []).append((reference, finding))
 
-    def note(self, root: Root, findings: Iterable[Finding]) -> None:
+    def note(self, reference: Reference, findings: Iterable[Finding]) -> None:
         """Take what is wrong with a retained reference."""
         for finding in findings:
-            self.add(finding, subject=str(root), root=root)
+            self.add(finding, subject=str(reference), reference=reference)
 
     def files(self) -> list[DamagedFile]:
         """Return the files that something is wrong with."""
         return [self._file(path, findings) for path, findings in self._files.items()]
 
-    def _file(self, path: str, findings: Sequence[tuple[Root | None, Finding]]) -> DamagedFile:
+    def _file(self, path: str, findings: Sequence[tuple[Reference | None, Finding]]) -> DamagedFile:
         def names(kind: str) -> tuple[int | str, ...]:
             return tuple(
-                dict.fromkeys(root.name for root, _ in findings if root and root.kind == kind)
+                dict.fromkeys(
+                    reference.name
+                    for reference, _ in findings
+                    if reference and reference.kind == kind
+                )
             )
 
         stakes = [item.stake for _, item in findings if item.stake is not None]

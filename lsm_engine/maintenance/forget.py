@@ -370,7 +370,7 @@ def _forget_in_branch(
         _expire_below(branch, quiet, latest, scope)
         # What others have tagged before EARLIEST moved; from now on no tag is made below it.
         rewrite_tags()
-    expire.take_all(quiet, reason="keys were forgotten")
+    expire.expire_all_changelogs(quiet, reason="keys were forgotten")
 
 
 def _holding(branch: TableSession, findings: RootFindings) -> list[Tag]:

@@ -35,7 +35,7 @@ from lsm_engine.maintenance.orphans import (
     history_paths,
     metadata_paths,
     reachable_paths,
-    root_paths,
+    retained_paths,
 )
 from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.trash import TrashStore
@@ -47,7 +47,7 @@ from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.bucket_keys import bucket_hashes
 from lsm_engine.table.components import KeyHolder, StoredKeys
 from lsm_engine.table.deletion_vectors import BucketDeletions, BucketVectors
-from lsm_engine.table.references import Roots, other_branches
+from lsm_engine.table.references import References, other_branches
 from lsm_engine.table.session import TableSession
 from lsm_engine.write.buckets import listed_hashes, write_hashes
 
@@ -64,7 +64,9 @@ def left_branches(session: TableSession, traces: Collection[str]) -> Iterator[st
         if store.exists(name):
             continue
         own = {status.path for status in store.files(name)}
-        referenced = history_paths(branch) | root_paths(branch, Roots(branch).kept_tags())
+        referenced = history_paths(branch) | retained_paths(
+            branch, References(branch).retained_by_tags()
+        )
         if not (own | referenced).isdisjoint(traces):
             yield name
 
@@ -574,7 +576,9 @@ class RootFindings:
         live = branch.live_entries(snapshot)
         holding = self._files.holding(branch, live)
         names = (
-            Roots(branch).tag_names(snapshot) if is_tag else Roots(branch).metadata_names(snapshot)
+            References(branch).tag_names(snapshot)
+            if is_tag
+            else References(branch).metadata_names(snapshot)
         )
         paths = set(metadata_paths(branch.paths, names)) & self._traces
         stale = list(indexes_with_hashes(branch, snapshot, self._keys, _without(live, holding)))

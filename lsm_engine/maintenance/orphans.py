@@ -16,12 +16,18 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options.modes import EntryKind
-from lsm_engine.planning.expire import ExpirePlan, KeptRoot, MetadataNames, OrphanPlan, plan_orphans
+from lsm_engine.planning.expire import (
+    ExpirePlan,
+    MetadataNames,
+    OrphanPlan,
+    RetainedFiles,
+    plan_orphans,
+)
 from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileStatus, UploadsInParts
 from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.table.components import Removal
-from lsm_engine.table.references import Roots, branches, keep_in_trash
+from lsm_engine.table.references import References, branches, keep_in_trash
 from lsm_engine.table.session import TableSession
 
 log = logging.getLogger(__name__)
@@ -43,7 +49,7 @@ class OrphanReport:
         verb = "found" if not plan.orphans else "would remove" if self.dry_run else "removed"
         text = (
             f"{verb} {counted(len(plan.orphans), 'orphan file')} ({format_bytes(plan.freed_bytes)}); of "
-            f"{counted(plan.listed_count, 'file')} {plan.reachable_count} {_are(plan.reachable_count)} named by a root and "
+            f"{counted(plan.listed_count, 'file')} {plan.reachable_count} {_are(plan.reachable_count)} named by a retained reference and "
             f"{plan.young_count} {_are(plan.young_count)} too young to judge"
         )
         if plan.uploads:
@@ -118,7 +124,7 @@ def _orphan_snapshots(session: TableSession) -> dict[str, tuple[TableSession, Sn
     return {
         branch.paths.snapshot_file(snapshot.id): (branch, snapshot)
         for branch in branches(session)
-        for snapshot in branch.snapshots.stable_listing_with_ghosts()[1]
+        for snapshot in branch.snapshots.stable_listing_with_orphans()[1]
     }
 
 
@@ -239,11 +245,13 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     reachable: set[str] = set()
     for branch in branches(session):
         reachable |= history_paths(branch)
-        reachable |= root_paths(branch, Roots(branch).kept_tags())
+        reachable |= retained_paths(branch, References(branch).retained_by_tags())
     # The trash keeps its files until a record is emptied.
     for trash_record in TrashStore(session.file_io, session.paths).list():
         if trash_record.name != besides:
-            reachable |= root_paths(session, Roots(session).record_roots(trash_record))
+            reachable |= retained_paths(
+                session, References(session).retained_by_record(trash_record)
+            )
             reachable.update(trash_record.paths)
     return reachable
 
@@ -251,19 +259,19 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
 def history_paths(branch: TableSession) -> set[str]:
     """Return every path that a snapshot or changelog of one branch names."""
     snapshots = branch.snapshots.stable_listing()
-    paths = root_paths(
+    paths = retained_paths(
         branch,
         chain(
-            Roots(branch).kept_snapshots(snapshots),
-            Roots(branch).kept_changelogs(branch.changelogs.all()),
+            References(branch).retained_by_snapshots(snapshots),
+            References(branch).retained_by_changelogs(branch.changelogs.all()),
         ),
     )
-    for entry in Roots(branch).changelog_entries(snapshots):
+    for entry in References(branch).changelog_entries(snapshots):
         paths.update(branch.data_paths(entry))
     return paths
 
 
-def root_paths(session: TableSession, references: Iterable[KeptRoot]) -> set[str]:
+def retained_paths(session: TableSession, references: Iterable[RetainedFiles]) -> set[str]:
     """Return every path that some retained references name."""
     paths: set[str] = set()
     for reference in references:

@@ -16,7 +16,7 @@ from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import BucketScope, ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lsm.levels import sections
-from lsm_engine.maintenance.findings import DamagedFile, Root, readable
+from lsm_engine.maintenance.findings import DamagedFile, Reference, readable
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource, RowKind
@@ -24,7 +24,7 @@ from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.scan import Section
 from lsm_engine.read.split import BucketReader
 from lsm_engine.table import references
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.arrow_types import arrow_type
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
@@ -57,50 +57,59 @@ def identity(entry: ManifestEntry) -> Identity:
     return entry.partition, entry.bucket, entry.file.file_name
 
 
-def every_root(
+def all_references_of(
     session: TableSession, *, rolled_back: bool = True
-) -> Iterator[tuple[TableSession, Root, Snapshot]]:
+) -> Iterator[tuple[TableSession, Reference, Snapshot]]:
     """Yield what can be read of snapshots, tags and the trash of all branches, newest ids first.
 
     `rolled_back`: also what rollbacks have left in the trash.
     """
-    retained: list[tuple[TableSession, Root, Snapshot]] = []
+    retained: list[tuple[TableSession, Reference, Snapshot]] = []
     for branch in references.branches(session):
         name = branch.paths.branch_name
         for number, snapshot in readable(branch.snapshots.listed_ids(), branch.snapshots.find):
-            retained.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
+            retained.append(
+                (branch, Reference(kind="snapshot", name=number, branch=name), snapshot)
+            )
         for tag_name, tag in readable(branch.tags.names(), branch.tags.find):
-            retained.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
+            retained.append(
+                (branch, Reference(kind="tag", name=tag_name, branch=name), tag.snapshot)
+            )
     retained += _of_trash(session, rolled_back=rolled_back)
     yield from sorted(retained, key=lambda item: -item[2].id)
 
 
-def own_roots(session: TableSession) -> Iterator[tuple[TableSession, Root, Snapshot]]:
+def own_references(session: TableSession) -> Iterator[tuple[TableSession, Reference, Snapshot]]:
     """Yield those of a branch's own history: nothing that was rolled back, and what others share with it.
 
     Another branch shares the snapshots up to the newest that both have. All else may hold rows that this
     one never had, or no longer has.
     """
-    own, all_roots = session.paths.branch_name, list(every_root(session, rolled_back=False))
-    mine = {snapshot.id: snapshot for _, root, snapshot in all_roots if root.branch == own}
+    own = session.paths.branch_name
+    all_references = list(all_references_of(session, rolled_back=False))
+    mine = {
+        snapshot.id: snapshot
+        for _, reference, snapshot in all_references
+        if reference.branch == own
+    }
     mine |= {
         snapshot.id: snapshot
-        for _, root, snapshot in all_roots
-        if (root.kind, root.branch) == ("snapshot", own)
+        for _, reference, snapshot in all_references
+        if (reference.kind, reference.branch) == ("snapshot", own)
     }
     shared: dict[str, int] = {}
-    for _, root, snapshot in all_roots:
+    for _, reference, snapshot in all_references:
         if same_state(mine.get(snapshot.id), snapshot):
-            shared[root.branch] = max(shared.get(root.branch, 0), snapshot.id)
-    for branch, root, snapshot in all_roots:
+            shared[reference.branch] = max(shared.get(reference.branch, 0), snapshot.id)
+    for branch, reference, snapshot in all_references:
         is_mine = same_state(mine.get(snapshot.id, snapshot), snapshot)
-        if is_mine and snapshot.id <= shared.get(root.branch, 0):
-            yield branch, root, snapshot
+        if is_mine and snapshot.id <= shared.get(reference.branch, 0):
+            yield branch, reference, snapshot
 
 
 def _of_trash(
     session: TableSession, *, rolled_back: bool
-) -> list[tuple[TableSession, Root, Snapshot]]:
+) -> list[tuple[TableSession, Reference, Snapshot]]:
     try:
         records = TrashStore(session.file_io, session.paths).list()
     except LsmError:
@@ -109,7 +118,9 @@ def _of_trash(
     return [
         (
             session,
-            Root(kind=f"snapshot {snapshot.id} in trash", name=trashed.name, branch=trashed.branch),
+            Reference(
+                kind=f"snapshot {snapshot.id} in trash", name=trashed.name, branch=trashed.branch
+            ),
             snapshot,
         )
         for trashed in records
@@ -123,7 +134,7 @@ def origins_of(session: TableSession, identities: Iterable[Identity]) -> Mapping
     missing = set(identities)
     origins: dict[Identity, Origin] = {}
     visited_lists: set[str] = set()
-    for branch, _, snapshot in every_root(session):
+    for branch, _, snapshot in all_references_of(session):
         if not missing:
             break
         if snapshot.delta_manifest_list in visited_lists:
@@ -183,7 +194,7 @@ def is_there(session: TableSession, entry: ManifestEntry) -> bool:
 
 def older_versions(
     session: TableSession, lost: ManifestEntry, bad: frozenset[str]
-) -> tuple[Root, Snapshot, tuple[ManifestEntry, ...]] | None:
+) -> tuple[Reference, Snapshot, tuple[ManifestEntry, ...]] | None:
     """Return the newest own retained reference that can be read without damaged files, its files of a lost file's keys.
 
     Of these only such as may hold rows that the lost file was made of: other live files than now.
@@ -194,7 +205,7 @@ def older_versions(
     newest = session.snapshots.latest()
     bucket = (lost.partition, lost.bucket)
     live = {identity(candidate) for candidate in _live(session, newest, bucket) or ()}
-    for branch, root, snapshot in own_roots(session):
+    for branch, reference, snapshot in own_references(session):
         entries = _live(branch, snapshot, bucket)
         if entries is None:
             continue
@@ -212,7 +223,7 @@ def older_versions(
             and is_whole
             and identity(lost) not in {identity(candidate) for candidate in overlapping}
         ):
-            return root, snapshot, versions
+            return reference, snapshot, versions
     return None
 
 
@@ -238,7 +249,7 @@ class OlderRows:
     """What holds versions of a lost file's keys: files of an older retained reference, and changelogs since then."""
 
     lost: ManifestEntry
-    root: Root | None
+    reference: Reference | None
     base: Snapshot | None
     files: tuple[ManifestEntry, ...]
     changelogs: tuple[ManifestEntry, ...]
@@ -249,9 +260,9 @@ class OlderRows:
         return sum(entry.file.row_count for entry in (*self.files, *self.changelogs))
 
     def __str__(self) -> str:
-        shown = "" if self.root is None else str(self.root)
-        if self.root is not None and self.root.branch:
-            shown += f" of branch {self.root.branch!r}"
+        shown = "" if self.reference is None else str(self.reference)
+        if self.reference is not None and self.reference.branch:
+            shown += f" of branch {self.reference.branch!r}"
         changes = counted(len(self.changelogs), "changelog file") if self.changelogs else ""
         return " and ".join(text for text in (shown, changes) if text)
 
@@ -262,11 +273,11 @@ def older_rows(session: TableSession, lost: ManifestEntry, bad: frozenset[str]) 
     has_vectors = session.options[core_options.DELETION_VECTORS_ENABLED]
     if session.key_order is None or engine.combines_versions or has_vectors:
         return None
-    root, base, files = older_versions(session, lost, bad) or (None, None, ())
+    reference, base, files = older_versions(session, lost, bad) or (None, None, ())
     changelogs = tuple(_changelogs(session, lost, bad, above=0 if base is None else base.id))
     if not files and not changelogs:
         return None
-    return OlderRows(lost=lost, root=root, base=base, files=files, changelogs=changelogs)
+    return OlderRows(lost=lost, reference=reference, base=base, files=files, changelogs=changelogs)
 
 
 def _changelogs(
@@ -290,7 +301,7 @@ def _changelogs(
         if number <= above:
             continue
         try:
-            entries = list(Roots(session).changelog_entries([listed[number]]))
+            entries = list(References(session).changelog_entries([listed[number]]))
         except LsmError:
             # A damaged changelog gives nothing back; the others may.
             continue
@@ -451,7 +462,7 @@ def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, Manifes
     """Return an entry of each data file that some retained reference names and whose schema is there, by path."""
     missing = set(paths)
     by_path: dict[str, ManifestEntry] = {}
-    for branch, _, snapshot in every_root(session):
+    for branch, _, snapshot in all_references_of(session):
         if not missing:
             break
         try:

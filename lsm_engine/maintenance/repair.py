@@ -281,7 +281,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     """
     session.options.require_writable()
     ids = session.snapshots.listed_ids()
-    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_ghosts(
+    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_orphans(
         partial(found_readable, session)
     )
     by_id, left_out = {item.id: item for item in snapshots}, {item.id for item in orphan_snapshots}
@@ -467,7 +467,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
             retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=NO_LIMIT
         )
         expire.expire(session, last, dry_run=False)
-        expire.take_all(session, reason="the table was purged")
+        expire.expire_all_changelogs(session, reason="the table was purged")
     else:
         _let_go(session)
     return committed

@@ -36,11 +36,16 @@ from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.expire import ExpirePlan, MetadataNames
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, LiveChange, Proposal
-from lsm_engine.planning.rollback import leads_to, seal_of, takes_first, unsealed
+from lsm_engine.planning.rollback import divide_by_marker, leads_to, rollback_marker, takes_first
 from lsm_engine.planning.snapshot_chain import follows, linked_run, rollback_target
 from lsm_engine.storage.bulk import sync_directory
 from lsm_engine.table import tags
-from lsm_engine.table.references import Roots, keep_in_trash, notify_removed, roll_identifiers_back
+from lsm_engine.table.references import (
+    References,
+    keep_in_trash,
+    notify_removed,
+    roll_identifiers_back,
+)
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.tags import (
     is_rolled_back,
@@ -65,7 +70,7 @@ class RollbackPlan:
     """What goes when a table returns to `target`: snapshots oldest first, tags and changelogs after
     it. `consumers` stand beyond it and go back; `restores`: the target is only a tag's by now.
 
-    `seals` decided it already, or are left of a rollback that died; oldest first. `has_begun`: some
+    `markers` decided it already, or are left of a rollback that died; oldest first. `has_begun`: some
     snapshots are deleted, so that new ones, and tags of them, may be above the target.
     """
 
@@ -75,14 +80,14 @@ class RollbackPlan:
     changelogs: tuple[Snapshot, ...]
     consumers: tuple[Consumer, ...]
     restores: bool
-    seals: tuple[Snapshot, ...] = ()
-    is_sealed: bool = False
+    markers: tuple[Snapshot, ...] = ()
+    has_marker: bool = False
     has_begun: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether the table is there already."""
-        has_further = self.tags or self.changelogs or self.restores or self.seals
+        has_further = self.tags or self.changelogs or self.restores or self.markers
         return not (self.snapshots or has_further)
 
 
@@ -122,16 +127,18 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_ghosts()
-    chain = unsealed(snapshots)
+    snapshots, orphan_snapshots = session.snapshots.stable_listing_with_orphans()
+    divided = divide_by_marker(snapshots)
     # Only the rollback that was begun may be finished: one to another target would take its
     # snapshots away.
-    if chain.seal is not None and not leads_to(chain.seal, target):
-        raise under_way(rollback_target(chain.seal))
+    if divided.marker is not None and not leads_to(divided.marker, target):
+        raise under_way(rollback_target(divided.marker))
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
     listed_tags = session.tags.stable_listing()
-    is_held = chain.seal is not None or any(same_state(tag.snapshot, target) for tag in listed_tags)
+    is_held = divided.marker is not None or any(
+        same_state(tag.snapshot, target) for tag in listed_tags
+    )
     # Without a tag or a marker an expiry may be deleting the files of the target already.
     if not is_held and (not present or (marked is not None and target.id < marked)):
         raise ExpiredError(
@@ -157,17 +164,17 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     markers = tuple(
         snapshot for snapshot in (*orphan_snapshots, *snapshots) if leads_to(snapshot, target)
     )
-    snapshots_above = tuple(snapshot for snapshot in chain.line if snapshot.id > target.id)
-    is_sealed, has_begun = chain.seal is not None, False
-    if chain.seal is not None:
-        snapshots_above = chain.rolled_back
-        has_begun = not any(takes_first(chain.seal, snapshot) for snapshot in snapshots_above)
+    snapshots_above = tuple(snapshot for snapshot in divided.chain if snapshot.id > target.id)
+    has_marker, has_begun = divided.marker is not None, False
+    if divided.marker is not None:
+        snapshots_above = divided.rolled_back
+        has_begun = not any(takes_first(divided.marker, snapshot) for snapshot in snapshots_above)
     elif (
         present
         and markers
         and not any(takes_first(markers[-1], snapshot) for snapshot in snapshots_above)
     ):
-        snapshots_above, is_sealed, has_begun = (), True, True  # it died over its marker
+        snapshots_above, has_marker, has_begun = (), True, True  # it died over its marker
     plan = RollbackPlan(
         target=target,
         snapshots=snapshots_above,
@@ -175,8 +182,8 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
         changelogs=(),
         consumers=(),
         restores=not present,
-        seals=markers if is_sealed else (),
-        is_sealed=is_sealed,
+        markers=markers if has_marker else (),
+        has_marker=has_marker,
         has_begun=has_begun,
     )
     return plan if has_begun else _with_what_names(session, plan, listed_tags)
@@ -253,7 +260,7 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
 
 def refuse_unfinished(snapshots: Sequence[Snapshot]) -> None:
     """Raise CommitConflictError if a rollback is under way on a table of these snapshots, or died."""
-    marker = unsealed(snapshots).seal
+    marker = divide_by_marker(snapshots).marker
     if marker is not None:
         raise under_way(rollback_target(marker))
 
@@ -305,7 +312,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         _take_down(session, signs_of(session, plan.target))
         return plan
     # A rollback that died after its marker has decided: the target comes back before anything else.
-    if plan.is_sealed:
+    if plan.has_marker:
         _restore(session, plan)
     # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
     goes_on = any(same_state(listed.snapshot, plan.target) for listed in signs(session))
@@ -320,15 +327,15 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         holder=holders[0] if holders and (plan.restores or goes_on) else None,
     )
     try:
-        was_sealed, plan = plan.is_sealed, _with_marker(session, plan, sign)
-        if plan.is_sealed and not was_sealed and not session.tags.exists(sign.name):
+        had_marker, plan = plan.has_marker, _with_marker(session, plan, sign)
+        if plan.has_marker and not had_marker and not session.tags.exists(sign.name):
             # Another rollback to the target deleted the sign before the marker landed, and has ended since; or it goes
             # on with the marker, and stops. Nobody else would finish this one.
             return _carry_out(session, plan_rollback(session, plan.target))
         former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
         _take_down(session, former_signs)  # of dead rollbacks; one that is alive stops
         _restore(session, plan, sign)
-        if plan.is_sealed:
+        if plan.has_marker:
             plan = with_tags_of_now(session, plan)
         _clean(session, plan, sign)
     except CommitConflictError:
@@ -338,7 +345,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         # A disk that refuses the marker decides nothing, and the sign would hold up every expiry for an hour. Once
         # the marker may be there, the sign stays: the rollback has to be done again.
         with suppress(LsmError):
-            if not plan.is_sealed and session.snapshots.rollback_under_way() is None:
+            if not plan.has_marker and session.snapshots.rollback_under_way() is None:
                 _take_down(session, [sign])
         raise
     return plan
@@ -349,7 +356,7 @@ def _with_marker(session: TableSession, plan: RollbackPlan, sign: Tag) -> Rollba
     retries, target = Retries(session), plan.target
     own_placeholders: list[Snapshot] = []
     try:
-        while plan.snapshots and not plan.is_sealed:
+        while plan.snapshots and not plan.has_marker:
             # A listing across another rollback mixes two chains. A marker names its snapshots, so
             # that they have to be one.
             newer_plan = plan if _is_linked(plan) else plan_rollback(session, target)
@@ -357,13 +364,13 @@ def _with_marker(session: TableSession, plan: RollbackPlan, sign: Tag) -> Rollba
                 _require_sign(session, sign)
                 markers = _publish_marker(session, plan, own_placeholders)
                 if markers:
-                    return changed(plan, seals=markers, is_sealed=True)
+                    return changed(plan, markers=markers, has_marker=True)
                 retries.wait()
                 newer_plan = plan_rollback(session, target)
             plan = newer_plan
             # Another rollback to the same target was faster, and may be alive: it cleans up by
             # itself.
-            if plan.is_sealed:
+            if plan.has_marker:
                 raise under_way(target.id)
     except CommitConflictError:
         # Writers would wait for the id of a placeholder whose rollback never comes.
@@ -403,7 +410,7 @@ def _publish_marker(
     That file is added to `own_placeholders` where no other rollback has made it.
     """
     target, first, newest = plan.target, plan.snapshots[0], plan.snapshots[-1]
-    marker = seal_of(
+    marker = rollback_marker(
         target,
         newest,
         first,
@@ -509,18 +516,18 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
         session.changelogs.delete_unchanged(changelog)
     for consumer in plan.consumers:
         _move_back(session, consumer, plan.target.id + 1, sign)
-    delete_sealed(session, plan, sign)
+    delete_rolled_back(session, plan, sign)
     session.follow_iceberg()
     notify_removed(session, expire_plan, "rollback")
 
 
-def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
+def delete_rolled_back(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """Delete the snapshots of a plan, oldest first: an id is free only once the one below is deleted.
 
     The marker goes last, and before it what an expiry and another rollback look for.
     """
     snapshots = session.snapshots
-    for marker in plan.seals[-1:]:
+    for marker in plan.markers[-1:]:
         # No file that has the id of one that goes may be trusted for it, nor be missed.
         _require_sign(session, sign)
         snapshots.hint_latest(marker.id, may_skip=False)
@@ -530,12 +537,12 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
             snapshots.forget_latest()
     # Oldest first: an id is free only when its base is missing, so that no commit on one of these
     # counts.
-    for snapshot in (*plan.seals[:-1], *plan.snapshots):
+    for snapshot in (*plan.markers[:-1], *plan.snapshots):
         _require_sign(session, sign)
         snapshots.delete_state(snapshot)
         _force(session)
     _require_sign(session, sign)
-    for marker in plan.seals[-1:]:
+    for marker in plan.markers[-1:]:
         _require_not_built_on(session, marker)
     snapshots.hint_latest(plan.target.id, may_skip=False)
     _force(session)
@@ -543,7 +550,7 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     # The sign goes before the marker: an expiry and a second rollback see one of the two until the
     # end.
     _take_down(session, [sign])
-    for marker in plan.seals[-1:]:
+    for marker in plan.markers[-1:]:
         snapshots.delete_state(marker)
         _force(session)
     snapshots.mend_earliest()
@@ -600,14 +607,14 @@ def _expire_plan(plan: RollbackPlan) -> ExpirePlan:
 
 def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
     """Return the files that only what goes still names, for the trash to keep."""
-    roots = Roots(session)
+    references = References(session)
     states = {snapshot.delta_manifest_list: snapshot for snapshot in plan.snapshots}
     states |= {tag.snapshot.delta_manifest_list: tag.snapshot for tag in plan.tags}
     paths: dict[str, None] = {}
     names = MetadataNames()
     for snapshot in states.values():
-        names |= roots.tag_names(snapshot)
-        for entry in (*session.live_entries(snapshot), *roots.changelog_entries([snapshot])):
+        names |= references.tag_names(snapshot)
+        for entry in (*session.live_entries(snapshot), *references.changelog_entries([snapshot])):
             paths |= dict.fromkeys(session.data_paths(entry))
     return [*paths, *metadata_paths(session.paths, names)]
 

@@ -15,12 +15,12 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
-from lsm_engine.maintenance.orphans import reachable_paths, root_paths
+from lsm_engine.maintenance.orphans import reachable_paths, retained_paths
 from lsm_engine.metadata.trash import TrashRecord, TrashStore
 from lsm_engine.options import core_options
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.table.components import Removal
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from lsm_engine.table.session import TableSession
 
 GIVEN_BACK = "lsm.given-back"
@@ -281,7 +281,9 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
     emptied: list[str] = []
     for trash_record in expired_records:
         reachable = reachable_paths(session, besides=trash_record.name)
-        recorded_paths = root_paths(session, Roots(session).record_roots(trash_record))
+        recorded_paths = retained_paths(
+            session, References(session).retained_by_record(trash_record)
+        )
         paths = [
             path
             for path in dict.fromkeys([*trash_record.paths, *sorted(recorded_paths)])

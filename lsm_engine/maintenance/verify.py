@@ -36,7 +36,7 @@ from lsm_engine.maintenance.expire import changelogs_outlive
 from lsm_engine.maintenance.findings import (
     Finding,
     Findings,
-    Root,
+    Reference,
     VerifiedFileStore,
     VerifyReport,
     finding_of,
@@ -67,7 +67,7 @@ from lsm_engine.options.modes import EntryKind
 from lsm_engine.options.table_options import unsupported_options
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.retention import kept_of_passed, retention_of
-from lsm_engine.planning.rollback import unsealed
+from lsm_engine.planning.rollback import divide_by_marker
 from lsm_engine.planning.snapshot_chain import (
     believed,
     is_of_another_client,
@@ -78,7 +78,7 @@ from lsm_engine.storage.file_io import FileStatus, check_name
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.components import LocalExecutor
 from lsm_engine.table.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION
-from lsm_engine.table.references import Roots, open_branch
+from lsm_engine.table.references import References, open_branch
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import indexes_by_partition
 from lsm_engine.table.tags import is_there
@@ -221,7 +221,9 @@ class ListVerification:
 _FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 
 
-def ghost_problems(session: TableSession, orphan_snapshots: Sequence[Snapshot]) -> Iterator[str]:
+def orphan_snapshot_problems(
+    session: TableSession, orphan_snapshots: Sequence[Snapshot]
+) -> Iterator[str]:
     """Yield what is wrong with files that hold no snapshot; a writer that is at it takes its own back."""
     for snapshot in orphan_snapshots:
         if is_there(session, snapshot):
@@ -625,9 +627,9 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
     check = _Verification(session, rows)
     for schema_id in check.readable("schemas", session.schemas.ids) or ():
         check.readable(f"schema {schema_id}", partial(session.schemas.load, schema_id))
-    listing = partial(session.snapshots.stable_listing_with_ghosts, check.find_snapshot)
+    listing = partial(session.snapshots.stable_listing_with_orphans, check.find_snapshot)
     snapshots, orphan_snapshots = check.readable("snapshots", listing) or ((), ())
-    chain = check.unsealed(snapshots)
+    chain = check.live_chain(snapshots)
     check.readable("snapshots", partial(check.chain, chain))
     if chain and rows is not None:
         check.newest(chain[-1])
@@ -687,32 +689,39 @@ class _Verification:
             hidden=self._hidden,
         )
 
-    def add(self, name: str, error: LsmError, root: Root | None = None) -> None:
+    def add(self, name: str, error: LsmError, reference: Reference | None = None) -> None:
         """List an error as a problem of something."""
-        self._found.add(finding_of(error), subject=name, root=root)
+        self._found.add(finding_of(error), subject=name, reference=reference)
 
-    def readable(self, name: str, read: Callable[[], T], root: Root | None = None) -> T | None:
+    def readable(
+        self, name: str, read: Callable[[], T], reference: Reference | None = None
+    ) -> T | None:
         """Return what can be read; what is damaged is listed, what was deleted is passed over."""
         try:
             return read()
         except NotFoundError:
             return None
         except LsmError as error:
-            self.add(name, error, root)
+            self.add(name, error, reference)
             return None
 
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return what a snapshot file holds; what is damaged is listed once."""
-        root = Root(kind="snapshot", name=snapshot_id)
-        return self.readable(str(root), partial(self._session.snapshots.find, snapshot_id), root)
+        reference = Reference(kind="snapshot", name=snapshot_id)
+        return self.readable(
+            str(reference), partial(self._session.snapshots.find, snapshot_id), reference
+        )
 
     def readable_items(
         self, kind: str, list_names: Callable[[], Iterable[K]], find: Callable[[K], T | None]
     ) -> list[T]:
         """Return what can be read of a kind; the rest is listed."""
         names = self.readable(f"{kind}s", list_names) or ()
-        roots = {name: Root(kind=kind, name=name) for name in names}
-        read = [self.readable(str(root), partial(find, name), root) for name, root in roots.items()]
+        references = {name: Reference(kind=kind, name=name) for name in names}
+        read = [
+            self.readable(str(reference), partial(find, name), reference)
+            for name, reference in references.items()
+        ]
         return [item for item in read if item is not None]
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
@@ -726,22 +735,26 @@ class _Verification:
         if any(
             wrong_between(snapshots, listed_ids, paths)
         ):  # or some went while the others were read
-            again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
-            live = [snapshot for snapshot in unsealed(again).line if not self._is_deleted(snapshot)]
-            for root, findings in wrong_between(live, listed_ids, paths):
-                self._found.note(root, findings)
+            again, _ = self._session.snapshots.stable_listing_with_orphans(self.find_snapshot)
+            live = [
+                snapshot
+                for snapshot in divide_by_marker(again).chain
+                if not self._is_deleted(snapshot)
+            ]
+            for reference, findings in wrong_between(live, listed_ids, paths):
+                self._found.note(reference, findings)
 
-    def unsealed(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    def live_chain(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
         """No rollback is left undone; return the snapshots that it does not take."""
-        chain = unsealed(snapshots)
-        if chain.seal is not None and is_there(self._session, chain.seal):
-            to = rollback_target(chain.seal)
+        divided = divide_by_marker(snapshots)
+        if divided.marker is not None and is_there(self._session, divided.marker):
+            to = rollback_target(divided.marker)
             self._found.texts.append(f"a rollback is not done; roll back to {to} again if it died")
-        return chain.line or snapshots[:-1]
+        return divided.chain or snapshots[:-1]
 
     def ends(self, snapshots: Sequence[Snapshot], orphan_snapshots: Sequence[Snapshot]) -> None:
         """Nothing is missing before the oldest and after the newest, and nothing is left there."""
-        self._found.texts += ghost_problems(self._session, orphan_snapshots)
+        self._found.texts += orphan_snapshot_problems(self._session, orphan_snapshots)
         problems, warnings, self._hidden = wrong_ends(self._session, snapshots)
         self._found.texts += problems
         self._warnings += warnings
@@ -749,7 +762,7 @@ class _Verification:
     def snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot can be read, and agrees with its files."""
         self._note(
-            Root(kind="snapshot", name=snapshot.id),
+            Reference(kind="snapshot", name=snapshot.id),
             self._root(snapshot, with_changelog=True),
             lambda: self._is_deleted(snapshot),
         )
@@ -757,7 +770,7 @@ class _Verification:
     def tag(self, tag: Tag) -> None:
         """A tag's snapshot can be read, and agrees with its files."""
         self._note(
-            Root(kind="tag", name=tag.name),
+            Reference(kind="tag", name=tag.name),
             self._root(tag.snapshot, with_changelog=False),
             lambda: self._session.tags.find(tag.name) != tag,
         )
@@ -772,16 +785,16 @@ class _Verification:
                 marked is not None and changelogs.exists(marked) and snapshot.id < marked
             )
 
-        self._note(Root(kind="changelog", name=snapshot.id), self._fed(snapshot), is_deleted)
+        self._note(Reference(kind="changelog", name=snapshot.id), self._fed(snapshot), is_deleted)
 
     def _note(
-        self, root: Root, findings: Iterable[Finding], is_deleted: Callable[[], bool]
+        self, reference: Reference, findings: Iterable[Finding], is_deleted: Callable[[], bool]
     ) -> None:
         problems = list(findings)
         if problems and is_deleted():
             self._gone_count += 1
         else:
-            self._found.note(root, problems)
+            self._found.note(reference, problems)
 
     def _is_deleted(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot was deleted, or is older than those that an expiry keeps."""
@@ -792,7 +805,7 @@ class _Verification:
 
     def _fed(self, snapshot: Snapshot) -> Iterator[Finding]:
         try:
-            (retained,) = Roots(self._session).kept_changelogs([snapshot])
+            (retained,) = References(self._session).retained_by_changelogs([snapshot])
         except LsmError as error:
             yield finding_of(error)
             return

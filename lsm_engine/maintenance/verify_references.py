@@ -18,7 +18,7 @@ from lsm_engine.format.manifest_file import entries_of
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.kernels.groups import distinct
-from lsm_engine.maintenance.findings import Finding, Root, finding_of
+from lsm_engine.maintenance.findings import Finding, Reference, finding_of
 from lsm_engine.metadata.manifests import DeletionVectorStore
 from lsm_engine.planning.commit import copied_lists
 from lsm_engine.planning.row_ids import column_groups, stores_row_ids
@@ -319,7 +319,7 @@ def wrong_total(snapshot: Snapshot, rows: int, manifest_list: str) -> Iterator[F
 
 def wrong_between(
     snapshots: Sequence[Snapshot], listed_ids: frozenset[int], paths: TablePaths
-) -> Iterator[tuple[Root, Sequence[Finding]]]:
+) -> Iterator[tuple[Reference, Sequence[Finding]]]:
     """Yield gaps between snapshots, those not made on the one before, and totals that are not its plus the delta.
 
     `listed_ids`: ids of snapshot files, damaged ones among them.
@@ -329,18 +329,18 @@ def wrong_between(
             for number in sorted(set(range(older.id + 1, newer.id)) - listed_ids):
                 path = paths.snapshot_file(number)
                 finding = Finding(text=f"{path} is missing", path=path)
-                yield Root(kind="snapshot", name=number), [finding]
+                yield Reference(kind="snapshot", name=number), [finding]
         elif not follows(newer, older):
             text = (
                 f"it was not made on the snapshot {older.id} that is there: the file of one of the two is that of "
                 "another branch, or of before a rollback; restore it"
             )
             finding = Finding(text=text, path=paths.snapshot_file(newer.id))
-            yield Root(kind="snapshot", name=newer.id), [finding]
+            yield Reference(kind="snapshot", name=newer.id), [finding]
         elif adds_up(newer, older) is False:
             text = (
                 f"{MISCOUNTED} {newer.total_record_count}, "
                 f"not {older.total_record_count} + {newer.delta_record_count}"
             )
             finding = Finding(text=text, path=paths.manifest(newer.base_manifest_list))
-            yield Root(kind="snapshot", name=newer.id), [finding]
+            yield Reference(kind="snapshot", name=newer.id), [finding]

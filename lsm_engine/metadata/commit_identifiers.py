@@ -14,9 +14,9 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.publishing import unclaimed
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.planning.commit_identifiers import (
-    IdentifiersOfLine,
-    counted_line,
-    ends_line,
+    ChainIdentifiers,
+    counted_chain,
+    ends_chain,
     has_property,
     identifiers_of,
     last_commit,
@@ -37,21 +37,21 @@ class CommitIdentifierStore:
         self._paths = paths
         self._snapshots = snapshots
 
-    def up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
+    def up_to(self, base: Snapshot | None) -> ChainIdentifiers:
         """Return the last commits up to a snapshot that counts; None: the table has none yet."""
         chain = list(self._line_down(base))
         # Without a base only EARLIEST distinguishes a snapshot of the chain from an orphan
         # snapshot.
         if any(named_base(snapshot) is None for snapshot in chain[:-1]):
-            chain = list(counted_line(chain, self._snapshots.earliest_hint()))
+            chain = list(counted_chain(chain, self._snapshots.earliest_hint()))
         recorded = None
-        if chain and not has_property(chain[-1]) and not ends_line(chain[-1]):
+        if chain and not has_property(chain[-1]) and not ends_chain(chain[-1]):
             recorded = self.read()
         file_name = self._paths.snapshot_file(chain[-1].id) if chain else ""
         return identifiers_of(chain, recorded, file_name)
 
     def last_commit(
-        self, key: str, chain: IdentifiersOfLine, base: Snapshot | None
+        self, key: str, chain: ChainIdentifiers, base: Snapshot | None
     ) -> LastCommit | None:
         """Return the last commit of a user up to a snapshot; LookupError where that is unknown.
 
@@ -66,7 +66,7 @@ class CommitIdentifierStore:
         if base is not None:
             yield base
         for size in count(1):
-            if newer is None or has_property(newer) or ends_line(newer):
+            if newer is None or has_property(newer) or ends_chain(newer):
                 return
             # Mostly one snapshot is enough; after another client's commits the batches grow.
             batch_size = min(1 << size >> 1, _READ_MAX)
@@ -76,7 +76,7 @@ class CommitIdentifierStore:
                     return
                 yield older
                 newer = older
-                if has_property(newer) or ends_line(newer):
+                if has_property(newer) or ends_chain(newer):
                     return
 
     def read(self) -> RecordedIdentifiers | None:

@@ -46,7 +46,7 @@ from lsm_engine.planning.snapshot_chain import (
     named_base,
     newest_run,
     rollback_target,
-    without_ghosts,
+    without_orphan_snapshots,
 )
 from lsm_engine.storage.bulk import (
     behind,
@@ -815,11 +815,11 @@ class SnapshotStore(SnapshotHints):
         then looked up one by one. StorageError: a hint names a snapshot that is there and the listing is empty.
         CorruptFileError: as `latest`.
         """
-        live = self.stable_listing_with_ghosts()[0]
+        live = self.stable_listing_with_orphans()[0]
         self.require_reached(max((snapshot.id for snapshot in live), default=0), self._hint(LATEST))
         return live
 
-    def stable_listing_with_ghosts(
+    def stable_listing_with_orphans(
         self, find: Callable[[int], Snapshot | None] | None = None
     ) -> tuple[list[Snapshot], list[Snapshot]]:
         """Return what `stable_listing` does, the newest there or not, and files that never counted.
@@ -831,7 +831,9 @@ class SnapshotStore(SnapshotHints):
             for snapshot in map(find or self.find, self._stable_ids())
             if snapshot is not None
         ]
-        live = without_ghosts(snapshots, earliest=self.earliest_hint(), latest=self._hint(LATEST))
+        live = without_orphan_snapshots(
+            snapshots, earliest=self.earliest_hint(), latest=self._hint(LATEST)
+        )
         live_ids = {snapshot.id for snapshot in live}
         return live, [snapshot for snapshot in snapshots if snapshot.id not in live_ids]
 

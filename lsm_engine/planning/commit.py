@@ -1,9 +1,8 @@
-"""One commit step on one base: what the next snapshot holds, and what has to be true before.
+"""Plan one commit step on one base: what the next snapshot holds, and what must be checked before.
 
-The walk of a commit: `commit_steps.steps_of` returns the snapshots that a committable needs. Each step
-is planned on the newest snapshot by `plan_commit`, and again whenever that snapshot turns out not to
-be the newest any more. planning/conflicts checks the plan; `snapshot_of` writes it down once its
-manifests have names. planning/ownership answers "is it mine?" after a replay or a lost answer."""
+`plan_commit` plans a step (planning/proposal.steps_of) on the newest snapshot, and again on each newer one.
+planning/conflicts checks the plan. `snapshot_of` makes the snapshot once its manifests are written.
+planning/ownership recognizes a replay, and the own snapshot after a lost answer."""
 
 import base64
 import re
@@ -26,12 +25,11 @@ from lsm_engine.planning.snapshot_chain import is_far_ahead, with_base
 
 # -- Manifests named in a snapshot, for readers of a remote store ----------------------------------
 #
-# Their names, and a copy of its two lists.
+# A snapshot holds the names of its manifests, and a copy of its two lists.
 #
-# The names are advice: a reader that knows them fetches the manifests at once, and saves a round. Few
-# and small ones are named, so that a filter which needs only some of them fetches little in
-# vain. The copy of a list is taken where it has the checksum that the snapshot keeps of the
-# list, and saves a request each.
+# The names are advice: a reader that knows them fetches the manifests concurrently, and saves a
+# round. Only few and small manifests are named, as a filter may need only some of them. The copy
+# of a list saves a request; it is used if it has the checksum that the snapshot keeps of the list.
 
 MANIFESTS = "lsm.manifests"
 """Property of a snapshot: the names of its manifests, with a blank between."""

@@ -39,7 +39,7 @@ class Limits:
 
 
 @record
-class IdentifiersOfLine:
+class ChainIdentifiers:
     """The last commits up to a snapshot, and where they come from.
 
     `oldest_id`: the oldest snapshot there was, if nothing above it carries the property: what lies below is known
@@ -60,12 +60,12 @@ def has_property(snapshot: Snapshot) -> bool:
     return COMMIT_IDENTIFIERS in (snapshot.properties or {})
 
 
-def ends_line(snapshot: Snapshot) -> bool:
+def ends_chain(snapshot: Snapshot) -> bool:
     """Whether nothing below a snapshot belongs to its history: it is the first, or a rollback marker."""
     return snapshot.id <= FIRST_SNAPSHOT_ID or rollback_target(snapshot) is not None
 
 
-def counted_line(chain: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
+def counted_chain(chain: Sequence[Snapshot], earliest: int | None) -> Sequence[Snapshot]:
     """Return the part of a snapshot chain, newest first, that is certain to count.
 
     Below a snapshot that names no base may lie a file that never counted, as long as EARLIEST (read after the
@@ -79,14 +79,14 @@ def counted_line(chain: Sequence[Snapshot], earliest: int | None) -> Sequence[Sn
 
 def identifiers_of(
     chain: Sequence[Snapshot], recorded: RecordedIdentifiers | None, file_name: str
-) -> IdentifiersOfLine:
+) -> ChainIdentifiers:
     """Return the last commits up to the first of a snapshot chain, newest first, without a gap.
 
     The chain ends with the first that has the property, or with the oldest there is. `recorded` is what the
     file holds, None without one; it is used only where nothing on the snapshot chain has the property.
     """
     if not chain:
-        return IdentifiersOfLine(identifiers=CommitIdentifiers())
+        return ChainIdentifiers(identifiers=CommitIdentifiers())
     oldest, oldest_id = chain[-1], None
     if has_property(oldest):
         identifiers = decode_identifiers(
@@ -106,7 +106,7 @@ def identifiers_of(
         if snapshot.commit_identifier != BATCH_COMMIT_IDENTIFIER:
             key = key_of(snapshot.commit_user)
             identifiers = identifiers.with_commit(key, last_commit_of(snapshot))
-    return IdentifiersOfLine(identifiers=identifiers, oldest_id=oldest_id)
+    return ChainIdentifiers(identifiers=identifiers, oldest_id=oldest_id)
 
 
 def last_commit_of(snapshot: Snapshot) -> LastCommit:
@@ -151,7 +151,7 @@ def _expired(recorded: RecordedIdentifiers, oldest_id: int) -> CommitIdentifiers
 
 
 def last_commit(
-    key: str, chain: IdentifiersOfLine, recorded: RecordedIdentifiers | None, base_id: int
+    key: str, chain: ChainIdentifiers, recorded: RecordedIdentifiers | None, base_id: int
 ) -> LastCommit | None:
     """Return the last commit of a user, None for one who has none; raises LookupError where that is unknown.
 
@@ -223,7 +223,7 @@ def carried_users(
 
 def recorded_before(
     key: str,
-    chain: IdentifiersOfLine,
+    chain: ChainIdentifiers,
     recorded: RecordedIdentifiers | None,
     base_id: int,
     *,
@@ -264,13 +264,13 @@ def recorded_before(
     )
 
 
-def _is_off_line(last: LastCommit, chain: IdentifiersOfLine, base_id: int) -> bool:
+def _is_off_line(last: LastCommit, chain: ChainIdentifiers, base_id: int) -> bool:
     """Whether the file has a commit that is among the snapshots that are there, and not on their snapshot chain."""
     return chain.oldest_id is not None and chain.oldest_id <= last.snapshot_id <= base_id
 
 
 def rolled_back(
-    recorded: RecordedIdentifiers, chain: IdentifiersOfLine, target_id: int
+    recorded: RecordedIdentifiers, chain: ChainIdentifiers, target_id: int
 ) -> RecordedIdentifiers:
     """Return what the file holds without what a rollback to a snapshot takes back.
 

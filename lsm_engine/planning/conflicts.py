@@ -1,4 +1,4 @@
-"""Why two commits cannot both be: a plan's entries against the files live in its buckets."""
+"""Find the conflict of a commit plan with the live files of its base, if there is one."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ class ConflictReason(Enum):
 
 @record
 class Conflict:
-    """One broken rule. `others`: the commits made since the work began, as "COMPACT 12"."""
+    """One broken rule. `other_commits`: the commits since the work was planned, such as "COMPACT 12"."""
 
     reason: ConflictReason
     message: str
@@ -72,26 +72,23 @@ def find_conflict(
     live: Iterable[ManifestEntry],
     *,
     key_order: KeyOrder | None,
-    since: Sequence[Snapshot] = (),
 ) -> Conflict | None:
     """Return the first rule that `delta` on top of `live` would break, or None.
 
     `live` holds the live entries of the base, at least those in the plan's scope; entries of other
-    buckets do no harm. `key_order` None (tables without a key) leaves key ranges unchecked. `since`
-    holds the snapshots committed after the work was planned; they only make the message readable.
+    buckets do no harm. `key_order` None (tables without a key) leaves key ranges unchecked.
     """
     entries_by_identity: dict[FileIdentity, ManifestEntry] = {}
     for entry in live:
         assert entry.kind is EntryKind.ADD, entry
         entries_by_identity[entry.identity] = entry
     after = dict(entries_by_identity)
-    conflict = (
+    return (
         _delete_all(delta, after)
         or _add_all(delta, after, entries_by_identity)
         or _bucket_counts(delta, after)
         or (_overlap(delta, after, key_order) if key_order is not None else None)
     )
-    return None if conflict is None else conflict.since(since)
 
 
 def _delete_all(
@@ -214,11 +211,10 @@ def _conflict(reason: ConflictReason, entry: ManifestEntry, message: str) -> Con
     )
 
 
-# -- Why work done on one set of deletion vectors cannot land on another ---------------------------
+# -- Conflicts of deletion vectors -----------------------------------------------------------------
 #
-# A rewrite leaves out the rows that were deleted when it was planned, and marks rows in files
-# that were live then. What was deleted meanwhile would come back, and a mark on a file that is
-# gone is lost.
+# A rewrite leaves out the rows that were deleted when it was planned. Rows that were deleted
+# meanwhile would come back, and a deletion vector of a file that was deleted meanwhile would be lost.
 
 DataFileKey = tuple[bytes, int, str]
 """(partition, bucket, data file name)."""
@@ -287,7 +283,7 @@ def _changed_since(
     base_index: Sequence[IndexManifestEntry],
     planned_index: Sequence[IndexManifestEntry] | None,
 ) -> Conflict | None:
-    """Files that the plan rewrites must have the vectors that the rewrite went by."""
+    """Files that the plan rewrites must still have the deletion vectors that the rewrite applied."""
     now, then = _places(base_index), _places(planned_index or ())
     moved = {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
     for entry in plan.delta:
@@ -372,7 +368,7 @@ def find_row_id_conflict(
 ) -> Conflict | None:
     """Return the first file with row ids of its own that cannot land on top of `live`, or None.
 
-    `live`: as in `conflicts.find_conflict`. `planned_on_id`: the snapshot that the values were made for.
+    `live`: as in `find_conflict`. `planned_on_id`: the snapshot that the values were made for.
     """
     placed = [
         entry

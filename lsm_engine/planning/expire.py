@@ -1,4 +1,4 @@
-"""What goes with expired snapshots or a deleted tag: the files that no other retained reference names.
+"""Plan which files are deleted with expired snapshots or a deleted tag: those that no other retained reference names.
 
 Every retained reference has to be handed in, and read in full: one that cannot be read ends the expiry before
 it begins (the caller's duty). Files are identified by partition, bucket and name, never by level: a
@@ -66,8 +66,8 @@ class MetadataNames:
 
 
 @record
-class KeptRoot:
-    """A retained reference: a snapshot, a changelog, a tag, a branch's. `name` is for people.
+class RetainedFiles:
+    """The files that one retained reference names. `name`: of the reference, for people.
 
     `entries` are the ADD entries of everything that the retained reference can still read; for a kept snapshot
     after the first one its delta is enough, as the state before it belongs to the one before.
@@ -84,11 +84,11 @@ class KeptRoot:
 
 @record
 class ExpirePlan:
-    """What to delete, in this order: tags, data files, changelog files, manifests, index files, lists,
-    and the files of snapshots and changelogs last, oldest first. Before that, the changelogs of
-    `outlived` are written: those of expiring snapshots that outlive them.
+    """What an expiry deletes.
 
-    The snapshot file is the to-do list: after a crash in between the same plan is found again.
+    Order: tags, data files, changelog files, manifests, index files, manifest lists, then the files of snapshots
+    and changelogs, oldest first. The snapshot file comes last because a crash then leads to the same plan again.
+    The changelogs of the `outlived` snapshots, which outlive them, are written before anything is deleted.
     """
 
     reason: str
@@ -150,7 +150,7 @@ def plan_expiry(
     *,
     changelogs: Iterable[ManifestEntry],
     names: MetadataNames,
-    retained: Iterable[KeptRoot],
+    retained: Iterable[RetainedFiles],
     outlived: Sequence[Snapshot] = (),
 ) -> ExpirePlan:
     """Plan the removal of `choice.expired`.
@@ -176,7 +176,7 @@ def plan_expiry(
 def plan_tag_removal(
     state: Iterable[ManifestEntry],
     names: MetadataNames,
-    retained: Iterable[KeptRoot],
+    retained: Iterable[RetainedFiles],
     *,
     reason: str,
     tags: Sequence[Tag] = (),
@@ -202,7 +202,7 @@ def plan_changelog_expiry(
     changelogs: Iterable[ManifestEntry],
     *,
     names: MetadataNames,
-    retained: Iterable[KeptRoot],
+    retained: Iterable[RetainedFiles],
     reason: str,
 ) -> ExpirePlan:
     """Plan the removal of changelogs that had outlived their snapshots.
@@ -236,44 +236,46 @@ class _Unreferenced:
 def _unreferenced(
     candidates: dict[PhysicalFile, DeadFile],
     changelogs: Iterable[ManifestEntry],
-    retained: Iterable[KeptRoot],
+    retained: Iterable[RetainedFiles],
 ) -> _Unreferenced:
     unreferenced = dict(candidates)
-    feed = {physical(entry): _dead(entry) for entry in changelogs}
+    changelog_files = {physical(entry): _dead(entry) for entry in changelogs}
     kept_by: list[tuple[str, int]] = []
 
     def kept_names() -> Iterator[MetadataNames]:
-        for root in retained:
-            saved = _take_kept(root, unreferenced, feed)
+        for reference in retained:
+            saved = _take_kept(reference, unreferenced, changelog_files)
             if saved:
-                kept_by.append((root.name, saved))
-            yield root.names
+                kept_by.append((reference.name, saved))
+            yield reference.names
 
     names = MetadataNames.union(kept_names())
     return _Unreferenced(
         data_files=tuple(unreferenced[key] for key in sorted(unreferenced)),
-        changelog_files=tuple(feed[key] for key in sorted(feed)),
+        changelog_files=tuple(changelog_files[key] for key in sorted(changelog_files)),
         kept_by=tuple(kept_by),
         names=names,
     )
 
 
 def _take_kept(
-    root: KeptRoot, unreferenced: dict[PhysicalFile, DeadFile], feed: dict[PhysicalFile, DeadFile]
+    reference: RetainedFiles,
+    unreferenced: dict[PhysicalFile, DeadFile],
+    changelog_files: dict[PhysicalFile, DeadFile],
 ) -> int:
     """Take what a retained reference names out of data and changelog files that would go; return how many."""
-    before = len(unreferenced) + len(feed)
-    for entry in root.entries:
+    before = len(unreferenced) + len(changelog_files)
+    for entry in reference.entries:
         if entry.kind is EntryKind.ADD:
             unreferenced.pop(physical(entry), None)
-    if feed:
-        for entry in root.changelog:
-            feed.pop(physical(entry), None)
-    if root.file_names:
-        for files in (unreferenced, feed):
-            for key in [key for key in files if key[2] in root.file_names]:
+    if changelog_files:
+        for entry in reference.changelog:
+            changelog_files.pop(physical(entry), None)
+    if reference.file_names:
+        for files in (unreferenced, changelog_files):
+            for key in [key for key in files if key[2] in reference.file_names]:
                 del files[key]
-    return before - len(unreferenced) - len(feed)
+    return before - len(unreferenced) - len(changelog_files)
 
 
 def physical(entry: ManifestEntry) -> PhysicalFile:
@@ -298,7 +300,7 @@ DAY_MILLIS = 86_400_000
 
 
 class ListedFile(Protocol):
-    """What a listing reports about a file (io.FileStatus)."""
+    """What a listing reports about a file (`storage/file_io`: `FileStatus`)."""
 
     @property
     def path(self) -> str:

@@ -1,4 +1,4 @@
-"""Is it mine? Replays of a commit, and publishes whose answer was lost."""
+"""Recognize the own commit: replays, and publishes whose answer was lost."""
 
 from collections.abc import Iterable
 from enum import Enum

@@ -202,10 +202,9 @@ class LiveChange:
     """What a commit takes from the snapshot it lands on, and brings back: files that exist already.
 
     `state` is the former snapshot whose index manifest and watermark the new one takes over.
-    `rewrites_manifests`: the base manifests are written anew, as additions alone, so that a file that
-    was taken away once may come back: readers fold entries without looking at their order. `base_record_count`:
-    rows in the files of the base, where its own count is not gone by.
-    `drops_statistics`: what ANALYZE wrote about the base is not handed on.
+    `rewrites_manifests`: write the base manifests anew with ADD entries alone, so that a file that was deleted once
+    may come back: readers fold entries without looking at their order. `base_record_count`: the rows in the files of
+    the base, if its own count is not used. `drops_statistics`: the statistics of ANALYZE are not carried over.
     """
 
     deleted: tuple[ManifestEntry, ...] = ()
@@ -217,9 +216,9 @@ class LiveChange:
 
 
 NO_CHANGE = LiveChange()
-# These two are asked, and are no values: which files go, or how many rows a write replaced, is only known
-# from the manifests and data files of the base, which the plan does not read. They may read what the base
-# names, and nothing newer; they change nothing, as each is asked again on the next base.
+# These two are functions, as which files an overwrite deletes, or how many rows a write replaced, depends on
+# manifests and data files of the base, which the plan does not read. They read only what the base names, and
+# change nothing, as each is called again on the next base.
 ChooseOnBase = Callable[[Snapshot | None], LiveChange | None]
 """Chooses what changes on a base; None: nothing has to change, and nothing is committed."""
 PropertiesOnBase = Callable[[Snapshot | None, Sequence[ManifestEntry]], Mapping[str, str]]
@@ -264,7 +263,7 @@ class Proposal:
     is_followed_up: bool = False
 
     def steps(self, uuids: Sequence[str], *, force: bool) -> tuple[CommitStep, ...]:
-        """Return the snapshots that are asked for; see `commit_steps.steps_of`."""
+        """Return the snapshots that are asked for; see `steps_of`."""
         committable = Committable(
             commit_user=self.identity.commit_user,
             commit_identifier=self.identity.commit_identifier,
@@ -278,7 +277,7 @@ class Proposal:
 def overwriting(
     choose: Callable[[Snapshot | None], Iterable[ManifestEntry]],
 ) -> ChooseOnBase:
-    """Return what takes live entries away that `choose` picks on each base."""
+    """Return a function that deletes the live entries that `choose` picks on each base."""
     return lambda base: LiveChange(deleted=tuple(choose(base)))
 
 

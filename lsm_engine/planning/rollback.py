@@ -26,7 +26,7 @@ FIRST = "lsm.rollback-first"
 """Property of a rollback marker: the delta manifest list of the snapshot that goes first, the one above the target."""
 
 
-def seal_of(
+def rollback_marker(
     target: Snapshot,
     newest: Snapshot,
     first: Snapshot | None,
@@ -75,23 +75,23 @@ def takes_first(marker: Snapshot, snapshot: Snapshot) -> bool:
 
 
 @record
-class Sealed:
-    """The snapshots of a listing: `line` are those that stay, `rolled_back` those that a rollback marker takes.
+class DividedChain:
+    """The snapshots of a listing: `chain` are those that stay, `rolled_back` those that a rollback marker takes.
 
-    All come oldest first. `rolled_back` is without the marker `seal`, which is None without a rollback.
+    All come oldest first. `rolled_back` is without the `marker`, which is None without a rollback.
     """
 
-    line: tuple[Snapshot, ...]
+    chain: tuple[Snapshot, ...]
     rolled_back: tuple[Snapshot, ...] = ()
-    seal: Snapshot | None = None
+    marker: Snapshot | None = None
 
 
-def unsealed(snapshots: Sequence[Snapshot]) -> Sealed:
+def divide_by_marker(snapshots: Sequence[Snapshot]) -> DividedChain:
     """Divide snapshots, oldest first, by the marker at their top, if there is one."""
     newest = snapshots[-1] if snapshots else None
     to = None if newest is None else rollback_target(newest)
     if newest is None or to is None:
-        return Sealed(line=tuple(snapshots))
+        return DividedChain(chain=tuple(snapshots))
     index = len(snapshots) - 1
     # A rollback takes what follows without a gap; an orphan snapshot below is not its own.
     while (
@@ -100,6 +100,6 @@ def unsealed(snapshots: Sequence[Snapshot]) -> Sealed:
         and follows(snapshots[index], snapshots[index - 1])
     ):
         index -= 1
-    return Sealed(
-        line=tuple(snapshots[:index]), rolled_back=tuple(snapshots[index:-1]), seal=newest
+    return DividedChain(
+        chain=tuple(snapshots[:index]), rolled_back=tuple(snapshots[index:-1]), marker=newest
     )

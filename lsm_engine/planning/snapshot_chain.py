@@ -150,7 +150,7 @@ def linked_run(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     return list(snapshots[cuts[-1] if cuts else 0 :])
 
 
-def without_ghosts(
+def without_orphan_snapshots(
     snapshots: Sequence[Snapshot], *, earliest: int | None, latest: int | None
 ) -> list[Snapshot]:
     """Return all but orphan snapshots: also what lies behind a gap, and what an expiry has passed but not deleted.

@@ -181,7 +181,7 @@ Mask = npt.NDArray[np.bool_]
 class PrunedFiles:
     """Live files that may hold a match. `kept_after` counts the files that remain after each step.
 
-    `file_table`: the entries of very many files as columns (`many_splits`); then `entries` is empty.
+    `file_table`: the entries of very many files as columns (`ManySplits`); then `entries` is empty.
     `without_match`: the names of files that may hold a match by their statistics, and hold none by their file
     index in the manifest.
     """

@@ -53,7 +53,7 @@ class SparkExecutor:
         return f"SparkExecutor({self.spark.version})"
 
     def check_storage(self, file_io: FileIO) -> None:
-        """Raise as `shared_storage.check_shared` does: on a cluster tables need storage that all share."""
+        """Raise as `check_shared` does: on a cluster tables need storage that all share."""
         check_shared(self.spark, file_io)
 
     def messages(

@@ -21,13 +21,13 @@ from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.commit import lists_to_fetch, new_manifests
 from lsm_engine.planning.commit_identifiers import (
-    IdentifiersOfLine,
+    ChainIdentifiers,
     Limits,
     has_property,
     recorded_before,
     rolled_back,
 )
-from lsm_engine.planning.expire import DeadFile, ExpirePlan, KeptRoot, MetadataNames
+from lsm_engine.planning.expire import DeadFile, ExpirePlan, MetadataNames, RetainedFiles
 from lsm_engine.planning.snapshot_chain import follows, is_of_another_client, rollback_target
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.bulk import sync_directory
@@ -124,7 +124,7 @@ def _own_schema(branch: TableSession) -> TableSchema:
     return fallback
 
 
-class Roots:
+class References:
     """What each retained reference of one branch names, and all references of the table."""
 
     def __init__(self, session: TableSession) -> None:
@@ -262,14 +262,14 @@ class Roots:
             return options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
         return True
 
-    def kept_roots(
+    def retained_by_all(
         self,
         snapshots: Iterable[Snapshot],
         buckets: Buckets = None,
         *,
         changelogs: Iterable[Snapshot] | None = None,
         besides: Iterable[str] = (),
-    ) -> Iterator[KeptRoot]:
+    ) -> Iterator[RetainedFiles]:
         """Yield every retained reference: tags, `snapshots` and changelogs of this branch, and
         all of the other branches and the trash.
 
@@ -277,30 +277,30 @@ class Roots:
         held at a time: there may be tens of thousands.
         """
         feeds = self._session.changelogs.all() if changelogs is None else changelogs
-        yield from self.kept_tags(buckets, besides=besides)
-        yield from self.kept_snapshots(snapshots, buckets)
-        yield from self.kept_changelogs(feeds)
+        yield from self.retained_by_tags(buckets, besides=besides)
+        yield from self.retained_by_snapshots(snapshots, buckets)
+        yield from self.retained_by_changelogs(feeds)
         for branch in (other_branch.gathered() for other_branch in other_branches(self._session)):
-            yield from Roots(branch).of_other_branch(buckets)
-        yield from self.kept_trash(buckets)
+            yield from References(branch).retained_by_branch(buckets)
+        yield from self.retained_by_trash(buckets)
 
-    def of_other_branch(self, buckets: Buckets) -> Iterator[KeptRoot]:
+    def retained_by_branch(self, buckets: Buckets) -> Iterator[RetainedFiles]:
         """Yield the retained references of a branch that nothing is taken from."""
         snapshots = self._session.snapshots.stable_listing()
-        yield from self.kept_tags(buckets)
-        yield from self.kept_snapshots(snapshots, buckets)
-        yield from self.kept_changelogs(self._session.changelogs.all())
+        yield from self.retained_by_tags(buckets)
+        yield from self.retained_by_snapshots(snapshots, buckets)
+        yield from self.retained_by_changelogs(self._session.changelogs.all())
         # Changelog files of snapshots are named by no state: without this they would be free.
-        yield KeptRoot(
+        yield RetainedFiles(
             name=self._shown("changelogs of snapshots"),
             entries=(),
             names=MetadataNames(),
             changelog=self.changelog_entries(snapshots),
         )
 
-    def kept_snapshots(
+    def retained_by_snapshots(
         self, snapshots: Iterable[Snapshot], buckets: Buckets = None
-    ) -> Iterator[KeptRoot]:
+    ) -> Iterator[RetainedFiles]:
         """Yield `snapshots` as retained references: the first with its whole state, the others with their deltas.
 
         Behind a gap, and for a rollback marker, the whole state is yielded again. Of snapshots
@@ -316,7 +316,9 @@ class Roots:
             if snapshot.id < marked:
                 lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
                 entries = list(self._entries((snapshot, manifest_list) for manifest_list in lists))
-                yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
+                yield RetainedFiles(
+                    name=name, entries=entries, names=self._remaining_names(snapshot)
+                )
                 continue
             names = self.metadata_names(snapshot)
             # With the one before it kept, a delta names every file that a snapshot adds to it.
@@ -329,18 +331,18 @@ class Roots:
                     self._delta(self._session.manifest_list(snapshot, snapshot.delta_manifest_list))
                 )
             )
-            yield KeptRoot(name=name, entries=entries, names=names)
+            yield RetainedFiles(name=name, entries=entries, names=names)
 
-    def _whats_left(self, snapshot: Snapshot) -> MetadataNames:
+    def _remaining_names(self, snapshot: Snapshot) -> MetadataNames:
         """Return the metadata of a half-deleted snapshot: what it names and what those name."""
         return self.expiring_names(snapshot) | MetadataNames(
             index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
             statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),
         )
 
-    def kept_tags(
+    def retained_by_tags(
         self, buckets: Buckets = None, *, besides: Iterable[str] = ()
-    ) -> Iterator[KeptRoot]:
+    ) -> Iterator[RetainedFiles]:
         """Yield tags as retained references, but those named `besides`."""
         removed = set(besides)
         for tag in self._session.tags.stable_listing():
@@ -348,17 +350,16 @@ class Roots:
                 continue
             # A maker of one looks for an expiry after it, and gives up, or was killed before that.
             with suppress(NotFoundError) if is_lock(tag.name) else nullcontext():
-                root = self._tag_root(tag, buckets)
-                yield root
+                yield self._retained_by_tag(tag, buckets)
 
-    def _tag_root(self, tag: Tag, buckets: Buckets) -> KeptRoot:
-        return KeptRoot(
+    def _retained_by_tag(self, tag: Tag, buckets: Buckets) -> RetainedFiles:
+        return RetainedFiles(
             name=self._shown(f"tag {tag.name!r}"),
             entries=self._live(tag.snapshot, buckets),
             names=self.tag_names(tag.snapshot),
         )
 
-    def kept_changelogs(self, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
+    def retained_by_changelogs(self, changelogs: Iterable[Snapshot]) -> Iterator[RetainedFiles]:
         """Yield long-lived changelogs as retained references: their changelog files, or the snapshot's new files.
 
         Of those below their EARLIEST hint, as of snapshots, whatever is still there.
@@ -379,32 +380,32 @@ class Roots:
             elif self.fed_by_deltas(changelog):
                 names = self._names_if_there(changelog, changelog.delta_manifest_list)
                 entries = list(self._entries([(changelog, changelog.delta_manifest_list)]))
-            yield KeptRoot(
+            yield RetainedFiles(
                 name=self._shown(f"changelog {changelog.id}"),
                 entries=entries,
                 names=names,
                 changelog=feed,
             )
 
-    def kept_trash(self, buckets: Buckets) -> Iterator[KeptRoot]:
+    def retained_by_trash(self, buckets: Buckets) -> Iterator[RetainedFiles]:
         """Yield what the records of the trash hold as retained references: it may be asked back."""
         for trash_record in TrashStore(self._session.file_io, self._session.paths).list():
-            yield from self.record_roots(trash_record, buckets)
+            yield from self.retained_by_record(trash_record, buckets)
 
-    def record_roots(
+    def retained_by_record(
         self, trash_record: TrashRecord, buckets: Buckets = None
-    ) -> Iterator[KeptRoot]:
+    ) -> Iterator[RetainedFiles]:
         """Yield one record as retained references: its files by name, and the states of its snapshots and tags."""
         names, file_names = kept_by_record(trash_record)
-        yield KeptRoot(name=trash_record.name, entries=(), names=names, file_names=file_names)
-        own = Roots(open_branch(self._session, trash_record.branch))
-        roots = chain(
-            own.kept_snapshots(trash_record.snapshots, buckets),
-            (own._tag_root(tag, buckets) for tag in trash_record.tags),
-            own.kept_changelogs(trash_record.changelogs),
+        yield RetainedFiles(name=trash_record.name, entries=(), names=names, file_names=file_names)
+        own = References(open_branch(self._session, trash_record.branch))
+        of_record = chain(
+            own.retained_by_snapshots(trash_record.snapshots, buckets),
+            (own._retained_by_tag(tag, buckets) for tag in trash_record.tags),
+            own.retained_by_changelogs(trash_record.changelogs),
         )
-        for root in roots:
-            yield replace(root, name=f"{root.name} in {trash_record.name}")
+        for retained in of_record:
+            yield replace(retained, name=f"{retained.name} in {trash_record.name}")
 
     def _live(self, snapshot: Snapshot, buckets: Buckets) -> list[ManifestEntry]:
         holds = None if buckets is None else BucketScope(buckets=frozenset(buckets))
@@ -751,7 +752,7 @@ def take_identifiers_over(
 
 def _up_to(
     session: TableSession,
-    snapshot_chain: IdentifiersOfLine,
+    snapshot_chain: ChainIdentifiers,
     recorded: RecordedIdentifiers | None,
     newest: Snapshot,
 ) -> RecordedIdentifiers:

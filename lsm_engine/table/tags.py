@@ -44,14 +44,14 @@ from lsm_engine.planning.tags import (
 )
 from lsm_engine.storage.bulk import both, results_of
 from lsm_engine.storage.clock import wall_time
-from lsm_engine.table.references import Roots, carry_out
+from lsm_engine.table.references import References, carry_out
 from lsm_engine.table.session import TableSession
 
 log = logging.getLogger(__name__)
 
 AN_HOUR = 3_600_000
 _RACES = 10
-_ROOTS_READ = 3  # times that retained references are read which expire meanwhile
+_REFERENCE_READS = 3  # times that retained references are read which expire meanwhile
 
 
 def create(
@@ -448,7 +448,7 @@ def plan_removal(
     Retained references that expire while they are read are read again, as the table is then.
     """
     besides = tuple(besides)
-    for _ in range(_ROOTS_READ - 1):
+    for _ in range(_REFERENCE_READS - 1):
         # A snapshot may expire between the listing and the read of its lists.
         with suppress(NotFoundError):
             return _planned_removal(session, tags, besides, reason)
@@ -458,16 +458,18 @@ def plan_removal(
 def _planned_removal(
     session: TableSession, tags: list[Tag], besides: Sequence[str], reason: str
 ) -> ExpirePlan:
-    roots = Roots(session)
+    references = References(session)
     state: list[ManifestEntry] = []
     names = MetadataNames()
     for tag in tags:
         state += session.live_entries(tag.snapshot)
-        names |= roots.tag_names(tag.snapshot)
+        names |= references.tag_names(tag.snapshot)
     buckets = {(entry.partition, entry.bucket) for entry in state}
 
-    references = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
-    return plan_tag_removal(state, names, references, reason=reason, tags=tags)
+    retained = references.retained_by_all(
+        session.snapshots.stable_listing(), buckets, besides=besides
+    )
+    return plan_tag_removal(state, names, retained, reason=reason, tags=tags)
 
 
 # --- which snapshot ------------------------------------------------------------------------------

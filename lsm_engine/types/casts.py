@@ -141,7 +141,7 @@ def _nulls(values: pa.Array) -> np.ndarray:
 # -- Type changes of a column, and casts of its stored values --------------------------------------
 #
 # A change loses nothing when every old value has one plain reading as the new type. What may
-# lose something goes by the rules of `explicit_casts`. The rest is refused by name rather than
+# lose something goes by the rules of explicit casts. The rest is refused by name rather than
 # guessed at: text that may not parse, and renderings that clients disagree about.
 
 _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}

@@ -115,9 +115,11 @@ def conflict(case):
         entries(case.get("delta", "")),
         entries(case.get("live", "")),
         key_order=None if "no key" in case else key_order,
-        since=snapshots(case.get("since", "")),
     )
-    return "none" if found is None else f"{found.reason.value}: {found.error().message}"
+    if found is None:
+        return "none"
+    since = snapshots(case.get("since", ""))
+    return f"{found.reason.value}: {found.since(since).error().message}"
 
 
 def vector_conflict(case):

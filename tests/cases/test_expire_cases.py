@@ -6,8 +6,8 @@ from datetime import datetime
 from lsm_engine.format.tag import Tag
 from lsm_engine.planning.expire import (
     ExpirePlan,
-    KeptRoot,
     MetadataNames,
+    RetainedFiles,
     candidate_buckets,
     dead_candidates,
     plan_changelog_expiry,
@@ -37,7 +37,7 @@ def root_of(text):
     """`tag x | entries +a | changelog +c | files d | manifests m1`"""
     name, *parts = [part.strip() for part in text.split("|")]
     given = dict((*part.split(" ", 1), "")[:2] for part in parts)
-    return KeptRoot(
+    return RetainedFiles(
         name=name,
         entries=entries(given.pop("entries", "")),
         changelog=entries(given.pop("changelog", "")),

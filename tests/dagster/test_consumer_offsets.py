@@ -11,7 +11,7 @@ import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.feed import OFFSET_PROPERTY, changes_to_feed
 from lsm_assets.versions import Upsert
-from lsm_engine.commit import history_of_base
+from lsm_engine.commit import replays
 from tests.dagster.lake import MARKS
 from tests.dagster.test_feed import SALES, Feed, expire_all_but_one, sale, summed
 from tests.dagster.test_feed import feed as feed  # the fixture
@@ -287,7 +287,7 @@ def test_a_feed_that_cannot_be_acknowledged_has_carried_its_changes_over(
 def test_changes_are_carried_over_once_however_many_commits_come_between(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_of_base, "LOOKBACK_SNAPSHOTS", 2)
+    monkeypatch.setattr(replays, "LOOKBACK_SNAPSHOTS", 2)
     sales = feed.sales()
     sales.upsert(sale(1, 5))
 

@@ -16,7 +16,7 @@ import lsm_engine as lsm
 from lsm_engine.changes.splits import ROW_KIND, SNAPSHOT_ID, merged_delta, read_changes
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import ChangelogProducer, CommitKind
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from tests.interop.canonical import Row, canonical_rows, difference, exact_nanos
 from tests.interop.fixture_tables import FixtureTable, on_disk
 
@@ -134,7 +134,9 @@ def test_delta_of_every_snapshot(fixture: FixtureTable) -> None:
         found = [
             batch
             for split in merged_delta(
-                table.session, snapshot.id, list(Roots(table.session).delta_entries([snapshot]))
+                table.session,
+                snapshot.id,
+                list(References(table.session).delta_entries([snapshot])),
             )
             for batch in read_changes(
                 table.session.context({file.schema_id for file in split.all_files}),

@@ -113,6 +113,10 @@ def test_names_that_the_architecture_page_gives_with_a_module_are_defined_there(
     assert not wrong
 
 
+def test_no_text_has_the_marks_of_an_unfinished_merge() -> None:
+    assert not [where for where, line in lines() if re.match(r"(<{7}|>{7}|\|{7}) |={7}$", line)]
+
+
 def test_links_of_pages_lead_somewhere() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {target}"

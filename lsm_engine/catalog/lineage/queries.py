@@ -382,7 +382,7 @@ class LineageQueries:
 
         Without `history` the inputs of that very commit are followed, and of each commit whose
         state or changes it read. With it, everything that is in the snapshot: the inputs of every
-        commit up to it. Columns: `lineage_walk.WALK_SCHEMA`.
+        commit up to it. Columns: `WALK_SCHEMA`.
         """
         return self._walk(
             lambda walk: walk.upstream(table, snapshot_id, depth_max), history=history
@@ -609,7 +609,7 @@ class Origin:
     """The origin of a file, tag or row.
 
     `commits`: the commits whose rows are in it, each with its run, oldest first. `inputs`: what
-    those commits read, through all tables of the catalog, nearest first (`lineage_walk.WALK_SCHEMA`).
+    those commits read, through all tables of the catalog, nearest first (`WALK_SCHEMA`).
     `files`: of a file, every file that went into it, itself included; else no rows.
     """
 

@@ -225,7 +225,7 @@ def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
         call.out.facts({**_retention_facts(simulation), "pins": pins})
         return
     call.out.text("\n".join(simulation.text().splitlines()[:4]))
-    call.out.heading("history that roots keep on disk")
+    call.out.heading("history that retained references keep on disk")
     call.out.rows(_PINS, pins, empty="none: only the newest snapshot's files are there")
 
 

@@ -93,7 +93,7 @@ def scan(
 def first_rows(
     batches: Iterable[pa.RecordBatch], cut: int | None, cut_marks: list[bool]
 ) -> Iterator[dict[str, Any]]:
-    """Yield so many rows; `more` gets an entry once there is one that is left out."""
+    """Yield the first `cut` rows (None: all); `cut_marks` gets an entry if rows are left out."""
     remaining = cut
     for batch in batches:
         if remaining is not None:

@@ -3,7 +3,7 @@
 import pytest
 
 from lsm_engine.metadata import manifests
-from lsm_engine.table.references import Roots
+from lsm_engine.table.references import References
 from tests.unit.table.history_tables import Story
 
 
@@ -21,7 +21,7 @@ def test_deltas_that_stay_are_decoded_once(keeps, times, monkeypatch):
     snapshots = session.snapshots.all()
     session.manifests.forget_all()
     monkeypatch.setattr(manifests, "decode_manifest", counted)
-    first = list(Roots(session).delta_entries(snapshots, keeps=keeps))
-    assert list(Roots(session).delta_entries(snapshots, keeps=keeps)) == first
+    first = list(References(session).delta_entries(snapshots, keeps=keeps))
+    assert list(References(session).delta_entries(snapshots, keeps=keeps)) == first
     assert len(first) == len(snapshots)
     assert len(decoded) == times * len(snapshots)

@@ -63,7 +63,7 @@ def test_who_lands_on_an_id_that_expiry_has_passed_takes_it_back(
         # Nobody takes it for a snapshot meanwhile.
         assert store.ids() == list(range(below, 10))
         assert store.find_live(ghost_id) is None
-        assert store.stable_listing_with_ghosts() == (known[below:], [ghost])
+        assert store.stable_listing_with_orphans() == (known[below:], [ghost])
     if foreign and below == 9:  # nothing shows yet that the base has expired, and is not lost
         with pytest.raises(CorruptFileError, match="try again"):
             store.latest()
@@ -158,7 +158,7 @@ def test_an_expiry_that_lost_to_a_rollback_does_not_hide_it_from_a_writer(
     # Nobody takes it for a snapshot meanwhile, were its writer to die here.
     assert store.latest() == live[-1]
     assert 9 not in store.ids()
-    assert store.stable_listing_with_ghosts()[1][-1:] == [late]
+    assert store.stable_listing_with_orphans()[1][-1:] == [late]
     assert not confirm(store, late, known[8])
     assert 9 not in store.listed_ids()
     assert store.latest() == live[-1]
@@ -176,7 +176,7 @@ def test_a_rollback_stays_whoever_commits_above_an_earliest_that_names_that_comm
     late = made(8, known[7], "late")
     assert store.publish(late)
     assert (store.latest(), store.ids()) == (known[6], [1, 2, 3, 4, 5, 6])
-    assert store.stable_listing_with_ghosts() == (known[1:7], [late])
+    assert store.stable_listing_with_orphans() == (known[1:7], [late])
     onward = made(7, known[6], "after")
     assert store.publish(onward)
     assert confirm(store, onward, known[6])
@@ -207,7 +207,7 @@ def test_two_ghosts_beside_each_other_are_no_line(store: SnapshotStore) -> None:
     ghosts = [made(5, known[4], "late"), made(6, known[5], "late")]
     assert all(map(store.publish, ghosts))
     assert (store.latest(), store.ids()) == (known[2], [1, 2])
-    assert store.stable_listing_with_ghosts() == (known[1:3], ghosts)
+    assert store.stable_listing_with_orphans() == (known[1:3], ghosts)
 
 
 def test_nobody_builds_on_what_a_late_hint_alone_speaks_for(store: SnapshotStore) -> None:

@@ -20,11 +20,11 @@ from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.commit_identifiers import (
     USERS_CARRIED,
     CarriedUsers,
-    IdentifiersOfLine,
+    ChainIdentifiers,
     Limits,
     carried_users,
-    counted_line,
-    ends_line,
+    counted_chain,
+    ends_chain,
     has_property,
     identifiers_of,
     is_replay,
@@ -60,8 +60,8 @@ def carrying(snapshot_id: int, identifiers: CommitIdentifiers, **facts: object) 
     return replace(made, properties={**(made.properties or {}), COMMIT_IDENTIFIERS: text})
 
 
-def line_of(identifiers: CommitIdentifiers, oldest_id: int | None = None) -> IdentifiersOfLine:
-    return IdentifiersOfLine(identifiers=identifiers, oldest_id=oldest_id)
+def line_of(identifiers: CommitIdentifiers, oldest_id: int | None = None) -> ChainIdentifiers:
+    return ChainIdentifiers(identifiers=identifiers, oldest_id=oldest_id)
 
 
 def users_of(**users: LastCommit) -> dict[str, LastCommit]:
@@ -69,9 +69,9 @@ def users_of(**users: LastCommit) -> dict[str, LastCommit]:
 
 
 def test_a_snapshot_ends_a_line_if_it_is_the_first_or_marks_a_rollback():
-    assert ends_line(commit(FIRST_SNAPSHOT_ID))
-    assert not ends_line(commit(FIRST_SNAPSHOT_ID + 1))
-    assert ends_line(replace(commit(9), properties={ROLLBACK_TARGET: "3"}))
+    assert ends_chain(commit(FIRST_SNAPSHOT_ID))
+    assert not ends_chain(commit(FIRST_SNAPSHOT_ID + 1))
+    assert ends_chain(replace(commit(9), properties={ROLLBACK_TARGET: "3"}))
 
 
 def test_a_snapshot_has_the_property_or_has_not():
@@ -82,13 +82,13 @@ def test_a_snapshot_has_the_property_or_has_not():
 
 def test_below_a_snapshot_without_a_base_only_what_earliest_has_not_passed_counts():
     others = [snapshot(9), snapshot(8), snapshot(7)]
-    assert counted_line(others, None) == others
-    assert counted_line(others, 7) == others
-    assert counted_line(others, 8) == others[:2]
-    assert counted_line(others, 9) == others[:1]
-    assert counted_line(others, 10) == others  # beyond the newest: a hint that is not believed
+    assert counted_chain(others, None) == others
+    assert counted_chain(others, 7) == others
+    assert counted_chain(others, 8) == others[:2]
+    assert counted_chain(others, 9) == others[:1]
+    assert counted_chain(others, 10) == others  # beyond the newest: a hint that is not believed
     ours = [commit(9), commit(8), commit(7)]
-    assert counted_line(ours, 9) == ours
+    assert counted_chain(ours, 9) == ours
 
 
 def test_without_snapshots_nobody_has_committed():
@@ -270,7 +270,7 @@ def test_the_most_recent_users_are_carried_up_to_a_number(count, limit, carried)
 
 
 def recorded_now(
-    line: IdentifiersOfLine, former: RecordedIdentifiers | None, *, key: str = ADA,
+    line: ChainIdentifiers, former: RecordedIdentifiers | None, *, key: str = ADA,
     base_id: int = 5, limits: Limits = FOREVER,
 ) -> RecordedIdentifiers:  # fmt: skip
     return recorded_before(key, line, former, base_id, limits=limits, now_seconds=100)

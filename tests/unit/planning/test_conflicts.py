@@ -66,10 +66,10 @@ def test_conflicts(
 
 def test_the_error_says_who_was_first() -> None:
     since = [snapshot(3), snapshot(4, CommitKind.COMPACT)]
-    found = find_conflict([entry("a", kind=DELETE)], [], key_order=key_order, since=since)
+    found = find_conflict([entry("a", kind=DELETE)], [], key_order=key_order)
     assert found is not None
     with pytest.raises(CommitConflictError, match=r"'a'.*COMPACT 4, APPEND 3.*reload"):
-        raise found.error()
+        raise found.since(since).error()
 
 
 def test_without_a_key_order_ranges_are_not_compared() -> None:

@@ -14,8 +14,8 @@ from lsm_engine.format.manifest import ManifestEntry, fold
 from lsm_engine.format.tag import Tag
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.expire import (
-    KeptRoot,
     MetadataNames,
+    RetainedFiles,
     candidate_buckets,
     dead_candidates,
     physical,
@@ -104,9 +104,9 @@ def test_candidates(deltas: list[ManifestEntry], expected: str) -> None:
     assert {bucket for _, bucket in candidate_buckets(found)} == {key[1] for key in found}
 
 
-def root(name: str, *entries: ManifestEntry, **names: set[str]) -> KeptRoot:
+def root(name: str, *entries: ManifestEntry, **names: set[str]) -> RetainedFiles:
     held = MetadataNames(**{kind: frozenset(some) for kind, some in names.items()})
-    return KeptRoot(name=name, entries=entries, names=held)
+    return RetainedFiles(name=name, entries=entries, names=held)
 
 
 def test_what_another_root_names_stays() -> None:
@@ -287,12 +287,12 @@ def test_names_of_a_root_are_not_held_beside_their_union() -> None:
     """There may be tens of thousands of roots, which name nearly the same manifests."""
     before: list[weakref.ref[frozenset[str]]] = []
 
-    def kept() -> Iterator[KeptRoot]:
+    def kept() -> Iterator[RetainedFiles]:
         for number in range(5):
             assert [held() for held in before[:-1]] == [None] * (number - 1 if number else 0)
             names = frozenset([f"m{number}", "shared"])
             before.append(weakref.ref(names))
-            yield KeptRoot(
+            yield RetainedFiles(
                 name=f"snapshot {number}", entries=(), names=MetadataNames(manifests=names)
             )
             del names

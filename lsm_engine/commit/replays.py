@@ -1,4 +1,4 @@
-"""The snapshots below the bases of a commit: what came since its plan."""
+"""What a commit asks of earlier ones: the snapshots since its plan, and whether it is a replay."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from lsm_engine.format.commit_message import (
 from lsm_engine.format.documents import carried, encode_identifiers
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.planning.commit_identifiers import (
-    IdentifiersOfLine,
+    ChainIdentifiers,
     carried_users,
     is_replay,
     recorded_before,
@@ -34,7 +34,7 @@ LOOKBACK_SNAPSHOTS = 100
 
 
 class History:
-    """The snapshots below the bases of a commit, read once each as long as no rollback takes them."""
+    """The snapshots below the bases of a commit, each read once unless a rollback takes it."""
 
     def __init__(self, session: TableSession, planned_on: Snapshot | None) -> None:
         self._snapshots = session.snapshots
@@ -43,7 +43,7 @@ class History:
         self._known: dict[int, Snapshot | None] = {}
 
     def goes_on_to(self, base: Snapshot | None) -> None:
-        """Take another base; what is known of the former snapshot chain is dropped if that was rolled back."""
+        """Take another base, and forget the snapshots that were read if the former base was rolled back."""
         last, self._last = self._last, base
         # A rollback has taken the former base, and may have taken those below it.
         if last is not None and not same_state(self._snapshots.find(last.id), last):
@@ -78,21 +78,21 @@ log = logging.getLogger(__name__)
 
 
 class Replays:
-    """What one step of a numbered commit asks of those before it, on one base after another."""
+    """Recognizes a replay of a numbered commit, and keeps the commit identifiers that show later ones."""
 
     def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
         self._session = session
         self._identity = identity
         self._key = key_of(identity.commit_user)
         self._base: Snapshot | None = None
-        self._chain: IdentifiersOfLine | None = None
+        self._chain: ChainIdentifiers | None = None
         self._last: LastCommit | None = None
 
     def proof(self, step: CommitStep, base: Snapshot | None) -> Snapshot | None:
-        """Return the snapshot that a replay made, None for a new commit.
+        """Return the snapshot of the former commit of a replay; None for a new commit.
 
-        Where that has expired it is the oldest snapshot there is, which holds the rows. Raises InvalidInputError
-        where it is not known whether the step was committed, as the identifier of its user is not kept any more.
+        If that snapshot has expired, the oldest one is returned, which holds its rows. Raises InvalidInputError
+        if the last identifier of the user is not kept any more, so that a replay cannot be recognized.
         """
         identity = self._identity
         if not identity.is_numbered:
@@ -111,7 +111,7 @@ class Replays:
         assert base is not None, step
         return self._made_by(step, self._last, base)
 
-    def _up_to(self, base: Snapshot | None) -> IdentifiersOfLine:
+    def _up_to(self, base: Snapshot | None) -> ChainIdentifiers:
         if self._chain is None or not same_state(self._base, base):
             self._base, self._chain = base, self._session.commit_identifiers.up_to(base)
         return self._chain
@@ -121,7 +121,7 @@ class Replays:
         oldest_id = snapshots.earliest_id() or base.id
         newest = base
         if last.snapshot_id < base.id:
-            # Of what an expiry has passed the files may be deleted before the snapshot is.
+            # An expiry deletes the files of a snapshot before the snapshot.
             is_there = last.snapshot_id >= oldest_id
             newest = (snapshots.find(last.snapshot_id) if is_there else None) or base
         # Only the user's own snapshots can hold the step; another's shows that it has expired.
@@ -135,9 +135,9 @@ class Replays:
         return snapshots.find(oldest_id) or base
 
     def property_on(self, step: CommitStep, base: Snapshot | None) -> str | None:
-        """Return the property of the snapshot that a step makes on a base, None for none.
+        """Return the property `lsm.commit-identifiers` of the snapshot that a step makes on a base; None for none.
 
-        A commit without a number hands on what its base carries, and reads nothing for it.
+        A commit without a number copies that of its base, and reads nothing for it.
         """
         if not self._identity.is_numbered:
             return carried(base)
@@ -159,10 +159,10 @@ class Replays:
         )
 
     def record_before(self, step: CommitStep, base: Snapshot | None) -> None:
-        """Write to the file what the snapshot that is about to be published does not carry.
+        """Write to the file of commit identifiers what the snapshot to be published does not carry.
 
-        That is every commit up to the base, where users are left out or nothing was written before, and where other
-        clients commit the intent of this one: an expiry of theirs may take its snapshot before anybody reads it.
+        These are the commits up to the base, if the snapshot leaves users out or the file is new. Beside other clients
+        it is also the intent of this commit: their expiry may delete its snapshot before it is recorded.
         """
         if not self._identity.is_numbered:
             return
@@ -196,9 +196,9 @@ class Replays:
         )
 
     def record_landed(self, step: CommitStep, landed: Snapshot, base: Snapshot | None) -> None:
-        """Write a commit to the file that is in the table, where other clients may expire it unseen.
+        """Write a published commit to the file, if other clients may expire its snapshot before it is recorded.
 
-        What fails is logged: the intent is there, so that a replay is refused at worst.
+        A failure is logged: the intent is in the file, so that a replay is refused at worst.
         """
         if not self._identity.is_numbered or not self._up_to(base).identifiers.is_recorded:
             return
