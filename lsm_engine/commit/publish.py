@@ -73,7 +73,7 @@ class Retries:
     def wait_for(self, snapshot_id: int) -> None:
         """Wait until the file that has the next snapshot id, and does not count, is deleted.
 
-        Raises CommitConflictError after `commit.timeout`; the message says how to delete the file.
+        Raises CommitConflictError after `commit.timeout`; the message has the remedy.
         """
         if self.is_late:
             to = self._session.snapshots.rollback_under_way()
