@@ -1,5 +1,6 @@
 """Readers of a table's Iceberg metadata: pyiceberg, Polars by it, and DuckDB where its extension is installed."""
 
+import importlib.util
 from functools import cache
 from pathlib import Path
 
@@ -36,16 +37,33 @@ def in_order(rows: pa.Table) -> list[str]:
 
 
 @cache
-def duckdb_reads_iceberg() -> bool:
+def _duckdb() -> duckdb.DuckDBPyConnection | None:
+    """A connection with DuckDB's extension, from a package or as it is installed; None where it is not to be had."""
+    connection = duckdb.connect()
+    connection.execute("SET threads = 1")
+    names = ("avro", "iceberg")
+    packages = [importlib.util.find_spec(f"duckdb_extension_{name}") for name in names]
+    paths = [
+        path
+        for package in packages
+        if package is not None
+        for folder in package.submodule_search_locations or ()
+        for path in Path(folder).glob(f"extensions/v{duckdb.__version__}/*.duckdb_extension")
+    ]
     try:
-        duckdb.connect().execute("LOAD iceberg")
+        for source in map(str, paths or names):
+            connection.execute(f"LOAD '{source}'")
     except duckdb.Error:
-        return False
-    return True
+        return None
+    return connection
+
+
+def duckdb_reads_iceberg() -> bool:
+    return _duckdb() is not None
 
 
 def duckdb_rows(table: lsm.Table, where: str = "true") -> pa.Table:
-    connection = duckdb.connect()
-    connection.execute("LOAD iceberg")
+    connection = _duckdb()
+    assert connection is not None
     query = f"SELECT * FROM iceberg_scan('{metadata_file(table)}') WHERE {where}"
     return connection.execute(query).to_arrow_table()
