@@ -25,6 +25,10 @@ BRANCH = "lsm.branch"
 """Property of the summary of a branch's snapshot: the name of the branch."""
 BRANCHES_LEFT_OUT = "lsm.branches-left-out"
 """Property of the metadata: the branches that it does not show, each with the reason, as JSON."""
+TAGS_LEFT_OUT = "lsm.tags-left-out"
+"""Property of the metadata: the tags that it does not show, each with the reason, as JSON."""
+TABLE_NAME = "lsm.table"
+"""Property of the metadata: the name of the table."""
 _BRANCH_IDS = 1 << 62
 _SUFFIX = ".metadata.json"
 
@@ -79,6 +83,12 @@ class TableMetadata:
     def branches_left_out(self) -> dict[str, str]:
         """Branches that are not shown, and why."""
         left_out: dict[str, str] = json.loads(self.properties.get(BRANCHES_LEFT_OUT, "{}"))
+        return left_out
+
+    @property
+    def tags_left_out(self) -> dict[str, str]:
+        """Tags that are not shown, and why."""
+        left_out: dict[str, str] = json.loads(self.properties.get(TAGS_LEFT_OUT, "{}"))
         return left_out
 
     @property
@@ -187,12 +197,16 @@ class ShownBranches:
 def kept_log(
     before: TableMetadata | None, location: str, most: int
 ) -> tuple[list[JsonObject], list[str]]:
-    """Return the log of older versions that stay, `before` at `location` being the newest, and those that go."""
+    """Return the log of older versions that stay, and those that go.
+
+    `location`: of the version before, which is the newest of them; empty if it is to be in no log.
+    """
     if before is None:
         return [], []
-    stored: list[JsonObject] = before.members.get("metadata-log") or []
-    own = {"metadata-file": location, "timestamp-ms": before.members.get("last-updated-ms", 0)}
-    log = [*stored, own]
+    log: list[JsonObject] = list(before.members.get("metadata-log") or [])
+    if location:
+        updated = before.members.get("last-updated-ms", 0)
+        log.append({"metadata-file": location, "timestamp-ms": updated})
     dropped = log[: max(0, len(log) - most)]
     return log[len(dropped) :], [entry["metadata-file"] for entry in dropped]
 
@@ -215,6 +229,7 @@ class FaceState:
     next_row_id: int
     properties: Mapping[str, str]
     branches: ShownBranches
+    tags_left_out: Mapping[str, str]
 
 
 def next_metadata(
@@ -237,8 +252,12 @@ def next_metadata(
     }
     snapshots = [*state.snapshots, *state.branches.snapshots]
     properties = dict(state.properties)
-    if state.branches.left_out:
-        properties[BRANCHES_LEFT_OUT] = json.dumps(dict(state.branches.left_out))
+    for key, left_out in (
+        (BRANCHES_LEFT_OUT, state.branches.left_out),
+        (TAGS_LEFT_OUT, state.tags_left_out),
+    ):
+        if left_out:
+            properties[key] = json.dumps(dict(left_out))
     members: JsonObject = {
         "format-version": state.format_version,
         "table-uuid": state.table_uuid,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from lsm_engine.base.errors import (
@@ -279,7 +280,7 @@ def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: boo
             "keys are forgotten in a table with all its branches; go on from the table",
             branch=session.paths.branch_name,
         )
-    if session.options.writes_iceberg:
+    if session.newest().options.writes_iceberg:
         # Its bounds of columns may hold keys, in files that readers have open.
         raise InvalidInputError(
             "the Iceberg metadata of this table may hold keys; set 'metadata.iceberg.storage' to 'disabled', which "
@@ -303,6 +304,11 @@ def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: boo
         )
     if not plan.is_empty:
         _carry_out(session, forgotten, scope, plan, traced)
+        newest = session.newest()
+        if newest.options.writes_iceberg:
+            # Others have set the option meanwhile: what was written since may hold the keys.
+            import_module("lsm_engine.table.iceberg").remove(newest)
+            newest.follow_iceberg(with_branches=True)
     proof, _ = plan_forget(session, forgotten, scope)
     return ForgetReport(plan=plan, dry_run=False, proof=proof)
 

@@ -7,8 +7,9 @@ It decides and fails no commit. What a crash or another client's commits left be
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
@@ -52,6 +53,7 @@ from lsm_engine.iceberg.metadata import (
     BRANCH,
     METADATA_DIRECTORY,
     SOURCE,
+    TABLE_NAME,
     VERSION_HINT,
     FaceState,
     FileChanges,
@@ -200,8 +202,11 @@ class IcebergStore:
                 if self.file_io.publish(VERSION_HINT, new):
                     break
                 continue
-            # Others have named a newer version meanwhile, which readers shall go on to see.
-            if old.strip().isdigit() and int(old) >= version:
+            # Others have named a newer version meanwhile, which readers shall go on to see, unless a drop has deleted it.
+            hinted = int(old) if old.strip().isdigit() else 0
+            if hinted == version or (
+                hinted > version and self.file_io.exists(metadata_path(hinted))
+            ):
                 break
             if self.file_io.change_if_unchanged(VERSION_HINT, new, expected=old):
                 break
@@ -292,7 +297,7 @@ def follow(session: TableSession, *, with_branches: bool = False) -> None:
         # Others may have given the option up meanwhile, and deleted the metadata.
         if newest.options.writes_iceberg:
             _written(newest, newest, with_branches=with_branches or is_branch)
-    except LsmError as error:
+    except (LsmError, OSError) as error:
         log.warning("the Iceberg metadata of table %s lags behind: %s", session.name, error)
     except Exception:
         # The rows are committed, so that no defect here may fail the commit; readers of Iceberg wait for the next one.
@@ -321,6 +326,7 @@ def _written(
     with_branches: bool,
 ) -> TableMetadata:
     """Return what `sync` does. `newest`: the table by the schema in force, for the first attempt."""
+    stale: set[str] = set()
     for number in range(_RACES):
         # Each attempt by the schema of its time: another process may show a newer one meanwhile.
         newest = session.newest() if number else newest
@@ -329,14 +335,16 @@ def _written(
             key, why = problem or (_STORAGE.key, "is not set; set it to 'table-location'")
             raise InvalidOptionError(f"option {key!r} {why}", key=key, table=session.name)
         store = open_store(newest)
+        attempt = MetadataSync(newest, store, rebuild=rebuild, stale=stale)
         try:
-            metadata = MetadataSync(newest, store, rebuild=rebuild).run(with_branches=with_branches)
+            metadata = attempt.run(with_branches=with_branches)
         except LsmError:
             # Files of a table that was dropped meanwhile are missing, and those of this attempt would stay.
             if newest.identity.is_dropped():
-                store.remove_all()
+                _remove_of_dropped(newest, store)
             raise
         if metadata is None:
+            store.remove(attempt.written)  # named by no version
             continue
         shown = metadata.current
         shown_id = 0 if shown is None else shown["snapshot-id"]
@@ -347,19 +355,35 @@ def _written(
         )
         snapshot, is_dropped, altered = results_of(newest.file_io, *acts)
         # A drop, a rename and a change of the option delete the metadata: a version written after that would stay.
-        if is_dropped or altered.options[_STORAGE] != newest.options[_STORAGE]:
+        if is_dropped:
+            _remove_of_dropped(newest, store)
+            raise newest.identity.dropped()
+        if altered.options[_STORAGE] != newest.options[_STORAGE]:
             store.remove_all()
-            if is_dropped:
-                raise newest.identity.dropped()
         elif shown is None or shows(shown, snapshot):
             _notify(newest, store)
+            if stale:
+                store.remove(stale - _named_paths(store, metadata))
             return metadata
-        # Else it was rolled back before this version was written.
+        else:
+            # It was rolled back before this version was written, or keys were forgotten that the version may hold.
+            stale.update(attempt.written)
     raise CommitConflictError(
         "others keep writing the Iceberg metadata of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
+
+
+def _remove_of_dropped(session: TableSession, store: IcebergStore) -> None:
+    """Delete the metadata of a table that is dropped; a new one of its name, in the same place, is shown again."""
+    successor = session.schemas.latest()
+    if successor is None or successor.options[_STORAGE] != session.options[_STORAGE]:
+        store.remove_all()
+        # One that was made just now may have lost its metadata by that.
+        successor = session.schemas.latest()
+    if successor is not None:
+        follow(session.with_schema(successor), with_branches=True)
 
 
 def remove(session: TableSession) -> None:
@@ -437,9 +461,19 @@ class _Files:
 
 
 class MetadataSync:
-    """One attempt to write the version that shows the newest snapshot."""
+    """One attempt to write the version that shows the newest snapshot.
 
-    def __init__(self, session: TableSession, store: IcebergStore, *, rebuild: bool) -> None:
+    `stale`: paths of versions, and what they name, that showed a state which exists no more. `written`: paths of this attempt.
+    """
+
+    def __init__(
+        self,
+        session: TableSession,
+        store: IcebergStore,
+        *,
+        rebuild: bool,
+        stale: Collection[str] = (),
+    ) -> None:
         self.session = session
         self.store = store
         self.schema = session.schema
@@ -450,7 +484,8 @@ class MetadataSync:
             codec=session.options[core_options.METADATA_ICEBERG_MANIFEST_COMPRESSION],
         )
         self.run_id = session.ids.new_id()
-        self.written = 0
+        self.stale = stale
+        self.written: list[str] = []
         self.levels = shown_levels(self.schema)
         self.has_one_level = True
 
@@ -463,15 +498,23 @@ class MetadataSync:
         tags = [tag for tag in session.tags.list() if tag.name != "main" and not is_lock(tag.name)]
         base = None if before is None or snapshot is None else self._base(before, snapshot)
         history: list[JsonObject] = []
+        valid: list[JsonObject] = []
         if before is not None and snapshot is not None:
+            valid = before.main_snapshots if base is not None else self._valid(before, tags)
             history = kept_snapshots(
-                before.main_snapshots if base is not None else self._still_shown(before, tags),
+                valid if base is not None or self._may_go_on(before) else (),
                 earliest=session.snapshots.earliest_hint() or 1,
                 newest=snapshot.id,
                 tagged={tag.snapshot.id for tag in tags},
             )
         next_row_id = 0 if before is None else before.next_row_id
+        tags_left_out: dict[str, str] = {}
         if snapshot is not None:
+            # A commit does not try again what was left out.
+            tries_all = with_branches or base is None or base.id == snapshot.id
+            former = {} if before is None or tries_all else before.tags_left_out
+            older = [tag for tag in tags if tag.snapshot.id < snapshot.id]
+            tags_left_out, next_row_id = self._add_tagged(history, older, former, next_row_id)
             shown, next_row_id = self._shown(before, base, snapshot, next_row_id)
             history.append(shown)
         if before is None or base is None or with_branches:
@@ -483,18 +526,24 @@ class MetadataSync:
             for tag in tags
             if any(shows(shown, tag.snapshot) for shown in history)
         }
+        for tag in tags:
+            if tag.name not in tag_ids:
+                tags_left_out.setdefault(
+                    tag.name, f"another state of snapshot {tag.snapshot.id} is shown"
+                )
         state = FaceState(
             location=absolute_location(session),
-            table_uuid=self._uuid() if before is None else before.members["table-uuid"],
+            table_uuid=self._uuid(before, has_valid=bool(valid)),
             format_version=self.layout.format_version,
             schema=self.schema,
             schemas=self._schemas(history),
             snapshots=history,
             branches=shown_branches,
             tags=tag_ids,
+            tags_left_out=tags_left_out,
             next_row_id=next_row_id,
             properties={
-                "lsm.table": session.name,
+                TABLE_NAME: session.name,
                 "schema.name-mapping.default": json.dumps(name_mapping(self.schema)),
                 **self._level(),
             },
@@ -502,6 +551,35 @@ class MetadataSync:
         if before is not None and base is not None and _is_same(before, state):
             return before
         return self._publish(before, state)
+
+    def _add_tagged(
+        self,
+        history: list[JsonObject],
+        tags: Sequence[Tag],
+        former_left_out: Mapping[str, str],
+        next_row_id: int,
+    ) -> tuple[dict[str, str], int]:
+        """Add the snapshots of tags to a history, their manifests written; return tags left out, and the next row id.
+
+        Tags in `former_left_out` are left out again.
+        """
+        left_out: dict[str, str] = {}
+        by_id = {shown["snapshot-id"]: shown for shown in history}
+        for tag in tags:
+            snapshot = tag.snapshot
+            if snapshot.id in by_id:
+                continue
+            if tag.name in former_left_out:
+                left_out[tag.name] = former_left_out[tag.name]
+                continue
+            try:
+                attempt = self._for_ref(self.session.as_of(snapshot))
+                shown, next_row_id = attempt.whole_snapshot(snapshot, None, next_row_id)
+                by_id[snapshot.id] = shown
+            except (UnsupportedError, NotFoundError, CorruptFileError) as error:
+                left_out[tag.name] = error.message
+        history[:] = [by_id[number] for number in sorted(by_id)]
+        return left_out, next_row_id
 
     def _branches(
         self, before: TableMetadata | None, history: Sequence[JsonObject], next_row_id: int
@@ -533,9 +611,7 @@ class MetadataSync:
 
     def _former_branches(self, before: TableMetadata | None) -> dict[tuple[str, str], JsonObject]:
         """Return the snapshots of branches in a version that are still good, by branch and delta manifest list."""
-        if self.rebuild or before is None:
-            return {}
-        if before.members["location"] != absolute_location(self.session):
+        if before is None or not self._may_go_on(before):
             return {}
         return {
             (shown["summary"][BRANCH], shown["summary"][SOURCE]): shown
@@ -548,9 +624,17 @@ class MetadataSync:
     ) -> tuple[JsonObject, int]:
         """Return the newest snapshot of a branch, all its files in manifests of their own, and the next row id."""
         _require_alike(branch.schema, self.schema)
-        attempt = MetadataSync(branch, self.store, rebuild=True)
+        attempt = self._for_ref(branch)
         shown, next_row_id = attempt.whole_snapshot(snapshot, None, next_row_id)
         return branch_snapshot(shown, branch.paths.branch_name, self.schema.id), next_row_id
+
+    def _for_ref(self, session: TableSession) -> "MetadataSync":
+        """Return what writes a snapshot of a tag or a branch into the same version. `session`: by its schema."""
+        attempt = MetadataSync(session, self.store, rebuild=True)
+        # All snapshots have the format of now, whatever the options asked for when they were made.
+        attempt.layout = replace(attempt.layout, format_version=self.layout.format_version)
+        attempt.written = self.written
+        return attempt
 
     def _before(self) -> TableMetadata | None:
         """Return the version to go on from; None without one that can be read."""
@@ -583,10 +667,12 @@ class MetadataSync:
             return {}
         return {_LEVEL: str(self.levels.first) if self.has_one_level else "several"}
 
-    def _still_shown(self, before: TableMetadata, tags: Sequence[Tag]) -> list[JsonObject]:
+    def _may_go_on(self, before: TableMetadata) -> bool:
+        """Whether snapshots of a version may stay as they are shown."""
+        return not self.rebuild and before.members["location"] == absolute_location(self.session)
+
+    def _valid(self, before: TableMetadata, tags: Sequence[Tag]) -> list[JsonObject]:
         """Return the snapshots of a version that are still what they were, as after a rollback."""
-        if before.members["location"] != absolute_location(self.session) or self.rebuild:
-            return []
         snapshots = self.session.snapshots.find_many(
             shown["snapshot-id"] for shown in before.main_snapshots
         )
@@ -636,7 +722,7 @@ class MetadataSync:
         )
         rows = list(files.rows)
         data = manifest_list(rows, self.layout, shown)
-        self.store.write(self.store.path_of(shown["manifest-list"]), data)
+        self._write(self.store.path_of(shown["manifest-list"]), data)
         self.store.keep(shown["manifest-list"], rows)
         return shown, files.next_row_id
 
@@ -793,7 +879,7 @@ class MetadataSync:
                 continue
             # It names the data files by their location: after a rename the same vectors make another file.
             name = f"dv-{entry.index_file.file_name}.{self.run_id}.puffin"
-            location = self.store.write(f"{METADATA_DIRECTORY}/{name}", data)
+            location = self._write(f"{METADATA_DIRECTORY}/{name}", data)
             partition = self._partitions([entry.partition])[entry.partition]
             files = delete_files(
                 blobs,
@@ -810,9 +896,8 @@ class MetadataSync:
         for chunk in chunks(entries):
             content = chunk[0]["data_file"]["content"]
             data = manifest(chunk, self.layout, content)
-            path = f"{METADATA_DIRECTORY}/{self.run_id}-m{self.written}.avro"
-            self.written += 1
-            location = self.store.write(path, data)
+            path = f"{METADATA_DIRECTORY}/{self.run_id}-m{len(self.written)}.avro"
+            location = self._write(path, data)
             rows.append(
                 list_row(
                     chunk, self.layout, location=location, size=len(data), snapshot_id=snapshot_id
@@ -820,6 +905,10 @@ class MetadataSync:
             )
             self.store.keep(location, list(chunk))
         return tuple(rows)
+
+    def _write(self, path: str, data: bytes) -> str:
+        self.written.append(path)
+        return self.store.write(path, data)
 
     def _entries(self, row: JsonObject) -> list[JsonObject]:
         return self.store.records(row["manifest_path"])
@@ -915,7 +1004,8 @@ class MetadataSync:
             log_location = ""
         else:
             version = before.version + 1
-            log_location = store.location_of(metadata_path(before.version))
+            path = metadata_path(before.version)
+            log_location = "" if path in self.stale else store.location_of(path)
         newest_id = state.snapshots[-1]["snapshot-id"] if state.snapshots else 1
         most = session.options[core_options.METADATA_ICEBERG_PREVIOUS_VERSIONS_MAX]
         has_moved = before is not None and before.members["location"] != state.location
@@ -929,6 +1019,7 @@ class MetadataSync:
         )
         if not store.publish(metadata):
             return None
+        self.written.append(metadata_path(metadata.version))
         deletes = session.options[core_options.METADATA_ICEBERG_DELETE_AFTER_COMMIT]
         if dropped and deletes:
             store.remove(store.path_of(location) for location in dropped)
@@ -940,8 +1031,12 @@ class MetadataSync:
         )
         return metadata
 
-    def _uuid(self) -> str:
-        """Return a UUID of the table that is the same whenever the metadata is written anew."""
+    def _uuid(self, before: TableMetadata | None, *, has_valid: bool) -> str:
+        """Return the UUID of the version before; else one that is the same whenever the metadata is written anew."""
+        # A version without a snapshot of this table is of one that had its name before. Java's name no snapshots of ours.
+        if before is not None and (has_valid or TABLE_NAME not in before.properties):
+            text: str = before.members["table-uuid"]
+            return text
         schema = self.session.file_io.read(self.session.paths.schema_file(0))
         text = blake2b(schema, digest_size=16).hexdigest()
         return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))

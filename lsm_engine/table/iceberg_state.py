@@ -31,8 +31,8 @@ class IcebergState:
     `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
     `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a
     compaction; `waiting_commits`: how many commits since which some of these rows wait, at most 100, and
-    `waiting_millis`: how long. `branches`: ids of their snapshots in the metadata; `branches_left_out`: why others are
-    not shown. `problem`: why it cannot show the newest snapshot; None if it can.
+    `waiting_millis`: how long. `branches`: ids of their snapshots in the metadata; `branches_left_out` and
+    `tags_left_out`: why others are not shown. `problem`: why it cannot show the newest snapshot; None if it can.
     """
 
     metadata_location: str | None
@@ -46,6 +46,7 @@ class IcebergState:
     waiting_millis: int = 0
     branches: Mapping[str, int] = field(default_factory=dict)
     branches_left_out: Mapping[str, str] = field(default_factory=dict)
+    tags_left_out: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
 
     @property
@@ -68,6 +69,7 @@ class IcebergState:
             "waiting_millis": self.waiting_millis,
             "branches": dict(self.branches),
             "branches_left_out": dict(self.branches_left_out),
+            "tags_left_out": dict(self.tags_left_out),
             "problem": self.problem,
         }
 
@@ -84,6 +86,8 @@ class IcebergState:
                 text += f", of {counted(self.waiting_commits, 'commit')} in {format_age(self.waiting_millis)}"
             for name, reason in self.branches_left_out.items():
                 text += f"; branch {name!r} is left out: {reason}"
+            for name, reason in self.tags_left_out.items():
+                text += f"; tag {name!r} is left out: {reason}"
         return f"{text}; {self.problem}" if self.problem else text
 
 
@@ -127,6 +131,7 @@ def state(session: TableSession) -> IcebergState:
         waiting_millis=lag.millis,
         branches={} if metadata is None else metadata.branches,
         branches_left_out={} if metadata is None else metadata.branches_left_out,
+        tags_left_out={} if metadata is None else metadata.tags_left_out,
         problem=problem,
     )
 

@@ -421,7 +421,7 @@ def test_commits_that_died_before_their_metadata_are_caught_up(tmp_path, monkeyp
     def die(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(iceberg.IcebergStore, "write", die)
         for value in (10, 20):
             table.upsert(small(1, 6, value=value))
@@ -504,6 +504,45 @@ def test_a_tag_of_an_expired_snapshot_stays_when_the_schema_changes(tmp_path):
     snapshot = shown.snapshot_by_name("kept")
     assert snapshot is not None
     assert shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()["k"].to_pylist() == [1]
+
+
+def test_a_rebuild_and_an_option_that_comes_later_show_tags_of_older_snapshots(tmp_path):
+    table = create(tmp_path, SMALL, options={})
+    table.upsert(small(1, 2))
+    table.compact(full=True)
+    table.tags.create("first")
+    table.alter(lsm.AddColumn("w", "INT"))
+    table = opened(tmp_path)
+    table.upsert(pa.table({"k": [2], "p": ["b"], "v": [7], "w": [1]}, table.schema.arrow))
+    table.alter(lsm.SetOption(STORAGE, "table-location"))
+    for _ in range(2):
+        table = opened(tmp_path)
+        shown = face(table)
+        tagged = shown.scan(snapshot_id=shown.snapshot_by_name("first").snapshot_id).to_arrow()
+        expected = table.scan(tag="first").to_arrow()
+        assert in_order(tagged.cast(expected.schema)) == in_order(expected)
+        table.maintenance.sync_iceberg(rebuild=True)
+    # The next commit goes on from there.
+    table.upsert(pa.table({"k": [3], "p": ["b"], "v": [7], "w": [1]}, table.schema.arrow))
+    assert face(table).snapshot_by_name("first").snapshot_id == tagged_id(table, "first")
+
+
+def tagged_id(table: lsm.Table, name: str) -> int:
+    return next(tag.snapshot.id for tag in table.tags.list() if tag.name == name)
+
+
+def test_a_tag_that_readers_would_misread_is_left_out_and_named(tmp_path):
+    table = create(tmp_path, {"k": "BIGINT", "t": "TIME(3)"}, options={})
+    table.upsert([{"k": 1, "t": dt.time(12)}])
+    table.compact(full=True)
+    table.tags.create("timed")
+    table.alter(lsm.DropColumn("t"))
+    table = opened(tmp_path)
+    table.upsert([{"k": 2}])
+    table.alter(lsm.SetOption(STORAGE, "table-location"))
+    state = opened(tmp_path).inspect.iceberg()
+    assert "TIME" in state.tags_left_out["timed"]
+    assert "tag 'timed' is left out" in str(state)
 
 
 def test_small_manifests_are_merged_and_others_stay(tmp_path):

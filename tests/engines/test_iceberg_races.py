@@ -1,0 +1,130 @@
+"""A sync of Iceberg metadata that another process overtakes, at each of its storage calls."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.iceberg.manifest import read_records
+from lsm_engine.table import iceberg
+from lsm_engine.table.session import TableSession
+from tests.engines.iceberg_readers import face, in_order, metadata_folder
+from tests.fault.recording_file_io import Call, RecordingFileIO
+
+EXACT = {"iceberg-compatibility.enabled": "true"}
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+FORGOTTEN = 7_777_777_777
+STRIDE = int(os.environ.get("LSM_ICEBERG_STRIDE", "8"))
+
+
+def rows(*keys: int, value: int = 0) -> pa.Table:
+    return pa.table({"k": keys, "v": [value] * len(keys)}, SCHEMA)
+
+
+def opened(lake: Path, name: str = "shop.orders") -> lsm.Table:
+    return lsm.open_catalog(str(lake)).table(name)
+
+
+def behind(lake: Path, monkeypatch: pytest.MonkeyPatch) -> lsm.Table:
+    """A table with rows, a tag and a branch, whose newest commit its metadata does not show."""
+    table = lsm.open_catalog(str(lake)).create_table("shop.orders", SCHEMA, "k", options=EXACT)
+    table.upsert(rows(1, 2, FORGOTTEN))
+    table.tags.create("first")
+    table.branches.create("work", tag="first")
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "follow", lambda *_, **__: None)
+        table.upsert(rows(2, 3, value=1))
+    return table
+
+
+class Stop:
+    """Has something happen before one call of a sync, but for those while it holds the lock of the catalog's database."""
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        self.number = number
+        self.act = act
+        self.calls = 0
+        self.is_locked = False
+
+    def before_call(self, _: Call) -> None:
+        self.calls += not self.is_locked
+        if self.calls == self.number and not self.is_locked:
+            self.act()
+
+    def notify(self, session: TableSession, store: iceberg.IcebergStore) -> None:
+        self.is_locked = True
+        NOTIFY(session, store)
+        self.is_locked = False
+
+
+NOTIFY = iceberg._notify
+
+
+def overtaken(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+) -> Iterator[int]:
+    """Sync as often as a sync has storage calls, something else happening before one of them; yield its number."""
+    for number in count(1, STRIDE):
+        shutil.rmtree(lake, ignore_errors=True)
+        session = behind(lake, monkeypatch).session
+        stop = Stop(number, act)
+        file_io = RecordingFileIO(session.file_io, on_call=stop.before_call)
+        components = replace(session.components, file_io=file_io)
+        with monkeypatch.context() as patch:
+            patch.setattr(iceberg, "_notify", stop.notify)
+            iceberg.follow(
+                TableSession(session.name, components, session.schema), with_branches=True
+            )
+        if stop.calls < number:
+            return
+        yield number
+
+
+def assert_in_step(table: lsm.Table) -> None:
+    assert table.inspect.iceberg().lag == 0
+    shown = face(table).scan().to_arrow().select(table.schema.names).cast(table.schema.arrow)
+    assert in_order(shown) == in_order(table.to_arrow())
+
+
+def test_a_sync_beside_a_new_table_of_the_same_name_shows_the_new_one(tmp_path, monkeypatch):
+    lake = tmp_path / "lake"
+
+    def replace_table() -> None:
+        with lsm.open_catalog(str(lake)) as catalog:
+            uuids.append(str(face(catalog.table("shop.orders")).metadata.table_uuid))
+            catalog.drop_table("shop.orders")
+            new = catalog.create_table("shop.orders", SCHEMA, "k", options=EXACT)
+            new.upsert(rows(8))
+
+    uuids: list[str] = []
+    for _ in overtaken(lake, monkeypatch, replace_table):
+        table = opened(lake)
+        assert_in_step(table)
+        assert str(face(table).metadata.table_uuid) != uuids[-1]
+        table.upsert(rows(9))
+        assert_in_step(table)
+
+
+def test_a_sync_beside_a_forgotten_key_names_it_nowhere(tmp_path, monkeypatch):
+    lake = tmp_path / "lake"
+
+    def forget() -> None:
+        storage, exact = "metadata.iceberg.storage", "iceberg-compatibility.enabled"
+        opened(lake).alter(lsm.RemoveOption(exact), lsm.SetOption(storage, "disabled"))
+        opened(lake).maintenance.forget(
+            [{"k": FORGOTTEN}], dry_run=False, rewrite_tags=True, rewrite_branches=True
+        )
+        opened(lake).alter(lsm.SetOption(storage, "table-location"), lsm.SetOption(exact, "true"))
+
+    for number in overtaken(lake, monkeypatch, forget):
+        table = opened(lake)
+        assert_in_step(table)
+        for path in metadata_folder(table).glob("*.avro"):
+            text = repr(read_records(path.read_bytes(), str(path)))
+            assert repr(FORGOTTEN.to_bytes(8, "little")) not in text, number
