@@ -13,7 +13,9 @@ from pydantic import BaseModel, Field
 
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
+from lsm_assets.keys import AssetKind, TableKeys
 from lsm_assets.sensors import table_sensors
+from lsm_assets.staleness import inputs_changed
 from lsm_assets.table_assets import Writer
 from lsm_assets.translator import LsmTranslator
 from lsm_engine import (
@@ -193,7 +195,7 @@ def _column_names_resolver(attribute: str) -> dg.Resolver:
 
 
 def _checked_automation(context: dg.ResolutionContext, text: str | None) -> str | None:
-    _condition(text)  # raises for what is no cron expression
+    _condition(text, "a.b")  # raises for what is no cron expression
     return text
 
 
@@ -246,7 +248,11 @@ class LsmTable(dg.Model, dg.Resolvable):
     retry_delay: float = Field(default=0, ge=0, description="Seconds before each retry")
     automation: Annotated[
         str | None, dg.Resolver(_checked_automation, model_field_type=str | None)
-    ] = Field(default=None, description="eager, on_missing, or a cron expression")
+    ] = Field(
+        default=None,
+        description="eager; on_missing; inputs_changed: its check has found a change; late: by fresh_within_minutes; "
+        "or a cron expression",
+    )
     fresh_within_minutes: float | None = Field(
         default=None, ge=1, description="The table is late where its last write is older than this"
     )
@@ -257,6 +263,9 @@ class LsmTable(dg.Model, dg.Resolvable):
         str | None, dg.Resolver(_checked_translator, model_field_type=str | None)
     ] = Field(default=None, description="module:class, a subclass of LsmTranslator")
     tag_daily: bool = Field(default=False, description="Whether to offer a schedule of daily tags")
+    views: Sequence[str] = Field(
+        default=(), description="Virtual assets: ro, or branch_<name> of a branch"
+    )
 
     def declaration(self) -> TableDeclaration:
         """Return the declaration of the table."""
@@ -273,6 +282,7 @@ class LsmTable(dg.Model, dg.Resolvable):
             partitions_def=self.partitions.definition() if self.partitions else None,
             partition_columns=self.partition_columns,
             fresh_within_minutes=self.fresh_within_minutes,
+            views=tuple(self.views),
             column_lineage={
                 column: [_source(text) for text in sources]
                 for column, sources in self.column_lineage.items()
@@ -290,7 +300,7 @@ class LsmTable(dg.Model, dg.Resolvable):
             load_writer(self.writer) if self.writer else None,
             backfill_policy=dg.BackfillPolicy.single_run() if self.single_run else None,
             retry_policy=retry if self.retries else None,
-            automation_condition=_condition(self.automation),
+            automation_condition=_condition(self.automation, self.table),
             tag_daily=self.tag_daily,
             translator=cast(type[LsmTranslator], translator)(),
             with_jobs=with_jobs,
@@ -421,7 +431,7 @@ def _source(text: str) -> tuple[dg.AssetKey, str]:
     return dg.AssetKey.from_user_string(key), column
 
 
-def _condition(text: str | None) -> dg.AutomationCondition | None:
+def _condition(text: str | None, table: str) -> dg.AutomationCondition | None:
     match text:
         case None:
             return None
@@ -429,5 +439,10 @@ def _condition(text: str | None) -> dg.AutomationCondition | None:
             return dg.AutomationCondition.eager()
         case "on_missing":
             return dg.AutomationCondition.on_missing()
+        case "inputs_changed":
+            return inputs_changed(TableKeys(name=table).asset(AssetKind.TABLE))
+        case "late":
+            late = dg.AutomationCondition.freshness_failed().newly_true()
+            return late & ~dg.AutomationCondition.in_progress()
         case _:
             return dg.AutomationCondition.on_cron(text)

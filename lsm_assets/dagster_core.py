@@ -58,6 +58,7 @@ __all__ = [
     "step_context",
     "store_reconstruction_metadata",
     "unevaluated_checks",
+    "virtual_spec",
 ]  # fmt: skip
 
 
@@ -155,6 +156,13 @@ def partitioned_check_spec(
         # The parameter is in preview. The bounds of the version in pyproject.toml keep it as it is.
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return dg.AssetCheckSpec(partitions_def=partitions_def, **spec)
+
+
+def virtual_spec(**spec: Any) -> dg.AssetSpec:
+    """Return the spec of an asset that stores nothing: its readers are as stale as those of its upstream assets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # as above
+        return dg.AssetSpec(is_virtual=True, **spec)
 
 
 def check_target(

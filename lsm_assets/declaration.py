@@ -8,7 +8,7 @@ from datetime import datetime
 import dagster as dg
 import pyarrow as pa
 
-from lsm_assets.keys import TableKeys
+from lsm_assets.keys import TableKeys, viewed_table
 from lsm_assets.versions import ChangedRanges, CommitFacts, Range, TableVersion
 from lsm_engine import ErrorKind, InvalidInputError, core_options, given_options, record
 
@@ -369,6 +369,7 @@ class TableDeclaration:
         partition_columns: Template by column, such as {"day": "{key}"} or {"month": "{key:%m}"}, that derives the
             value of the column from a partition key of the asset; see `PartitionTemplates`.
         fresh_within_minutes: Dagster reports the table as late if its last write is older than this.
+        views: Names of views of the table, each a virtual asset: `ro`, or `branch_<name>`.
 
     Raises InvalidInputError if `partition_columns` has a column that the table does not have.
     """
@@ -387,6 +388,7 @@ class TableDeclaration:
     partitions_def: dg.PartitionsDefinition | None = None
     partition_columns: Mapping[str, str] = field(default_factory=dict)
     fresh_within_minutes: float | None = None
+    views: tuple[str, ...] = ()
 
     @property
     def keys(self) -> TableKeys:
@@ -394,6 +396,13 @@ class TableDeclaration:
         return TableKeys(name=self.name)
 
     def __post_init__(self) -> None:
+        if strange := [name for name in self.views if viewed_table(self.keys.view(name)) is None]:
+            raise InvalidInputError(
+                "views are ro, and branch_<name> of a branch",
+                kind=ErrorKind.INVALID_NAME,
+                table=self.name,
+                views=strange,
+            )
         columns = {*self.partitioned_by, *self.schema.names}
         # A declaration made from metadata of an asset has no columns, and cannot be checked.
         unknown = sorted(set(self.partition_columns) - columns) if self.schema.names else []

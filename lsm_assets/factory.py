@@ -108,6 +108,7 @@ def lsm_table_assets(
             _snapshots_asset(declaration, names),
             _tags_asset(declaration, names),
             _compaction_asset(declaration, names),
+            *(names.view(declaration, name) for name in declaration.views),
         ),
         checks=tuple(table_checks(declaration)),
         jobs=jobs,

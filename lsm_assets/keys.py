@@ -67,6 +67,10 @@ class TableKeys:
         suffix = f".{kind.value}" if kind.value else ""
         return dg.AssetKey([self.database, self.short_name + suffix])
 
+    def view(self, name: str) -> dg.AssetKey:
+        """Return the key of a virtual asset: `[shop, orders.branch_dev]` of the branch `shop.orders$branch_dev`."""
+        return dg.AssetKey([self.database, f"{self.short_name}.{name}"])
+
     def op(self, action: str) -> str:
         """Return the name of an op, job, sensor or schedule of this table. A code location has one of each name."""
         return f"{self.identifier}__{action}" if action else self.identifier
@@ -77,12 +81,23 @@ class TableKeys:
         return f"lsm__{self.identifier}"
 
 
+READ_OPTIMIZED, BRANCH_PREFIX = "ro", "branch_"
+"""Names of views, as after the `$` in Paimon's table names."""
+
+
 def table_keys(key: dg.AssetKey) -> TableKeys:
     """Return the names of the table of an asset key; the database of a key with one part is `default`."""
     parts = key.path
     if len(parts) < 2:
         return TableKeys(name=f"default.{parts[-1]}")
     return TableKeys(name=f"{'_'.join(parts[:-1])}.{parts[-1]}")
+
+
+def viewed_table(key: dg.AssetKey) -> dg.AssetKey | None:
+    """Return the table of a virtual asset; None for other keys."""
+    name, _, view = key.path[-1].partition(".")
+    is_view = view == READ_OPTIMIZED or view.startswith(BRANCH_PREFIX)
+    return dg.AssetKey([*key.path[:-1], name]) if is_view else None
 
 
 def asset_link(key: dg.AssetKey, partition: str | None = None) -> str:

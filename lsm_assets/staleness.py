@@ -15,6 +15,7 @@ from lsm_assets.dagster_core import (
     latest_tags,
     unevaluated_checks,
 )
+from lsm_assets.keys import viewed_table
 from lsm_assets.metadata import markdown_table
 from lsm_engine import record
 
@@ -79,14 +80,20 @@ def changed_inputs(instance: dg.DagsterInstance, reader: Reader) -> list[Changed
     An event with the version that the reader has read is no change. Of a reader with partitions, upstream partitions are
     compared with the partitions of the same key.
     """
-    entry = instance.get_latest_materialization_event(reader.key)
-    event = entry.asset_materialization if entry is not None else None
+    records = instance.fetch_materializations(reader.key, limit=1).records
+    event = records[0].asset_materialization if records else None
     if event is None:
         return None
     changes = []
     for upstream in reader.upstream:
+        # Dagster records no version of a view: its table is compared, as of the time of the reader's event.
+        table = viewed_table(upstream)
+        if table is not None and not reader.is_partitioned:
+            if _has_changed_after(instance, table, records[0].storage_id):
+                changes.append(ChangedInput(upstream=upstream))
+            continue
         partitions = (
-            _changes_by_partition(instance, reader.key, upstream)
+            _changes_by_partition(instance, reader.key, table or upstream)
             if reader.is_partitioned
             else _changes_since(instance, upstream, event.tags or {})
         )
@@ -130,8 +137,7 @@ def _changes_by_partition(
             and _with_other_versions(instance, upstream, [partition], storage_id)
         ]
     else:
-        records = instance.fetch_materializations(upstream, limit=_EVENTS_MAX).records
-        versions = [(event.storage_id, _version(event.asset_materialization)) for event in records]
+        versions = _recent_versions(instance, upstream)
         changes = [
             partition
             for partition, storage_id in latest_storage_ids(instance, reader).items()
@@ -140,6 +146,23 @@ def _changes_by_partition(
             != next((version for number, version in versions if number < storage_id), None)
         ]
     return tuple(sorted(changes)) or None
+
+
+def _has_changed_after(instance: dg.DagsterInstance, table: dg.AssetKey, storage_id: int) -> bool:
+    if storage_ids := latest_storage_ids(instance, table):
+        newer = [name for name, number in storage_ids.items() if number > storage_id]
+        return bool(newer and _with_other_versions(instance, table, newer, storage_id))
+    versions = _recent_versions(instance, table)
+    before = next((version for number, version in versions if number < storage_id), None)
+    return bool(versions) and versions[0][1] != before
+
+
+def _recent_versions(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> list[tuple[int, str | None]]:
+    """Return the storage ids and versions of the newest events, newest first."""
+    records = instance.fetch_materializations(key, limit=_EVENTS_MAX).records
+    return [(event.storage_id, _version(event.asset_materialization)) for event in records]
 
 
 def _version(event: dg.AssetMaterialization | None) -> str | None:
@@ -210,6 +233,10 @@ def inputs_evaluation(instance: dg.DagsterInstance, reader: Reader) -> dg.AssetC
     )
 
 
+def _compared_keys(reader: Reader) -> list[dg.AssetKey]:
+    return [reader.key, *(viewed_table(key) or key for key in reader.upstream)]
+
+
 def changed_evaluations(
     instance: dg.DagsterInstance, readers: Sequence[Reader], compared: dict[str, int]
 ) -> Iterator[dg.AssetCheckEvaluation]:
@@ -219,7 +246,7 @@ def changed_evaluations(
 
     `compared` has, by reader, the newest event at the last call. It is updated.
     """
-    keys = {key for reader in readers for key in (reader.key, *reader.upstream)}
+    keys = {key for reader in readers for key in _compared_keys(reader)}
     newest = {
         asset.asset_entry.asset_key: asset.asset_entry.last_materialization_storage_id or 0
         for asset in (instance.get_asset_records(list(keys)) if keys else ())
@@ -228,7 +255,7 @@ def changed_evaluations(
     unevaluated = {check.asset_key for check in unevaluated_checks(instance, checks)}
     for reader in readers:
         name = reader.key.to_user_string()
-        event = max(newest.get(key, 0) for key in (reader.key, *reader.upstream))
+        event = max(newest.get(key, 0) for key in _compared_keys(reader))
         is_compared = event == compared.get(name) and reader.key not in unevaluated
         # A reader that was never materialised is missing, which Dagster shows itself.
         if is_compared or not newest.get(reader.key):

@@ -28,6 +28,7 @@ from lsm_assets.dagster_core import (
     backfilled_assets,
     last_status,
     latest_storage_ids,
+    report_evaluation,
     step_context,
 )
 from lsm_assets.declaration import TableDeclaration
@@ -50,7 +51,13 @@ from lsm_assets.keys import (
     sorted_snapshot_partitions,
     tag_partitions,
 )
-from lsm_assets.metadata import LABEL_PROPERTY, REASON_TAG, manifest_lists_metadata, tag_metadata
+from lsm_assets.metadata import (
+    LABEL_PROPERTY,
+    REASON_TAG,
+    Metadata,
+    manifest_lists_metadata,
+    tag_metadata,
+)
 from lsm_assets.partitions import require_layout, versions_after_run
 from lsm_assets.pinning import inputs_markdown, pin_reasons, run_inputs
 from lsm_assets.recording import (
@@ -392,6 +399,11 @@ class TagConfig(dg.Config):
     retained: str | None = Field(
         default=None, description="Lifetime such as '30 d', from now on; default for ever"
     )
+    verify: bool = Field(
+        default=True,
+        description="Read every page of the files that a tag will pin, but those that were read before; "
+        "a damaged snapshot is not tagged",
+    )
 
 
 def change_tag(
@@ -450,6 +462,7 @@ def _changed_tag(
         tags = partition_set_name(tag_partitions(declaration.keys))
         remove_partitions(context.instance, tags, [name])
         return
+    verified = _verify_pinned(context, declaration, table, config) if config.verify else {}
     tag = _apply_action(declaration, table, name, config)
     # A run may name a partition that was not added. Its event needs it.
     tags = partition_set_name(tag_partitions(declaration.keys))
@@ -464,9 +477,45 @@ def _changed_tag(
     yield dg.MaterializeResult(
         asset_key=key,
         metadata=tag_metadata(declaration.keys, tag, run_id=context.run.run_id)
+        | verified
         | read_calendar_metadata(table, declaration.keys),
         data_version=dg.DataVersion(str(tag.snapshot.id)),
     )
+
+
+def _verify_pinned(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    config: TagConfig,
+) -> Metadata:
+    """Read the files that the tag will pin, and record the check `contents` of their snapshot.
+
+    Raises dagster.Failure for a damaged snapshot. Returns nothing if the run moves no tag to a live snapshot.
+    """
+    newest = table.latest_snapshot()
+    number = config.snapshot_id or (newest.id if newest is not None else None)
+    is_moved = config.action is TagAction.REPLACE or (
+        config.action is TagAction.CREATE and find_tag(table, context.partition_key) is None
+    )
+    # The action itself refuses a snapshot that does not exist.
+    if not is_moved or number is None or number not in table.snapshot_ids():
+        return {}
+    report = scrub(context.resources.lsm, table, number, incremental=True)
+    evaluation = snapshot_evaluation(context.instance, declaration, CONTENTS, number, report)
+    report_evaluation(context.instance, evaluation, context.run.run_id)
+    text = damage_text(declaration.name, report)
+    if not report.is_clean:
+        raise dg.Failure(
+            f"snapshot {number} of {declaration.name} is damaged, and was not tagged: {text} With 'verify: "
+            "false' in the config it is tagged as it is.",
+            metadata=damage_metadata(declaration.name, report),
+            allow_retries=False,
+        )
+    metadata: Metadata = {"lsm/verified": dg.MetadataValue.text(text)}
+    if choice := context.resources.lsm.on_demand.choice:
+        metadata["lsm/executor"] = dg.MetadataValue.text(choice)
+    return metadata
 
 
 def _apply_action(

@@ -4,8 +4,15 @@ from datetime import timedelta
 
 import dagster as dg
 
+from lsm_assets.dagster_core import virtual_spec
 from lsm_assets.declaration import TableDeclaration
-from lsm_assets.keys import AssetKind, snapshot_partitions, tag_partitions
+from lsm_assets.keys import (
+    BRANCH_PREFIX,
+    READ_OPTIMIZED,
+    AssetKind,
+    snapshot_partitions,
+    tag_partitions,
+)
 from lsm_assets.metadata import declaration_metadata
 
 _KINDS = {
@@ -53,7 +60,8 @@ class LsmTranslator:
             ),
             AssetKind.TAGS: (
                 f"The tags of `{name}`. Add a partition with the name of the new tag and materialise it: "
-                "the tag retains the newest snapshot, or the one in the run's config. "
+                "the tag retains the newest snapshot, or the one in the run's config, once every page of its files "
+                "was read. "
                 "`action` in the config replaces, extends or deletes a tag."
             ),
             AssetKind.COMPACTION: (
@@ -130,6 +138,23 @@ class LsmTranslator:
         if kind is not AssetKind.TABLE or minutes is None:
             return None
         return dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=minutes))
+
+    def view(self, declaration: TableDeclaration, name: str) -> dg.AssetSpec:
+        """Return the spec of a view: a virtual asset, behind which readers are as stale as those of the table."""
+        table = declaration.name
+        reads = (
+            f"`{table}$ro`: its rows as of compactions, read without merging"
+            if name == READ_OPTIMIZED
+            else f"the branch `{name.removeprefix(BRANCH_PREFIX)}` of `{table}`"
+        )
+        return virtual_spec(
+            key=declaration.keys.view(name),
+            deps=[declaration.keys.asset(AssetKind.TABLE)],
+            description=f"A view: {reads}. It stores nothing.",
+            group_name=declaration.group_name,
+            owners=list(declaration.owners) or None,
+            kinds=self.kinds(declaration, AssetKind.TABLE) | {"view"},
+        )
 
     def spec(self, declaration: TableDeclaration, kind: AssetKind) -> dg.AssetSpec:
         """Return the spec of one of a table's assets."""

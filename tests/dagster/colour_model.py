@@ -387,6 +387,13 @@ class ColourHistory:
             run_config={"ops": {keys.op("tag"): {"config": config}}},
         )
         self.log.append((name, config))
+        # What a tag is to pin is read first.
+        for snapshot in table.newest_snapshots(1):
+            check = dg.AssetCheckKey(keys.asset(AssetKind.SNAPSHOTS), "contents")
+            passed = self.shown(check).get(str(snapshot.id))
+            if passed is not None:
+                version = version_from_snapshot(snapshot).text
+                self.found["contents", version] = not passed
 
     # --- damage ----------------------------------------------------------------------------------
 

@@ -1,11 +1,14 @@
 """Readers whose inputs have changed say so: by time, of many partitions, of the I/O manager, beside outside commits."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
 
 from lsm_assets.dagster_core import check_target, unevaluated_checks
 from lsm_assets.declaration import TableDeclaration
@@ -17,7 +20,9 @@ from lsm_assets.staleness import (
     changed_inputs,
     inputs_changed,
     reader_definitions,
+    readers_from_assets,
 )
+from lsm_engine import InvalidInputError
 from tests.dagster.lake import MARKS, ORDERS, SCHEMA, Lake, answer, rows
 
 pytestmark = MARKS
@@ -236,6 +241,42 @@ def test_a_declared_table_warns_within_two_ticks_of_an_outside_commit(fed: Lake)
     assert warning() is None
     run(BY_DAY, partition_key="2024-01-02")
     assert "shop/days (2024-01-02)" in (warning() or "")
+
+
+def test_a_reader_of_a_view_is_out_of_date_once_its_table_has_changed(tmp_path: Path) -> None:
+    viewed = replace(ORDERS, views=("ro", "branch_dev"))
+    view = viewed.keys.view("branch_dev")
+
+    @dg.asset(key=READER, deps=[view, viewed.keys.view("ro")])
+    def reader() -> None:
+        pass
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [lsm_table_assets(viewed)])
+        definitions = dg.Definitions.merge(lake.definitions, dg.Definitions(assets=[reader]))
+        repository = definitions.get_repository_def()
+        table, job = lake.lsm.table(viewed), repository.get_implicit_job_def_for_assets([READER])
+
+        def shown() -> tuple[list[str], StaleStatus]:
+            """Return the inputs that have changed, and what Dagster's own dot says."""
+            graph, loading = repository.asset_graph, LoadingContextForTest(instance)
+            status = CachingStaleStatusResolver(instance, graph, loading).get_status(READER)
+            (own,) = readers_from_assets([reader])
+            return [str(change) for change in changed_inputs(instance, own) or ()], status
+
+        table.upsert(rows(1))
+        lake.sync()
+        assert job.execute_in_process(instance=instance, asset_selection=[READER]).success
+        assert shown() == ([], StaleStatus.FRESH)
+        table.compact(full=True)
+        lake.sync()
+        assert shown() == ([], StaleStatus.FRESH)
+        table.upsert(rows(2))
+        lake.sync()
+        views = ["shop/orders.branch_dev", "shop/orders.ro"]
+        assert shown() == (views, StaleStatus.STALE)
+    with pytest.raises(InvalidInputError, match="views are ro"):
+        replace(ORDERS, views=("dev",))
 
 
 def test_readers_without_upstream_assets_get_no_check() -> None:

@@ -331,6 +331,24 @@ def test_a_refused_change_leaves_a_tag_green(lake: Lake) -> None:
     assert event.partition == "v1"
 
 
+def test_what_a_tag_pins_is_read_first_and_a_damaged_snapshot_is_not_tagged(lake: Lake) -> None:
+    lake.write(rows(1), rows(2))
+    lake.add_tag_partition("v1")
+    assert tag(lake, "v1", snapshot_id=1)
+    assert passed_partitions(lake) == {"1"}
+    (event,) = lake.events(AssetKind.TAGS)
+    assert event.metadata["lsm/verified"].value == "1 files read, 0 read before: all as written"
+    newest = max(data_files(lake), key=lambda file: file.stat().st_mtime_ns)
+    flip(newest, 40)
+    lake.add_tag_partition("v2")
+    assert not tag(lake, "v2")
+    assert shown_failures(lake) == {("contents", "2")}
+    assert orders(lake).tag_names() == lake.tags == ["v1"]
+    lake.add_tag_partition("v2")
+    assert tag(lake, "v2", verify=False)
+    assert orders(lake).tag("v2").snapshot.id == 2
+
+
 def shown_failures(lake: Lake) -> set[tuple[str, str | None]]:
     """Return the checks, with their partitions, that Dagster shows as failed."""
     keys = [
