@@ -20,6 +20,7 @@ from lsm_assets.metadata import (
     Metadata,
     TreeFacts,
     count_tree,
+    counted,
     escape_html,
     markdown_table,
 )
@@ -117,12 +118,12 @@ def damage_text(name: str, report: VerifyReport) -> str:
     """Return a sentence with the damaged files, the affected rows and the remedy."""
     # A clean report needs no list of files.
     if report.is_clean:
-        return f"{report.read_count} files read, {report.skipped_count} read before: all as written"
+        return f"{counted(report.read_count, 'file')} read, {report.skipped_count} read before: all as written"
     files = report.damaged_files
     # Without damaged data files the problem lies in the metadata.
     if not files:
         return str(report.problems[0])
-    suffix = f", and {len(files) - 1} more files" if len(files) > 1 else ""
+    suffix = f", and {counted(len(files) - 1, 'file')} more" if len(files) > 1 else ""
     return f"{_file_with_rows(files[0])}: {files[0].problems[0]}{suffix}. {remedy(name, files)}"
 
 
@@ -265,7 +266,8 @@ def totals_result(
         asset_key=declaration.keys.asset(AssetKind.TABLE),
         check_name=TOTALS,
         passed=not problems,
-        description="; ".join(problems) or f"{tree.rows:,} records in {tree.files:,} files",
+        description="; ".join(problems)
+        or f"{counted(tree.rows, 'record')} in {counted(tree.files, 'file')}",
         metadata={
             "lsm/records_in_files": dg.MetadataValue.int(tree.rows),
             "lsm/data_files": dg.MetadataValue.int(tree.files),
@@ -451,14 +453,11 @@ def sorted_runs_result(
 def _verdict(full_buckets: Sequence[BucketTree], tree: TreeFacts, stop_trigger: int) -> str:
     if full_buckets:
         return (
-            f"{len(full_buckets)} of {len(tree.buckets)} buckets reached {stop_trigger} sorted runs; "
+            f"{len(full_buckets)} of {counted(len(tree.buckets), 'bucket')} reached {counted(stop_trigger, 'sorted run')}; "
             f"{full_buckets[0].label} has {full_buckets[0].runs}"
         )
-    runs, buckets = tree.runs_max, len(tree.buckets)
-    return (
-        f"at most {runs} sorted run{'' if runs == 1 else 's'} in "
-        f"{buckets} bucket{'' if buckets == 1 else 's'}"
-    )
+    buckets = counted(len(tree.buckets), "bucket")
+    return f"at most {counted(tree.runs_max, 'sorted run')} in {buckets}"
 
 
 # -- The asset checks of one table, which users run from the UI or after a write -------------------

@@ -419,8 +419,8 @@ def files_metadata(
         metadata["lsm/tree"] = dg.MetadataValue.md(
             tree_image(deepest.levels, level_count=level_count)
         )
-        metadata["lsm/tree_of"] = dg.MetadataValue.text(
-            f"{deepest.label}, {deepest.runs} sorted runs"
+        metadata["lsm/deepest_bucket"] = dg.MetadataValue.text(
+            f"{deepest.label}, {counted(deepest.runs, 'sorted run')}"
         )
     metadata |= {
         "lsm/levels": dg.MetadataValue.md(level_table(tree.levels)),
@@ -464,8 +464,8 @@ def snapshot_metadata(
         before = snapshot_partition(snapshot.id - 1)
         links.append(("previous", asset_link(keys.asset(AssetKind.SNAPSHOTS), before)))
     metadata: Metadata = {
-        "lsm/what": dg.MetadataValue.text(commit_label(snapshot)),
-        "lsm/kind": dg.MetadataValue.text(snapshot.commit_kind.name),
+        "lsm/label": dg.MetadataValue.text(commit_label(snapshot)),
+        "lsm/commit_kind": dg.MetadataValue.text(snapshot.commit_kind.name),
         "lsm/links": dg.MetadataValue.md(" · ".join(f"[{text}]({url})" for text, url in links)),
         "lsm/committed_at": dg.MetadataValue.timestamp(snapshot.time_millis / 1000),
         "lsm/schema_id": dg.MetadataValue.text(str(snapshot.schema_id)),
@@ -548,7 +548,7 @@ def manifest_lists_metadata(
     link = asset_link(keys.asset(AssetKind.SNAPSHOTS), partition)
     metadata: Metadata = {
         "lsm/snapshot": dg.MetadataValue.md(f"[snapshot {snapshot.id}]({link})"),
-        "lsm/lists": dg.MetadataValue.md(markdown_table(headings, rows)),
+        "lsm/manifest_lists": dg.MetadataValue.md(markdown_table(headings, rows)),
     }
     if manifests:
         total = sum(count[0] for count in manifests.values())
@@ -594,13 +594,13 @@ def compaction_metadata(
     """
 
     def runs(tree: TreeFacts) -> str:
-        return f"{sum(level.runs for level in tree.levels):,} in {len(tree.buckets):,} buckets"
+        return f"{sum(level.runs for level in tree.levels):,} in {counted(len(tree.buckets), 'bucket')}"
 
     metadata: Metadata = {
         "lsm/reason": dg.MetadataValue.text(reason),
         "lsm/sorted_runs_before": dg.MetadataValue.int(before.runs_max),
         "lsm/sorted_runs_after": dg.MetadataValue.int(after.runs_max),
-        "lsm/runs": dg.MetadataValue.text(f"{runs(before)} → {runs(after)}"),
+        "lsm/sorted_runs": dg.MetadataValue.text(f"{runs(before)} → {runs(after)}"),
         "lsm/files": dg.MetadataValue.text(f"{before.files:,} → {after.files:,}"),
         "lsm/levels_after": dg.MetadataValue.md(level_table(after.levels)),
     }
@@ -615,6 +615,11 @@ def compaction_metadata(
     if snapshot is not None:
         metadata["lsm/snapshot"] = dg.MetadataValue.md(snapshot_links(keys, snapshot.id))
     return metadata
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 file`, or `2 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def snapshot_link(keys: TableKeys, snapshot_id: int) -> str:
@@ -674,10 +679,10 @@ def diff_metadata(diff: SnapshotDiff) -> Metadata:
         rows.append(("moved", diff.moved.num_rows, 0, ""))
     partitions = [name for name in diff.partitions() if name]
     metadata: Metadata = {
-        "lsm/changed": dg.MetadataValue.md(
+        "lsm/files_changed": dg.MetadataValue.md(
             markdown_table(["level", "files added", "files removed", "size"], rows)
         ),
-        "lsm/changed_since": dg.MetadataValue.text(
+        "lsm/compared_with": dg.MetadataValue.text(
             f"snapshot {diff.first_id}" if diff.first_id else "the beginning"
         ),
     }
@@ -740,16 +745,18 @@ def retention_metadata(simulated: RetentionSimulation) -> Metadata:
     ]
     metadata: Metadata = {
         "lsm/expires_next": dg.MetadataValue.text(
-            f"snapshots {expired}: {simulated.freed_file_count} files, {format_bytes(simulated.freed_bytes)}"
+            f"snapshots {expired}: {counted(simulated.freed_file_count, 'file')}, {format_bytes(simulated.freed_bytes)}"
             if expired
             else "nothing"
         ),
-        "lsm/expires_why": dg.MetadataValue.text(simulated.plan.reason),
-        "lsm/readable": dg.MetadataValue.text(f"snapshots {ranges(simulated.readable) or 'none'}"),
+        "lsm/expiry_reason": dg.MetadataValue.text(simulated.plan.reason),
+        "lsm/readable_snapshots": dg.MetadataValue.text(
+            f"snapshots {ranges(simulated.readable) or 'none'}"
+        ),
     }
     if rows:
         headings = ["kept by", "files", "size", "alone"]
-        metadata["lsm/pins"] = dg.MetadataValue.md(markdown_table(headings, rows))
+        metadata["lsm/retained_by"] = dg.MetadataValue.md(markdown_table(headings, rows))
     return metadata
 
 
@@ -781,7 +788,7 @@ def calendar_metadata(picture: str, table: str) -> Metadata:
 
 def contents_metadata(levels: str, partitions: Sequence[Mapping[str, Any]]) -> Metadata:
     """Return the levels of a snapshot (Markdown) and its partitions (rows of the system table `partitions`)."""
-    metadata: Metadata = {"lsm/contains": dg.MetadataValue.md(levels)}
+    metadata: Metadata = {"lsm/levels": dg.MetadataValue.md(levels)}
     if partitions:
         rows = [
             (

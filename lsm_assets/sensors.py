@@ -27,7 +27,7 @@ from lsm_assets.keys import (
     table_keys,
     tag_partitions,
 )
-from lsm_assets.metadata import REASON_TAG
+from lsm_assets.metadata import REASON_TAG, counted
 from lsm_assets.partitions import (
     changed_versions_since,
     empty_partitions,
@@ -500,7 +500,7 @@ def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest])
         sum(len(request.partition_keys) for request in requests if isinstance(request, kind))
         for kind in (dg.AddDynamicPartitionsRequest, dg.DeleteDynamicPartitionsRequest)
     )
-    return f"added {added} partitions, removed {removed}, reported {len(events)} events"
+    return f"added {counted(added, 'partition')}, removed {removed}, reported {counted(len(events), 'event')}"
 
 
 def sync_table(
@@ -843,7 +843,7 @@ def _next_request(
     if not compactable:
         return None
     retry_note = f", asked for again: the last {attempts} failed" if attempts else ""
-    reason = f"{compactable[0].reason} ({len(compactable)} buckets are due{retry_note})"
+    reason = f"{compactable[0].reason} ({counted(len(compactable), 'bucket')} due{retry_note})"
     return dg.RunRequest(
         run_key=_run_key(key, attempts + 1),
         asset_selection=[declaration.keys.asset(AssetKind.COMPACTION)],

@@ -16,7 +16,7 @@ from lsm_assets.dagster_core import (
     unevaluated_checks,
 )
 from lsm_assets.keys import viewed_table
-from lsm_assets.metadata import markdown_table
+from lsm_assets.metadata import counted, markdown_table
 from lsm_engine import record
 
 INPUTS = "inputs"
@@ -320,7 +320,7 @@ def reader_definitions(
         stale = [evaluation for evaluation in evaluations if not evaluation.passed]
         return dg.SensorResult(
             skip_reason=dg.SkipReason(
-                f"compared {len(evaluations)} readers, inputs of {len(stale)} have changed"
+                f"compared {counted(len(evaluations), 'reader')}; with changed inputs: {len(stale)}"
             ),
             asset_events=evaluations,
             cursor=json.dumps(compared, sort_keys=True),

@@ -35,7 +35,7 @@ from lsm_assets.maintenance import (
     remove_orphans,
     verify_table,
 )
-from lsm_assets.metadata import Metadata, markdown_table, schema_with_comments
+from lsm_assets.metadata import Metadata, counted, markdown_table, schema_with_comments
 from lsm_assets.resource import resources_from
 from lsm_assets.sensors import table_sensors
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
@@ -130,7 +130,7 @@ def health_asset(
                 **_stale_metadata(stale),
                 "lsm/findings": len(rows),
                 "lsm/tables": dg.MetadataValue.text(f"{len(names)} of {len(keys)} exist"),
-                "lsm/oldest": dg.MetadataValue.md(_oldest_tables(catalog, names)),
+                "lsm/oldest_commits": dg.MetadataValue.md(_oldest_tables(catalog, names)),
             },
         )
         yield dg.AssetCheckResult(
@@ -454,7 +454,7 @@ def _job(
         context.log.info("looked after %s tables, %s failed", len(selected), len(failed))
         if failed:
             raise dg.Failure(
-                f"{len(failed)} of {len(selected)} tables failed: {', '.join(sorted(failed))}",
+                f"{len(failed)} of {counted(len(selected), 'table')} failed: {', '.join(sorted(failed))}",
                 metadata={table: dg.MetadataValue.text(text) for table, text in failed.items()},
                 allow_retries=False,
             )

@@ -147,7 +147,9 @@ def _listen(entry: dg.EventLogEntry, on_commit: OnCommit) -> None:
         return
     materialization = event.step_materialization_data.materialization
     if materialization.asset_key.path[-1].endswith(f".{AssetKind.SNAPSHOTS.value}"):
-        label = materialization.metadata.get("lsm/what") or materialization.metadata.get("lsm/kind")
+        label = materialization.metadata.get("lsm/label") or materialization.metadata.get(
+            "lsm/commit_kind"
+        )
         on_commit(str(label.value) if label is not None else "")
 
 

@@ -169,7 +169,7 @@ def test_the_page_of_health_names_a_damaged_table(tables: Lake) -> None:
     (event,) = done.asset_materializations_for_node("lsm_health")
     assert "shop.a" in event.metadata["lsm/health"].value
     assert event.metadata["lsm/tables"].value == "3 of 3 exist"
-    assert "shop.b" in event.metadata["lsm/oldest"].value
-    assert "shop.a" not in event.metadata["lsm/oldest"].value
+    assert "shop.b" in event.metadata["lsm/oldest_commits"].value
+    assert "shop.a" not in event.metadata["lsm/oldest_commits"].value
     (check,) = done.get_asset_check_evaluations()
     assert not check.passed

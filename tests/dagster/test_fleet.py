@@ -226,7 +226,7 @@ def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
     assert "others.a" in shown
     assert "[compaction](/assets/others/a.compaction)" in shown
     assert event.metadata["lsm/tables"].value == "2 of 3 exist"
-    assert "hours since" in event.metadata["lsm/oldest"].value
+    assert "hours since" in event.metadata["lsm/oldest_commits"].value
     (check,) = done.get_asset_check_evaluations()
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.WARN  # debt alone
@@ -299,7 +299,7 @@ def test_health_can_be_read_on_its_page(warehouse: Warehouse) -> None:
     (check,) = done.get_asset_check_evaluations()
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.ERROR
-    _, _, first, *_ = event.metadata["lsm/oldest"].value.splitlines()
+    _, _, first, *_ = event.metadata["lsm/oldest_commits"].value.splitlines()
     assert first == "| shop.orders | never |  |"
 
 

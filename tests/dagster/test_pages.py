@@ -37,9 +37,9 @@ def test_a_snapshot_tells_what_it_changed_and_where_to_follow_it(lake: Lake) -> 
     whole = {"ops": {KEYS.op("compact"): {"config": {"full": True}}}}
     lake.materialise(AssetKind.COMPACTION, run_config=whole)
     first, second, third = lake.events(AssetKind.SNAPSHOTS)
-    assert first.metadata["lsm/changed_since"].value == "the beginning"
-    assert "| L0 | 1 | 0 |" in second.metadata["lsm/changed"].value
-    assert "| L0 | 0 | 2 |" in third.metadata["lsm/changed"].value
+    assert first.metadata["lsm/compared_with"].value == "the beginning"
+    assert "| L0 | 1 | 0 |" in second.metadata["lsm/files_changed"].value
+    assert "| L0 | 0 | 2 |" in third.metadata["lsm/files_changed"].value
     url = third.metadata["lsm/lineage"].value
     assert url == f"file://{lake.warehouse}/lineage.html#shop.orders/3"
 
@@ -68,7 +68,7 @@ def test_an_inspected_snapshot_shows_its_contents_and_its_manifests_their_statis
     lake.write(rows(1, 2), rows(2, 3))
     lake.materialise(AssetKind.SNAPSHOTS, AssetKind.MANIFEST_LISTS, partition_key="2")
     told = lake.events(AssetKind.SNAPSHOTS)[-1]
-    assert "| L0 | 2 | 2 |" in told.metadata["lsm/contains"].value
+    assert "| L0 | 2 | 2 |" in told.metadata["lsm/levels"].value
     table = lake.events(AssetKind.MANIFEST_LISTS)[-1].metadata["lsm/manifest_table"]
     records = [record.data for record in table.records]
     assert [record["list"] for record in records] == ["base", "delta"]
@@ -82,7 +82,7 @@ def test_the_files_page_foretells_expiry_and_names_branches(lake: Lake) -> None:
     lake.write(rows(1), rows(2))
     told = lake.events(AssetKind.FILES)[-1].metadata
     assert told["lsm/expires_next"].value == "nothing"
-    assert told["lsm/readable"].value == "snapshots 1-2"
+    assert told["lsm/readable_snapshots"].value == "snapshots 1-2"
     table = lake.lsm.existing_table("shop.orders")
     table.create_tag("fork", 1)
     table.create_branch("work", tag="fork")
@@ -164,7 +164,7 @@ def test_two_snapshots_are_compared_on_request(lake: Lake) -> None:
     job = lake.definitions.resolve_job_def(KEYS.op("diff"))
     assert job.execute_in_process(instance=lake.instance).success  # configured: 1 to the newest
     (told,) = observations(lake, AssetKind.SNAPSHOTS)
-    assert "| L0 | 2 | 0 |" in told.metadata["lsm/changed"].value
+    assert "| L0 | 2 | 0 |" in told.metadata["lsm/files_changed"].value
     assert name in {node.name for node in job.nodes}
 
 

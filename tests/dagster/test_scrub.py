@@ -154,9 +154,7 @@ def test_a_range_is_one_run_that_reads_each_file_once(lake: Lake) -> None:
     # Every file of the newest snapshot has been read with an older one.
     assert check_of(lake, "4").metadata["lsm/files_read"].value == 1
     assert check_of(lake, "4").metadata["lsm/files_read_before"].value == 3
-    pages = [
-        event for event in lake.events(AssetKind.SNAPSHOTS) if "lsm/contains" in event.metadata
-    ]
+    pages = [event for event in lake.events(AssetKind.SNAPSHOTS) if "lsm/levels" in event.metadata]
     assert sorted(str(event.partition) for event in pages) == list("1234")
     assert scrub(lake, 4)
     assert check_of(lake).metadata["lsm/files_read"].value == 0
@@ -337,7 +335,7 @@ def test_what_a_tag_pins_is_read_first_and_a_damaged_snapshot_is_not_tagged(lake
     assert tag(lake, "v1", snapshot_id=1)
     assert passed_partitions(lake) == {"1"}
     (event,) = lake.events(AssetKind.TAGS)
-    assert event.metadata["lsm/verified"].value == "1 files read, 0 read before: all as written"
+    assert event.metadata["lsm/verified"].value == "1 file read, 0 read before: all as written"
     newest = max(data_files(lake), key=lambda file: file.stat().st_mtime_ns)
     flip(newest, 40)
     lake.add_tag_partition("v2")

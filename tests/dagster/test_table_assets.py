@@ -40,7 +40,7 @@ def test_each_change_becomes_a_commit_with_partitions_of_its_own(lake: Lake) -> 
         events = lake.events(kind)
         assert [event.partition for event in events] == ["1", "2", "3"]
         assert data_versions(events) == ["1", "2", "3"]
-    assert lake.events(AssetKind.SNAPSHOTS)[0].metadata["lsm/what"].value == "first orders"
+    assert lake.events(AssetKind.SNAPSHOTS)[0].metadata["lsm/label"].value == "first orders"
     (files,) = lake.events(AssetKind.FILES)
     assert files.metadata["lsm/files"].value == 3
     (told,) = lake.events(AssetKind.TABLE)
@@ -83,7 +83,7 @@ def test_a_compaction_leaves_the_table_as_it_was(lake: Lake) -> None:
     assert event.metadata["lsm/sorted_runs_after"].value == 1
     assert len(lake.events(AssetKind.TABLE)) == written
     assert lake.snapshots == [str(number) for number in range(1, 8)]
-    assert lake.events(AssetKind.SNAPSHOTS)[-1].metadata["lsm/kind"].value == "COMPACT"
+    assert lake.events(AssetKind.SNAPSHOTS)[-1].metadata["lsm/commit_kind"].value == "COMPACT"
     files = lake.events(AssetKind.FILES)[-1]
     assert files.metadata["lsm/sorted_runs_max"].value == 1
     assert files.metadata["lsm/tree"].value.startswith("![LSM tree](data:image/svg+xml")
