@@ -392,11 +392,15 @@ def table_metadata(
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
     if commits:
         rows = [
-            (snapshot_link(keys, commit.id), commit_label(commit), commit.delta_record_count or 0)
+            (
+                snapshot_link(keys, commit.id),
+                commit_label(commit),
+                commit.compacted_files or commit.delta_record_count or 0,
+            )
             for commit in commits
         ]
         metadata["lsm/commits"] = dg.MetadataValue.md(
-            markdown_table(["snapshot", "what", "rows"], rows)
+            markdown_table(["snapshot", "what", "rows, files"], rows)
         )
         metadata |= row_counts_metadata(commits)
     if inputs:
@@ -473,7 +477,9 @@ def snapshot_metadata(
     }
     if snapshot.total_record_count is not None:
         metadata["lsm/records_total"] = dg.MetadataValue.int(snapshot.total_record_count)
-    if snapshot.delta_record_count is not None:
+    if snapshot.compacted_files is not None:
+        metadata["lsm/compacted"] = dg.MetadataValue.text(str(snapshot.compacted_files))
+    elif snapshot.delta_record_count is not None:
         metadata["lsm/records_delta"] = dg.MetadataValue.int(snapshot.delta_record_count)
     metadata |= row_counts_metadata([snapshot])
     metadata |= background_metadata([snapshot])

@@ -27,7 +27,7 @@ from lsm_engine.format.commit_message import CommitMessage, CompactIncrement, Da
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, vector_places
 from lsm_engine.format.manifest import BucketScope, by_bucket
-from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.snapshot import CompactedFiles, Snapshot
 from lsm_engine.kernels.buckets import bucket_of
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, FileSource
@@ -484,10 +484,28 @@ def carry_out(
             sorted(work, key=lambda item: -item.size_bytes),
             verb="compact",
         )
-    if properties is not None:
-        identity = replace(identity, properties={**(identity.properties or {}), **properties()})
+    given = {} if properties is None else properties()
+    merged = {**(identity.properties or {}), **given, **_compacted(messages).properties}
+    identity = replace(identity, properties=merged)
     proposal = Proposal(identity=identity, messages=tuple(messages), planned_on=base)
     return propose(session, proposal)
+
+
+def _compacted(messages: Iterable[CommitMessage]) -> CompactedFiles:
+    sizes: list[list[int]] = [[], []]
+    for message in messages:
+        # Keyless tables report a rewrite as deleted and new files.
+        before = (*message.compact.before, *message.data.deleted_files)
+        after = (*message.compact.after, *message.data.new_files)
+        for side, files, others in ((0, before, after), (1, after, before)):
+            names = {file.file_name for file in others}
+            sizes[side] += [file.file_size for file in files if file.file_name not in names]
+    return CompactedFiles(
+        files_before=len(sizes[0]),
+        files_after=len(sizes[1]),
+        bytes_before=sum(sizes[0]),
+        bytes_after=sum(sizes[1]),
+    )
 
 
 class Compaction:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from lsm_engine.base.arguments import checks_arguments
 from lsm_engine.base.record import record
-from lsm_engine.base.units import counted
+from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.options.modes import CommitKind
 
 SNAPSHOT_VERSION = 3
@@ -58,7 +58,9 @@ class Snapshot:
             created = f"{self.time_millis} ms"
         rows = f"{counted(self.delta_record_count or 0, 'row')} written, "
         if self.commit_kind is CommitKind.COMPACT:
-            rows = ""  # it writes rows that were there
+            # It writes rows that were there: its files are what it changed.
+            compacted = self.compacted_files
+            rows = "" if compacted is None else f"{compacted}, "
         return (
             f"<{type(self).__name__} {self.id}: {self.operation_name} at {created}, "
             f"{rows}{self.total_record_count} in its files>"
@@ -85,6 +87,20 @@ class Snapshot:
         if self.commit_kind in (CommitKind.COMPACT, CommitKind.ANALYZE):
             return RowCounts()
         return row_counts_of(self.properties)
+
+    @property
+    def compacted_files(self) -> "CompactedFiles | None":
+        """The files that a compaction replaced; None of other commits, and where that is not recorded."""
+        texts = self.properties or {}
+        try:
+            return CompactedFiles(
+                files_before=int(texts[f"{_PREFIX}files-before"]),
+                files_after=int(texts[f"{_PREFIX}files-after"]),
+                bytes_before=int(texts[f"{_PREFIX}bytes-before"]),
+                bytes_after=int(texts[f"{_PREFIX}bytes-after"]),
+            )
+        except (KeyError, ValueError):  # any client may write any text there
+            return None
 
     @property
     def duration_millis(self) -> int | None:
@@ -125,6 +141,7 @@ class Snapshot:
 # All values are whole numbers as text. Other clients ignore them. Each key counts once a
 # commit.
 
+_PREFIX = "lsm.compaction."
 INSERTED = "lsm.rows.inserted"
 UPDATED = "lsm.rows.updated"
 DELETED = "lsm.rows.deleted"
@@ -183,6 +200,37 @@ def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
         return None
 
 
+# -- What a compaction read and wrote, in snapshot properties --------------------------------------
+#
+#     lsm.compaction.files-before, .files-after, .bytes-before, .bytes-after
+#
+# Whole numbers as text. Files that only change their level are not among them.
+
+
+@record
+class CompactedFiles:
+    """How many files a compaction replaced, by how many, and their bytes."""
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+    def __str__(self) -> str:
+        return (
+            f"{counted(self.files_before, 'file')} of {format_bytes(self.bytes_before)} to "
+            f"{self.files_after:,} of {format_bytes(self.bytes_after)}"
+        )
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The snapshot properties that carry the numbers."""
+        return {
+            f"{_PREFIX}{name.replace('_', '-')}": str(getattr(self, name))
+            for name in self.__dataclass_fields__
+        }
+
+
 # -- Metrics of background compactions, in snapshot properties -------------------------------------
 #
 #     lsm.compaction.thread-busy       percent of the last 60 s in which it compacted
@@ -193,8 +241,6 @@ def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
 #
 # Names and windows are those of Java Paimon's CompactionMetrics. Other clients ignore the
 # properties.
-
-_PREFIX = "lsm.compaction."
 
 
 @record

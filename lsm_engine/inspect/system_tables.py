@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -405,7 +406,8 @@ SNAPSHOTS = columns_of_text(
     "base_manifest_list STRING, delta_manifest_list STRING, changelog_manifest_list STRING, "
     "total_record_count BIGINT, delta_record_count BIGINT, changelog_record_count BIGINT, "
     "watermark BIGINT, properties MAP<STRING, STRING>, operation STRING, rows_inserted BIGINT, "
-    "rows_updated BIGINT, rows_deleted BIGINT, rows_unchanged BIGINT, duration_millis BIGINT, user_name STRING"
+    "rows_updated BIGINT, rows_deleted BIGINT, rows_unchanged BIGINT, duration_millis BIGINT, user_name STRING, "
+    "files_before BIGINT, files_after BIGINT, bytes_before BIGINT, bytes_after BIGINT"
 )
 COMPACTIONS = columns_of_text(
     "snapshot_id BIGINT NOT NULL, commit_user STRING, commit_time TIMESTAMP(3), "
@@ -482,6 +484,7 @@ def snapshot_rows(snapshots: Iterable[Snapshot]) -> list[dict[str, Any]]:
             **_counts_of(snapshot.row_counts),
             "duration_millis": snapshot.duration_millis,
             "user_name": snapshot.user_name,
+            **({} if snapshot.compacted_files is None else asdict(snapshot.compacted_files)),
         }
         for snapshot in snapshots
     ]

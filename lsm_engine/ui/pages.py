@@ -361,7 +361,7 @@ def _history(shown: KeyFacts, answer: KeyAnswer) -> list[Html]:
 
 _SNAPSHOTS = [
     code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"), words("kind"),
-    number("rows", "rows in files"), number("change"), words("tags"), words("by"), words("operation"),
+    number("rows", "rows in files"), words("change"), words("tags"), words("by"), words("operation"),
 ]  # fmt: skip
 _TAGS = [
     words("tag"), code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"),
@@ -452,13 +452,19 @@ def _snapshot_rows(
             "committed": utc_text(snapshot.time_millis),
             "kind": element("span", snapshot.commit_kind.value, class_=snapshot.commit_kind.value),
             "rows": snapshot.total_record_count,
-            "change": snapshot.delta_record_count,
+            "change": _change_text(snapshot),
             "tags": _tag_links(name, tagged[snapshot.id]) if snapshot.id in tagged else None,
             "by": snapshot.commit_user,
             "operation": snapshot.operation_name,
         }
         for snapshot in snapshots
     ]
+
+
+def _change_text(snapshot: Snapshot) -> str:
+    """Return what a commit changed: a compaction files, and others rows."""
+    compacted = snapshot.compacted_files
+    return count_text(snapshot.delta_record_count) if compacted is None else str(compacted)
 
 
 def _tag_links(name: str, tags: Iterable[str]) -> Html:
@@ -511,12 +517,11 @@ def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) ->
 def _dot(name: str, snapshot: Snapshot, x: float) -> Html:
     kind = snapshot.commit_kind.value
     description = f"snapshot {snapshot.id}, {kind}, {utc_text(snapshot.time_millis)}"
-    change = count_text(snapshot.delta_record_count)
     return element(
         "a",
         element(
             "circle",
-            element("title", f"{description}, change {change}"),
+            element("title", f"{description}, change {_change_text(snapshot)}"),
             cx=f"{x:.1f}", cy="64", r="6", class_=kind,
         ),
         href=table_address(name, "snapshot", snapshot.id), tabindex="-1",

@@ -102,7 +102,10 @@ def schema_rows(schema: TableSchema) -> list[dict[str, Any]]:
 def snapshots(call: Call, *, table: str, limit: int | None) -> None:
     """List a table's snapshots, newest first: who committed what and when."""
     newest_first = call.table(table).system("snapshots").sort_by([("snapshot_id", "descending")])
-    rows = system_rows(newest_first[:limit])
+    rows = list(system_rows(newest_first[:limit]))
+    if not call.as_json:
+        for row in rows:
+            row["files"] = _compacted_text(row)
     columns = [
         code("snapshot_id", "snapshot"),
         words("commit_time", "committed (UTC)"),
@@ -111,9 +114,16 @@ def snapshots(call: Call, *, table: str, limit: int | None) -> None:
         number("rows_updated", "updated"),
         number("rows_deleted", "deleted"),
         number("total_record_count", "rows in files"),
+        words("files"),
         words("user_name", "by"),
     ]
     call.out.rows(columns, rows, empty="nothing has been committed yet")
+
+
+def _compacted_text(row: dict[str, Any]) -> str | None:
+    if row["files_before"] is None:
+        return None
+    return f"{row['files_before']:,} → {row['files_after']:,}, {format_bytes(row['bytes_after'])}"
 
 
 @table_verb("lsm show snapshot shop.orders", "lsm show snapshot shop.orders 12 --json")
