@@ -275,7 +275,12 @@ def test_the_history_names_each_operation_and_counts_its_rows_where_they_are_kno
     assert numbers[:6] == [(2, 0, 0), (1, 0, 0), (0, 1, 0), (1, 0, 1), (0, 0, 1), (0, 0, 0)]
     assert merged.operation_name == "merge"
     assert merged.row_counts == lsm.RowCounts(inserted=1, deleted=1)
-    assert "written" not in repr(table.snapshot(6))
+    compacted = table.snapshot(6).compacted_files
+    assert (compacted.files_before, compacted.files_after) == (5, 1)
+    assert rows[5]["bytes_before"] == compacted.bytes_before > rows[5]["bytes_after"] > 0
+    assert "compact at" in repr(table.snapshot(6))
+    assert f", {compacted}, 2 in its files" in repr(table.snapshot(6))
+    assert table.snapshot(5).compacted_files is None
     events = catalog.create_table("s.events", {"id": int})
     assert events.append([{"id": 1}, {"id": 1}]).row_counts == lsm.RowCounts(inserted=2)
     unknown = catalog.create_table("s.plain", {"id": int}, "id").upsert([{"id": 1}])
