@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, Unpack
 
@@ -24,6 +23,7 @@ from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.instant import Moment, millis_of
 from lsm_engine.base.other_libraries import TABLE, missing_attribute
+from lsm_engine.base.record import html_table
 from lsm_engine.commit.commit import committed_before, propose
 from lsm_engine.commit.replays import last_identifier
 from lsm_engine.compact import compact
@@ -130,13 +130,8 @@ class Table:
             )
             for field in self.schema.fields
         ]
-        cells = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-        )
-        return (
-            f"<p><b>{escape(self.name)}</b> {escape(repr(self.latest_snapshot() or 'empty'))}</p>"
-            f"<table><tr><th>column</th><th>type</th><th></th></tr>{cells}</table>"
-        )
+        title = f"{self.name} {self.latest_snapshot() or 'empty'}"
+        return html_table(title, ("column", "type", ""), rows)
 
     @property
     def name(self) -> str:

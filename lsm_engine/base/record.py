@@ -1,7 +1,8 @@
 """`record`, the decorator of all values: frozen, slotted, keyword-only."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from html import escape
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
@@ -31,11 +32,32 @@ def record(cls: type[T]) -> type[T]:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in printed)
         return f"{type(self).__qualname__}({values})"
 
+    def _repr_html_(self: Any) -> str:
+        shown = [(name, value) for name in printed if (value := getattr(self, name)) is not None]
+        return html_table(type(self).__qualname__, ("", ""), shown)
+
     # A method that the class defines itself is kept.
-    for method in (__eq__, __hash__, __repr__):
+    for method in (__eq__, __hash__, __repr__, _repr_html_):
         if own.get(method.__name__) is None:
             setattr(record_class, method.__name__, method)
     return record_class  # type: ignore[no-any-return]
+
+
+_CELL_MAX = 400
+"""Characters of a value that a notebook shows."""
+
+
+def html_table(title: object, headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as a table for a notebook."""
+
+    def cells(tag: str, values: Iterable[object]) -> str:
+        texts = (
+            text if len(text) <= _CELL_MAX else f"{text[:_CELL_MAX]}…" for text in map(str, values)
+        )
+        return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>"
+
+    body = "".join(cells("td", row) for row in rows)
+    return f"<p><b>{escape(str(title))}</b></p><table>{cells('th', headings)}{body}</table>"
 
 
 def _content(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

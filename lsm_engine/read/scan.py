@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
-from lsm_engine.base.record import record
+from lsm_engine.base.record import html_table, record
 from lsm_engine.filter.expression import flags_of, tree_of
 from lsm_engine.filter.predicate import Predicate, columns_of
 from lsm_engine.filter.where import Filter
@@ -408,6 +408,13 @@ class Scan:
     def __repr__(self) -> str:
         state = "empty" if self.snapshot is None else f"snapshot {self.snapshot.id}"
         return f"<Scan of {self._session.name!r} {state}: {', '.join(self.schema.names)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the columns and the filter for a notebook; no row is read."""
+        where = self._request.where
+        title = f"{self!r}" if where is None else f"{self!r} where {where}"
+        fields = [(field.name, field.type) for field in self.schema]
+        return html_table(title, ("column", "type"), fields)
 
     def __len__(self) -> int:
         """Return the number of rows, as `count` does."""

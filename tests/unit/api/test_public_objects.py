@@ -1,13 +1,16 @@
 """Public objects answer what Python and its tools ask of any object."""
 
+import ast
 import copy
 import inspect
+import json
 import pickle
 from typing import Any
 
 import pytest
 
 import lsm_engine as lsm
+from tests.docs.blocks import DOCS
 from tests.unit.api.test_foreign_values import OWNERS, catalog_with_table
 
 OPEN = {"catalog", "table", "scan"}
@@ -134,3 +137,19 @@ def test_a_notebook_shows_columns_and_snapshot_of_a_table(tmp_path):
     assert "<td>&lt;id&gt;</td><td>BIGINT NOT NULL</td><td>key</td>" in shown
     assert "upsert" in shown
     assert "<id>" not in shown
+
+
+def test_the_notebook_of_the_tour_runs_and_its_values_show_themselves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((DOCS / "tour.ipynb").read_text())["cells"]
+    names, shown = {}, {}
+    for source in ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"):
+        *statements, last = ast.parse(source).body
+        exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+        shown[type(value).__name__] = getattr(value, "_repr_html_", lambda: None)()
+    assert {"Table", "WriteResult", "Scan", "Snapshot", "ExpiryReport", "VerifyReport"} <= {
+        name for name, html in shown.items() if html and "<table>" in html
+    }
+    assert "price &gt; 10" in shown["Scan"]
+    assert "<td>id</td><td>3</td>" in shown["Snapshot"]
