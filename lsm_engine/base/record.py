@@ -33,8 +33,8 @@ def record(cls: type[T]) -> type[T]:
         return f"{type(self).__qualname__}({values})"
 
     def _repr_html_(self: Any) -> str:
-        shown = [(name, value) for name in printed if (value := getattr(self, name)) is not None]
-        return html_table(type(self).__qualname__, ("", ""), shown)
+        members = [(name, value) for name in printed if (value := getattr(self, name)) is not None]
+        return html_table(type(self).__qualname__, ("", ""), members)
 
     # A method that the class defines itself is kept.
     for method in (__eq__, __hash__, __repr__, _repr_html_):

@@ -484,8 +484,8 @@ def carry_out(
             sorted(work, key=lambda item: -item.size_bytes),
             verb="compact",
         )
-    given = {} if properties is None else properties()
-    merged = {**(identity.properties or {}), **given, **_compacted(messages).properties}
+    metrics = {} if properties is None else properties()
+    merged = {**(identity.properties or {}), **metrics, **_compacted(messages).properties}
     identity = replace(identity, properties=merged)
     proposal = Proposal(identity=identity, messages=tuple(messages), planned_on=base)
     return propose(session, proposal)
@@ -497,9 +497,9 @@ def _compacted(messages: Iterable[CommitMessage]) -> CompactedFiles:
         # Keyless tables report a rewrite as deleted and new files.
         before = (*message.compact.before, *message.data.deleted_files)
         after = (*message.compact.after, *message.data.new_files)
-        for side, files, others in ((0, before, after), (1, after, before)):
-            names = {file.file_name for file in others}
-            sizes[side] += [file.file_size for file in files if file.file_name not in names]
+        upgraded = {file.file_name for file in before} & {file.file_name for file in after}
+        for side, files in enumerate((before, after)):
+            sizes[side] += [file.file_size for file in files if file.file_name not in upgraded]
     return CompactedFiles(
         files_before=len(sizes[0]),
         files_after=len(sizes[1]),

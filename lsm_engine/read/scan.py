@@ -411,8 +411,8 @@ class Scan:
 
     def _repr_html_(self) -> str:
         """Return the columns and the filter for a notebook; no row is read."""
-        where = self._request.where
-        title = f"{self!r}" if where is None else f"{self!r} where {where}"
+        row_filter = self._request.where
+        title = f"{self!r}" if row_filter is None else f"{self!r} where {row_filter}"
         fields = [(field.name, field.type) for field in self.schema]
         return html_table(title, ("column", "type"), fields)
 

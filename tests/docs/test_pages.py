@@ -19,7 +19,7 @@ PAGES = (
         "maintenance",
         "guarantees",
     ),
-    *("troubleshooting", "sizing"),
+    *("troubleshooting", "sizing", "site/api-examples"),
 )
 
 

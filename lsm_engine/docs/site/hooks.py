@@ -7,7 +7,7 @@ reference of the command line from the sources.
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +40,35 @@ PLACES = {path: place for place, path in ELSEWHERE.items()} | {
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
 
 API = {
-    "Catalogs and tables": ["open_catalog", "open_table", "Catalog", "Table", "StreamWriter"],
-    "Accessors of a table": ["Tags", "Branches", "Consumers", "Changes", "Inspect", "Maintenance"],
-    "Reading": ["Scan", "col", "Predicate", "Follower", "StartMode", "ChangeMode"],
-    "Schemas and their changes": [
+    "Opening, files, functions": ("functions", ["open_catalog", "open_table", "read_files", "write_file", "FileOptions", "RowFiles", "doctor"]),
+    "Catalog": ("catalog", ["Catalog"]),
+    "Table": ("table", ["Table"]),
+    "Scan and filters": ("scan", ["Scan", "col", "Predicate"]),
+    "Merge": ("merge", ["dml.merge_builder.Merge"]),
+    "StreamWriter": ("writer", ["StreamWriter", "CompactionMetrics"]),
+    "TableQuery": ("query", ["lookup.lookup.TableQuery"]),
+    "Tags": ("tags", ["Tags", "Tag"]),
+    "Branches": ("branches", ["Branches"]),
+    "Changes, consumers": ("changes", ["Changes", "Follower", "StartMode", "ChangeMode", "Consumers"]),
+    "Inspect": ("inspect", ["Inspect"]),
+    "Maintenance": ("maintenance", ["Maintenance"]),
+    "Schemas and their changes": ("schemas", [
         *("AddColumn", "DropColumn", "RenameColumn", "MoveColumn", "ChangeType", "SetNullable"),
         *("SetColumnComment", "SetColumnDefault", "SetComment", "SetOption", "RemoveOption"),
         *("TableSchema", "DataField", "ScalarType", "columns_of_text", "type_of_text", "type_text"),
-    ],
-    "Errors": [
+    ]),
+    "Results and reports": ("results", [
+        *("Snapshot", "WriteResult", "RowCounts", "row_counts_of", "CommitOptions", "ExpiryReport", "OrphanReport"),
+        *("VerifyReport", "DamagedFile", "HealthReport", "RepairReport", "RestoreReport", "ForgetPlan", "ForgetReport"),
+        *("planning.history.KeyExplanation", "FileExplanation", "SnapshotDiff", "RetentionSimulation", "IcebergState"),
+    ]),
+    "Errors": ("errors", [
         *("LsmError", "AlreadyExistsError", "CommitConflictError", "CommitUnknownError"),
         *("CorruptFileError", "ExpiredError", "InvalidInputError", "InvalidOptionError"),
         *("NotFoundError", "StorageError", "UnsafePathError", "UnsupportedError", "ErrorKind"),
-    ],
-}
-"""Names of `lsm_engine` by the section in which the reference lists them; all others come last."""
+    ]),
+}  # fmt: skip
+"""Pages of the API reference: the title, the file's name and the names of `lsm_engine`; all others are for extensions."""
 
 DAGSTER = [
     *("factory.lsm_table_assets", "project.lsm_definitions", "declaration.TableDeclaration"),
@@ -102,14 +116,22 @@ NOT_SEARCHED = (
     "decisions/", "testing.md", "contributing.md", "changes.md", "architecture.md", "glossary.md", "performance-details.md",
 )  # fmt: skip
 """Pages for those who change the project: a search leads to guides."""
-REFERENCES = ("api.md", "commands.md", "options.md", "formats.md", "commit-protocol.md", "about.md")
+REFERENCES = (
+    "api.md",
+    "api/",
+    "commands.md",
+    "options.md",
+    "formats.md",
+    "commit-protocol.md",
+    "about.md",
+)
 
 
 def search_of(place: str) -> dict[str, Any]:
     """How the search treats a page: whether it is left out, and how much it counts."""
     if place.startswith(NOT_SEARCHED):
         return {"exclude": True}
-    return {"boost": 0.25 if place in REFERENCES else GUIDES.get(place, 3)}
+    return {"boost": 0.25 if place.startswith(REFERENCES) else GUIDES.get(place, 3)}
 
 
 def decisions() -> list[str]:
@@ -128,30 +150,62 @@ def spark_names() -> list[str]:
     return list(ast.literal_eval(names))
 
 
-def api_page() -> str:
-    """The directives from which mkdocstrings makes the API reference."""
-    listed = {name for names in API.values() for name in names}
-    values = [name for name in lsm_engine.__all__ if name[0].isupper() and name not in listed]
-    functions = [name for name in lsm_engine.__all__ if name.islower() and name not in listed]
-    left_out = {"__version__", "core_options"}
-    sections = {
-        heading: [f"lsm_engine.{name}" for name in names if name not in left_out]
-        for heading, names in {
-            **API,
-            "Other functions": functions,
-            "Results and other values": [name for name in values if not name.isupper()],
-        }.items()
-    }
-    sections["On Spark"] = [f"lsm_engine.spark.{name}" for name in spark_names()]
-    sections["In Dagster"] = [f"lsm_assets.{name}" for name in DAGSTER]
-    opening = (
-        "# Python API\n\nNames are those of `import lsm_engine as lsm`, but in the last two sections, where "
-        "they are those of `lsm_engine.spark` and of modules of `lsm_assets`.\n"
-    )
-    return opening + "".join(
-        f"\n## {heading}\n\n" + "".join(f"::: {name}\n    options: {{heading_level: 3}}\n\n" for name in names)
-        for heading, names in sections.items()
+def examples() -> dict[str, str]:
+    """The examples of the API reference, by the page that begins with them; a test runs them."""
+    text = (DOCS / "site" / "api-examples.md").read_text("utf-8")
+    return dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+def former_names() -> str:
+    """A filter that leaves out the methods of a table that are those of its accessors, under longer names."""
+    names = [
+        name
+        for name, method in vars(lsm_engine.Table).items()
+        if callable(method) and not method.__qualname__.startswith("Table.")
+    ]
+    return f"!^({'|'.join(names)})$"
+
+
+def directives(names: Iterable[str]) -> str:
+    """The directives from which mkdocstrings makes a page."""
+    options = f'{{heading_level: 2, filters: ["!^_", "!^session$", "{former_names()}"]}}'
+    plain = "{heading_level: 2}"
+    return "".join(
+        f"::: {name}\n    options: {options if name == 'lsm_engine.Table' else plain}\n\n" for name in names
     )  # fmt: skip
+
+
+def api_pages() -> dict[str, tuple[str, str]]:
+    """The pages of the API reference: title and Markdown, by place."""
+    listed = {name for _, names in API.values() for name in names}
+    left_out = {"__version__", "core_options"}
+    unlisted = [
+        name
+        for name in lsm_engine.__all__
+        if name not in listed | left_out and (name.islower() or not name.isupper())
+    ]
+    pages = {
+        f"api/{place}.md": (title, [f"lsm_engine.{name}" for name in names])
+        for title, (place, names) in API.items()
+    }
+    pages["api/extensions.md"] = ("For extensions", [f"lsm_engine.{name}" for name in unlisted])
+    pages["api/spark.md"] = ("On Spark", [f"lsm_engine.spark.{name}" for name in spark_names()])
+    pages["api/dagster.md"] = ("In Dagster", [f"lsm_assets.{name}" for name in DAGSTER])
+    example_texts = examples()
+    return {
+        place: (title, f"# {title}\n\n{example_texts.get(Path(place).stem, '')}\n\n{directives(names)}")
+        for place, (title, names) in pages.items()
+    }
+
+
+def api_page(pages: Mapping[str, tuple[str, str]]) -> str:
+    """The list of the pages of the API reference."""
+    return (
+        "# Python API\n\nNames are those of `import lsm_engine as lsm`, but on the last two pages, where they are "
+        "those of `lsm_engine.spark` and of modules of `lsm_assets`. A table has its operations on tags, branches, "
+        "changes and the like in accessors, such as `table.tags.create`.\n\n"
+        + "".join(f"- [{title}]({place})\n" for place, (title, _) in pages.items())
+    )
 
 
 def verbs(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -173,8 +227,12 @@ def commands_page() -> str:
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Put every decision below the entry of their list."""
+    """Put every decision and every page of the API below the entry of their list."""
     project: list[Any] = next(entry["Project"] for entry in config.nav if "Project" in entry)
+    reference: list[Any] = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
+    reference[0] = {
+        "Python API": ["api.md", *({title: place} for place, (title, _) in api_pages().items())]
+    }
     project[-1] = {
         "Decisions": ["decisions/index.md", *(f"decisions/{page}" for page in decisions())]
     }
@@ -184,12 +242,14 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages from elsewhere, and the generated ones."""
     for place, path in ELSEWHERE.items():
         files.append(File.generated(config, place, abs_src_path=str(path)))
+    pages = api_pages()
     generated = {
-        "api.md": api_page,
-        "commands.md": commands_page,
+        "api.md": api_page(pages),
+        "commands.md": commands_page(),
+        **{place: text for place, (_, text) in pages.items()},
     }
-    for place, page in generated.items():
-        files.append(File.generated(config, place, content=page()))
+    for place, text in generated.items():
+        files.append(File.generated(config, place, content=text))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
