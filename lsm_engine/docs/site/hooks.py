@@ -169,9 +169,9 @@ def former_names() -> str:
 def directives(names: Iterable[str]) -> str:
     """The directives from which mkdocstrings makes a page."""
     options = f'{{heading_level: 2, filters: ["!^_", "!^session$", "{former_names()}"]}}'
-    plain = "{heading_level: 2}"
+    usual = "{heading_level: 2}"
     return "".join(
-        f"::: {name}\n    options: {options if name == 'lsm_engine.Table' else plain}\n\n" for name in names
+        f"::: {name}\n    options: {options if name == 'lsm_engine.Table' else usual}\n\n" for name in names
     )  # fmt: skip
 
 
@@ -193,7 +193,10 @@ def api_pages() -> dict[str, tuple[str, str]]:
     pages["api/dagster.md"] = ("In Dagster", [f"lsm_assets.{name}" for name in DAGSTER])
     example_texts = examples()
     return {
-        place: (title, f"# {title}\n\n{example_texts.get(Path(place).stem, '')}\n\n{directives(names)}")
+        place: (
+            title,
+            f"# {title}\n\n{example_texts.get(Path(place).stem, '')}\n\n{directives(names)}",
+        )
         for place, (title, names) in pages.items()
     }
 
