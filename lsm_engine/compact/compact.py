@@ -49,7 +49,7 @@ from lsm_engine.table.deletion_vectors import BucketDeletions
 from lsm_engine.table.incoming import IncomingRows
 from lsm_engine.table.names import PartitionTest
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.staging import staging_on
+from lsm_engine.table.staging import require_writable, staging_on
 from lsm_engine.table.time_travel import built_on
 from lsm_engine.types.table_schema import ROW_ID, VALUE_KIND
 from lsm_engine.write.buckets import POSTPONED
@@ -530,8 +530,8 @@ class Compaction:
     ) -> Snapshot | None:
         """Compact what is due, or all, of some partitions and buckets; None: of all."""
         session = self._session
-        session.options.require_writable()
         base = session.snapshots.latest(reads_state=True)
+        require_writable(session, base)
         if base is None:
             return None
         assigned: Snapshot | None = None

@@ -48,6 +48,7 @@ from lsm_engine.format.json_object import (
 )
 from lsm_engine.format.snapshot import SNAPSHOT_VERSION, Snapshot
 from lsm_engine.format.tag import Tag
+from lsm_engine.options.foreign import UNREAD_COLUMNS
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.options.table_options import foreign_options
 from lsm_engine.types.table_schema import SCHEMA_VERSION, TableSchema
@@ -221,8 +222,23 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
             kind=ErrorKind.UNSUPPORTED_FORMAT,
             file=file_name,
         )
-    fields = tuple(_field(item, file_name) for item in document.objects("fields"))
     options = document.text_map("options") or {}
+    keys = {*document.texts("partitionKeys"), *document.texts("primaryKeys")}
+    unread_names = {
+        name.strip() for key in UNREAD_COLUMNS for name in options.get(key, "").split(",")
+    }
+    fields, unread = [], {}
+    for item in document.objects("fields"):
+        try:
+            field = _field(item, file_name)
+            if field.name not in unread_names:
+                fields.append(field)
+                continue
+        except UnsupportedError:
+            # Rows are read without such a column, but not without a key.
+            if item.text("name") in keys:
+                raise
+        unread[item.text("name")] = _type_word(item.members["type"])
     if version == 1:
         options = {"bucket": "1", **options}
     if version <= 2:
@@ -230,11 +246,11 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
     highest = max((_highest_id(field) for field in fields), default=-1)
     schema = TableSchema(
         id=document.long("id"),
-        fields=fields,
+        fields=tuple(fields),
         highest_field_id=max(document.optional_long("highestFieldId") or 0, highest),
         partition_keys=document.texts("partitionKeys"),
         primary_keys=document.texts("primaryKeys"),
-        options=foreign_options(options),
+        options=foreign_options(options, unread),
         comment=document.optional_text("comment"),
         time_millis=document.optional_long("timeMillis") or 0,
         version=version,
@@ -260,6 +276,11 @@ def encode_schema(schema: TableSchema) -> bytes:
         }
     )
     return readable(text, decode_schema)
+
+
+def _type_word(stored: Any) -> str:
+    """Return the type of a column as messages name it, such as VECTOR."""
+    return str(stored.get("type") if isinstance(stored, dict) else stored)
 
 
 def _field(item: JsonObject, file_name: str) -> DataField:

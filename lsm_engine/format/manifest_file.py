@@ -538,7 +538,7 @@ def _places(data: bytes, file_name: str) -> Iterator[tuple[Bytes, Longs]]:
 # written beside it would make other clients refuse the table.
 
 _FILE_NAME = "_FILE._FILE_NAME"
-_VECTOR_FILE = ".vector."
+_VECTOR_FILE, _BLOB_FILE = ".vector.", ".blob"
 GATE_COLUMNS = (
     _FILE_NAME, "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS", "_FILE._EXTERNAL_PATH",
 )  # fmt: skip
@@ -575,6 +575,15 @@ def refuse_row_id_entries(entries: pa.Table, *, file_name: str, table: str) -> N
             raise _refusal(feature, _first(names, pc.is_valid(values)), table, manifest=file_name)
 
 
+def without_unread_columns(entries: pa.Table) -> pa.Table:
+    """Return entries without those of files that hold columns of types that are not read: blobs and vectors."""
+    names = entries.column(_FILE_NAME)
+    is_unread = pc.or_(
+        pc.match_substring(names, _VECTOR_FILE), pc.ends_with(names, pattern=_BLOB_FILE)
+    )
+    return entries.filter(pc.invert(is_unread)) if pc.any(is_unread).as_py() else entries
+
+
 def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
     """Raise UnsupportedError for entries, of GATE_COLUMNS at least, whose files we do not read."""
     names = entries.column(_FILE_NAME)
@@ -609,15 +618,19 @@ def refuse_row_id_list(metas: Sequence[ManifestFileMeta], *, file_name: str, tab
             raise _refusal(_ROW_TRACKING, file_name, table, manifest=meta.file_name)
 
 
+def is_foreign_index(entry: IndexManifestEntry) -> bool:
+    """Whether an index file is of a kind that only other clients keep, such as a b-tree of a column."""
+    return entry.index_file.index_type not in (HASH, DELETION_VECTORS)
+
+
 def refuse_foreign_indexes(
     entries: Sequence[IndexManifestEntry], *, file_name: str, table: str
 ) -> None:
     """Raise UnsupportedError for index files of a kind that we would not keep right."""
     for entry in entries:
-        kind = entry.index_file.index_type
-        if kind not in (HASH, DELETION_VECTORS):
+        if is_foreign_index(entry):
             raise _refusal(
-                f"index files of type {kind!r}",
+                f"index files of type {entry.index_file.index_type!r}",
                 entry.index_file.file_name,
                 table,
                 manifest=file_name,

@@ -211,20 +211,22 @@ def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = N
     `newest`: the newest snapshot, if somebody has just looked it up.
     """
     damage: dict[str, Any] = {}
+    settings = _settings(session)
     if depth > Depth.SHALLOW:
         damage = damage_facts(session, deep=depth is Depth.DEEP)
     try:
         latest = newest or session.snapshots.latest()
         state = _newest_state(session, latest, by_lists=depth is Depth.SHALLOW)
         facts: dict[str, Any] = {**state, **_retention(session, latest)}
-        if depth > Depth.SHALLOW and not _is_damaged(damage):
+        # What is not written is not expired either.
+        if depth > Depth.SHALLOW and not _is_damaged(damage) and not settings["refused_options"]:
             facts |= _storage_facts(session, facts)
             facts["iceberg"] = _iceberg(session, latest, deep=depth is Depth.DEEP)
     except LsmError as error:
         if _is_damaged(damage):  # the same, with what mends it
-            return TableFacts(table=session.name, **_settings(session), **damage)
+            return TableFacts(table=session.name, **settings, **damage)
         return unreadable(session.name, error)
-    return TableFacts(table=session.name, **{**_settings(session), **facts, **damage})
+    return TableFacts(table=session.name, **{**settings, **facts, **damage})
 
 
 def _is_damaged(damage: Mapping[str, Any]) -> bool:
@@ -243,7 +245,7 @@ def unreadable(name: str, error: LsmError) -> TableFacts:
 
 def _settings(session: TableSession) -> dict[str, Any]:
     refused = [
-        (unsupported.key, unsupported.reason)
+        (unsupported.label, unsupported.reason)
         for unsupported in unsupported_options(session.options)
         if unsupported.verdict in (Verdict.REFUSES_WRITING, Verdict.UNKNOWN)
     ]

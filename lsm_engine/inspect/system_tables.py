@@ -290,12 +290,20 @@ def _row_texts(stored: pa.ChunkedArray, fields: Sequence[DataField]) -> pa.Array
     return pc.binary_join_element_wise(*(_texts(column, str) for column in columns), ", ")
 
 
+_STATS = ("null_value_counts", "min_value_stats", "max_value_stats")
+
+
 def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     """Return JSON objects by column name, as the file's own schema calls its columns."""
     layouts = _layouts(rows)
     parts: list[dict[str, pa.Array]] = []
     for (schema_id, names), places in layouts.items():
-        fields = session.schemas.load(schema_id).written_fields(names)
+        schema = session.schemas.load(schema_id)
+        # Without the types of all columns none of their statistics can be decoded.
+        if schema.leaves_out(names):
+            parts.append(dict.fromkeys(_STATS, pa.nulls(len(places), pa.string())))
+            continue
+        fields = schema.written_fields(names)
         # Files of one layout, as nearly always, are in their order already.
         of_layout = rows if len(layouts) == 1 else rows.take(pa.array(places, pa.int64()))
         parts += (
@@ -303,8 +311,7 @@ def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
             for start in range(0, len(places), _SLICE)
         )
     columns = {
-        name: pa.chunked_array([texts[name] for texts in parts], pa.string())
-        for name in ("null_value_counts", "min_value_stats", "max_value_stats")
+        name: pa.chunked_array([texts[name] for texts in parts], pa.string()) for name in _STATS
     }
     if len(layouts) == 1:
         return columns
@@ -888,7 +895,7 @@ def row_tracking(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
 def table_indexes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return the index files of a snapshot: deletion vectors and hash indexes."""
     context = session.context()
-    entries = [] if snapshot is None else session.index_entries(snapshot)
+    entries = [] if snapshot is None else session.all_indexes(snapshot)
     rows = [
         {
             "partition": context.partition_path(entry.partition),

@@ -257,7 +257,8 @@ class _Rows:
                 yield f"column {name!r} has {null_count} nulls, its manifest entry counts {recorded}"
 
     def _has_all_stats(self) -> bool:
-        return self._file.value_stats_columns is None
+        file = self._file
+        return file.value_stats_columns is None and not self._schema.leaves_out(file.write_columns)
 
     def _compare_bounds(self, rows: pa.Table) -> None:
         stats, types = self._file.value_stats, list(self._types.values())

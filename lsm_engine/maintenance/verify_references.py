@@ -52,7 +52,7 @@ class IndexVerification:
     def problems(self, snapshot: Snapshot, live: Sequence[ManifestEntry]) -> Iterator[Finding]:
         """Yield what is wrong with the index files of a retained reference whose live files are `live`."""
         try:
-            entries = self._session.index_entries(snapshot)
+            entries = self._session.readable_indexes(snapshot)
         except LsmError as error:
             yield finding_of(error)
             return
@@ -186,7 +186,7 @@ class RowIdVerification:
         """Compare ranges of ids with each other; a row in a deletion vector has given its id on."""
         marked = {
             vector.data_file_name
-            for entry in self._session.index_entries(snapshot)
+            for entry in self._session.readable_indexes(snapshot)
             for vector in entry.index_file.deletion_vectors or ()
         }
         names: list[str] = []

@@ -46,9 +46,9 @@ from lsm_engine.format.manifest_file import (
     joined_manifests,
     refuse_foreign_container,
     refuse_foreign_entries,
-    refuse_foreign_indexes,
     refuse_row_id_entries,
     refuse_row_id_list,
+    without_unread_columns,
 )
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.storage.bulk import forget_prefetched, prefetch
@@ -242,6 +242,8 @@ class ManifestStore:
         """`tracks_rows`: the table's options know of row ids; else they are refused. `mapped`: of large ones."""
         self._table = table
         self.tracks_rows = tracks_rows
+        self.leaves_out = False
+        """Whether files of columns that are not read are passed over."""
         self._file_io = file_io
         self._paths = paths
         self._kept = KeptManifests(file_io, cache_bytes)
@@ -262,7 +264,7 @@ class ManifestStore:
         decode = partial(decode_manifest, columns=needed, expected_count=_count(manifest))
         refuse, name, checksum = self.refuse_entries, manifest.file_name, manifest.checksum
         if columns is None or needed is None:
-            return self._kept_or(name, decode, refuse, checksum, keeps=keeps)
+            return self._readable(self._kept_or(name, decode, refuse, checksum, keeps=keeps))
         # Decoding a large manifest takes longer than mapping what another process decoded.
         mapped = self._mapped_of(manifest)
         entries = None if mapped is None else mapped.find(manifest, needed)
@@ -272,6 +274,7 @@ class ManifestStore:
                 mapped.offer(manifest, needed, entries)
         else:
             refuse(entries, file_name=self._paths.manifest(name), table=self._table)
+        entries = self._readable(entries)
         return entries.select([name for name in entries.column_names if name in columns])
 
     def _mapped_of(self, manifest: ManifestFileMeta) -> MappedManifests | None:
@@ -427,8 +430,8 @@ class ManifestStore:
             self._kept.keep(name, metas)
 
     def read_index(self, name: str, checksum: int | None = None) -> list[IndexManifestEntry]:
-        """Return all index files that an index manifest names."""
-        return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
+        """Return all index files that an index manifest names, those of other kinds too."""
+        return list(self._kept_or(name, decode_index_manifest, _refuse_nothing, checksum))
 
     def write(
         self,
@@ -499,9 +502,12 @@ class ManifestStore:
 
     def refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
         """Raise UnsupportedError for entries, of GATE_COLUMNS at least, that this table cannot have."""
-        refuse_foreign_entries(entries, file_name=file_name, table=table)
+        refuse_foreign_entries(self._readable(entries), file_name=file_name, table=table)
         if not self.tracks_rows:
             refuse_row_id_entries(entries, file_name=file_name, table=table)
+
+    def _readable(self, entries: pa.Table) -> pa.Table:
+        return without_unread_columns(entries) if self.leaves_out else entries
 
     def _refuse_list(
         self, metas: Sequence[ManifestFileMeta], *, file_name: str, table: str
@@ -558,6 +564,10 @@ class ManifestStore:
         check_bytes(data, checksum, file_name=path)
         refuse_foreign_container(data, file_name=path, table=self._table)
         return data
+
+
+def _refuse_nothing(_: object, *, file_name: str, table: str) -> None:
+    """Readers pass over index files that they do not know; writers refuse them by what they ask for."""
 
 
 def _batches(metas: Iterable[ManifestFileMeta]) -> Iterator[list[ManifestFileMeta]]:

@@ -132,8 +132,8 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
 )
 _HARMLESS_FAMILIES: Mapping[str, str] = {
     "avro.": "how Avro files are encoded; files describe themselves",
-    "blob-descriptor.": "access to blobs, whose columns are refused themselves",
-    "btree-index.": "size and speed of indexes, whose files are refused themselves",
+    "blob-descriptor.": "access to blobs, whose columns are not read",
+    "btree-index.": "size and speed of indexes, which readers pass over",
     "commit.callback.": "parameters of `commit.callbacks`",
     "csv.": "CSV files are refused themselves",
     "file-index.": "indexes of other types beside data files save reading; files need not have one",
@@ -153,6 +153,10 @@ _HARMLESS_FAMILIES: Mapping[str, str] = {
     "text.": "text files are refused themselves",
     "write.merge-schema": "of one write: whether it may add columns",
 }
+UNREAD_COLUMNS = (
+    "blob-descriptor-field", "blob-external-storage-field", "blob-field", "blob-view-field", "vector-field",
+)  # fmt: skip
+"""Options that name columns whose values this version does not read."""
 _WRITING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("commit.callbacks", "others rely on being called after each commit", ("",)),
     ("tag.callbacks", "others rely on being called after each tag", ("",)),
@@ -171,14 +175,12 @@ _WRITING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         )
         for kind in ("bitmap", "btree", "full-text", "multivalue", "vector")
     ),
+    *((key, "values lie elsewhere; other columns are read", ()) for key in UNREAD_COLUMNS),
+    ("vector.file.format", "values lie in files of another format; other columns are read", ()),
     ("upsert-key", "writers have to replace rows of a table without a primary key", ()),
 )
 _READING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("batch-scan-mode", "what a read begins with", ("none",)),
-    ("blob-descriptor-field", "values are references to other files", ()),
-    ("blob-external-storage-field", "values lie in other files", ()),
-    ("blob-field", "values lie in files of their own", ()),
-    ("blob-view-field", "values are references to rows of other tables", ()),
     ("branch", "the table is read and written in a branch", ("main",)),
     ("incremental-to-auto-tag", "only changes up to a tag are read", ()),
     ("index-file-in-data-file-dir", "deletion vectors lie beside the data files", _OFF),
@@ -198,8 +200,6 @@ _READING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("scan.watermark", "an older state is read", ()),
     ("stream-scan-mode", "what a stream begins with", ("none",)),
     ("streaming-read-append-overwrite", "readers of changes see what overwrites added", _OFF),
-    ("vector-field", "values lie in files of their own", ()),
-    ("vector.file.format", "values lie in files of another format", ()),
 )
 
 

@@ -1,8 +1,8 @@
 """The options of one table: as text, read typed, and refused by name where unsupported."""
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -79,10 +79,12 @@ class IndexedColumn:
 class TableOptions:
     """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed.
 
-    A text is parsed when it is first read; the value is kept as long as the object.
+    A text is parsed when it is first read; the value is kept as long as the object. `unread_columns`: the types, by
+    name, of columns in the table's schema that this version does not read; nothing is written beside them.
     """
 
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unread_columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     _values: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getitem__(self, option: Option[T]) -> T:
@@ -163,7 +165,7 @@ class TableOptions:
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (dict(self.texts),)
+        return _restored, (dict(self.texts), dict(self.unread_columns))
 
     def of_field(self, column: str, suffix: str) -> str | None:
         """Return `fields.<column>.<suffix>`, or None."""
@@ -171,7 +173,7 @@ class TableOptions:
 
     def with_texts(self, changes: Mapping[str, str]) -> "TableOptions":
         """Return a copy with `changes` on top."""
-        return TableOptions(texts=MappingProxyType({**self.texts, **changes}))
+        return replace(self, texts=MappingProxyType({**self.texts, **changes}))
 
     @property
     def unsupported(self) -> "tuple[UnsupportedOption, ...]":
@@ -192,20 +194,28 @@ class TableOptions:
         """
         self._refuse({Verdict.REFUSES_READING, Verdict.REFUSES_WRITING, Verdict.UNKNOWN})
 
+    def require_whole_schema(self) -> None:
+        """Raise UnsupportedError, naming it, for a column that is not read: a new schema would be without it."""
+        self._refuse_first([refused for refused in self.unsupported if refused.is_column])
+
     def _refuse(self, verdicts: set[Verdict]) -> None:
-        refusing = [refused for refused in self.unsupported if refused.verdict in verdicts]
+        self._refuse_first([refused for refused in self.unsupported if refused.verdict in verdicts])
+
+    @staticmethod
+    def _refuse_first(refusing: "Sequence[UnsupportedOption]") -> None:
         if not refusing:
             return
         first = refusing[0]
         option = core_options.find(first.key)
-        if isinstance(option, Option):
+        if isinstance(option, Option) and not first.is_column:
             option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
+        facts = {"column" if first.is_column else "option": first.key, "value": first.text}
         others_text = "".join(f"; also {refused}" for refused in refusing[1:])
         raise UnsupportedError(
-            f"option {first.key!r} = {first.text!r} is not supported by this version "
+            f"{first.label} is not supported by this version "
             f"({first.reason}); nothing was read or written{others_text}",
-            option=first.key,
-            value=first.text,
+            kind=ErrorKind.UNSUPPORTED_TYPE if first.is_column else None,
+            **facts,
         )
 
     # Derived defaults (semantics section 1).
@@ -270,8 +280,8 @@ class TableOptions:
         return self[core_options.TARGET_FILE_SIZE] or (128 << 20 if has_primary_key else 256 << 20)
 
 
-def _restored(texts: dict[str, str]) -> TableOptions:
-    return TableOptions(texts=MappingProxyType(texts))
+def _restored(texts: dict[str, str], unread_columns: dict[str, str]) -> TableOptions:
+    return foreign_options(texts, unread_columns)
 
 
 def given_options(texts: Mapping[str, object]) -> TableOptions:
@@ -314,22 +324,38 @@ def with_implied_options(options: TableOptions, *, has_primary_key: bool) -> Tab
     return options.with_texts({**implied, **options.texts}) if implied else options
 
 
-def foreign_options(texts: Mapping[str, str]) -> TableOptions:
-    """Return options found on a table, kept verbatim, unknown keys included."""
-    return TableOptions(texts=MappingProxyType(dict(texts)))
+def foreign_options(
+    texts: Mapping[str, str], unread_columns: Mapping[str, str] | None = None
+) -> TableOptions:
+    """Return options found on a table, kept verbatim, unknown keys included; `unread_columns` as in TableOptions."""
+    return TableOptions(
+        texts=MappingProxyType(dict(texts)),
+        unread_columns=MappingProxyType(dict(unread_columns or {})),
+    )
 
 
 @record
 class UnsupportedOption:
-    """An option of a table that this version does not support, and what access it prevents."""
+    """An option of a table that this version does not support, and what access it prevents.
+
+    `is_column`: a column, by its name and its type, stands in for one.
+    """
 
     key: str
     text: str
     verdict: Verdict
     reason: str
+    is_column: bool = False
+
+    @property
+    def label(self) -> str:
+        """The option and its value, or the column and its type."""
+        if self.is_column:
+            return f"column {self.key!r} of type {self.text}"
+        return f"option {self.key!r} = {self.text!r}"
 
     def __str__(self) -> str:
-        return f"option {self.key!r} = {self.text!r} {self.verdict.value}: {self.reason}"
+        return f"{self.label} {self.verdict.value}: {self.reason}"
 
 
 def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
@@ -338,7 +364,16 @@ def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
 
 
 def _unsupported_among(options: TableOptions) -> list[UnsupportedOption]:
-    unsupported = []
+    unsupported = [
+        UnsupportedOption(
+            key=name,
+            text=kind,
+            verdict=Verdict.REFUSES_WRITING,
+            reason="its values are not read; other columns are",
+            is_column=True,
+        )
+        for name, kind in options.unread_columns.items()
+    ]
     # The table's own options first: a merge engine means more than what it does to one column.
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
         match core_options.find(key):

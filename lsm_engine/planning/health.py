@@ -807,10 +807,10 @@ def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
 
 
 def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
-    for key, reason in facts.refused_options:
+    for label, reason in facts.refused_options:
         yield facts.finding(
-            "options", Severity.NOTE, f"option {key!r}: {reason}",
-            "this version reads the table as if it were not set, and does not write it: write with the client that set it",
+            "options", Severity.NOTE, f"{label}: {reason}",
+            "this version reads the table without it, and does not write it: write with the client that set it",
         )  # fmt: skip
     for contradiction, cost, change in facts.at_odds:
         yield facts.finding(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.record import record
 from lsm_engine.filter.stats import CoveredColumn, StoredStats, covered_columns
-from lsm_engine.format.data_file import DataFileMeta
+from lsm_engine.format.data_file import EMPTY_STATS, DataFileMeta
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta, by_bucket
 from lsm_engine.format.manifest_columns import narrowed
 from lsm_engine.format.manifest_file import entries_of
@@ -377,8 +377,11 @@ def stats_layouts(
         layout = (file.schema_id, file.value_stats_columns, file.write_columns, hidden)
         layouts.setdefault(layout, []).append(file)
     for (schema_id, listed, written, hidden), members in layouts.items():
-        stored = written_with(schema_id).written_fields(written)
-        values = [file.value_stats for file in members]
+        file_schema = written_with(schema_id)
+        stored = file_schema.written_fields(written)
+        # The rows of statistics have values for columns of types that are not read, too.
+        is_known = not file_schema.leaves_out(written if listed is None else listed)
+        values = [file.value_stats if is_known else EMPTY_STATS for file in members]
         yield StatsLayout(
             files=tuple(members),
             stats=StoredStats(
@@ -387,5 +390,7 @@ def stats_layouts(
                 null_counts=pa.array([stats.null_counts for stats in values], pa.list_(pa.int64())),
                 row_counts=pa.array([file.row_count for file in members], pa.int64()),
             ),
-            covered=covered_columns(stored, schema.fields, listed=listed, hidden=hidden),
+            covered=covered_columns(stored, schema.fields, listed=listed, hidden=hidden)
+            if is_known
+            else (),
         )

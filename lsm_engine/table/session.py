@@ -13,7 +13,11 @@ from lsm_engine.base.errors import CorruptFileError, LsmError, StorageError
 from lsm_engine.filter.partition import manifests_in
 from lsm_engine.format.index_file import IndexFileMeta, IndexManifestEntry, VectorPlace
 from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
-from lsm_engine.format.manifest_file import WITHOUT_STATS
+from lsm_engine.format.manifest_file import (
+    WITHOUT_STATS,
+    is_foreign_index,
+    refuse_foreign_indexes,
+)
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.changelogs import ChangelogStore
 from lsm_engine.metadata.commit_identifiers import CommitIdentifierStore
@@ -111,9 +115,11 @@ class TableSession:
             max_bytes=self.options[core_options.MANIFEST_CACHE_MAX_DISK_SIZE],
             is_far=file_io.facts.is_far,
         )
-        return ManifestStore(
+        store = ManifestStore(
             file_io, paths, table=self.name, tracks_rows=self.schema.tracks_rows, mapped=mapped
         )
+        store.leaves_out = bool(self.options.unread_columns)
+        return store
 
     @cached_property
     def schemas(self) -> SchemaStore:
@@ -369,10 +375,25 @@ class TableSession:
         return live_rows(self.manifests, metas, columns=columns)
 
     def index_entries(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
-        """Return the index files of a snapshot: deletion vectors and hash indexes."""
+        """Return the index files of a snapshot: deletion vectors and hash indexes.
+
+        Raises UnsupportedError, naming it, for one of another kind: who writes would have to keep it right.
+        """
+        entries = self.all_indexes(snapshot)
+        refuse_foreign_indexes(entries, file_name=snapshot.index_manifest or "", table=self.name)
+        return entries
+
+    def all_indexes(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
+        """Return the index files of a snapshot, of whatever kind."""
         name = snapshot.index_manifest
         self.check_index_manifest(snapshot)
         return [] if name is None else self.manifests.read_index(name, snapshot.checksum_of(name))
+
+    def readable_indexes(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
+        """Return the index files of a snapshot that readers need; those of kinds of other clients are passed over."""
+        entries = [entry for entry in self.all_indexes(snapshot) if not is_foreign_index(entry)]
+        refuse_foreign_indexes(entries, file_name=snapshot.index_manifest or "", table=self.name)
+        return entries
 
     def check_index_manifest(self, snapshot: Snapshot) -> None:
         """Raise CorruptFileError where a snapshot lacks the index manifest that it has to have.
@@ -399,11 +420,11 @@ class TableSession:
 
     def vector_files(self, snapshot: Snapshot) -> dict[Bucket, tuple[IndexFileMeta, ...]]:
         """Return the index files of deletion vectors of each bucket that has any."""
-        return vector_files_by_bucket(self.index_entries(snapshot))
+        return vector_files_by_bucket(self.readable_indexes(snapshot))
 
     def vector_places(self, snapshot: Snapshot) -> dict[Bucket, dict[str, VectorPlace]]:
         """Return where each bucket's deletion vectors are, by data file; see table/deletion_vectors."""
-        return places_by_bucket(self.index_entries(snapshot))
+        return places_by_bucket(self.readable_indexes(snapshot))
 
     def data_path(self, entry: ManifestEntry) -> str:
         """Return where a data or changelog file lies."""

@@ -74,8 +74,9 @@ def apply_changes(
 
     Raises NotFoundError and AlreadyExistsError for names, InvalidInputError for changes that keys or
     old files forbid and for two fields of one id, InvalidOptionError for options that cannot change once a
-    table `has_data`.
+    table `has_data`, UnsupportedError for a table with columns that are not read.
     """
+    schema.options.require_whole_schema()
     ids = FieldIds(schema.highest_field_id)
     for change in changes:
         schema = _apply(schema, change, ids, has_data=has_data)

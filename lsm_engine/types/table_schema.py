@@ -141,7 +141,7 @@ class TableSchema:
 
     @checks_arguments
     def written_fields(self, names: tuple[str, ...] | None) -> tuple[DataField, ...]:
-        """Return the columns of a file that was written with some columns (`_WRITE_COLS`; None: all).
+        """Return the columns of a file that was written with some columns (`_WRITE_COLS`; None: all), as far as they are read.
 
         Raises CorruptFileError for a name that the schema does not have.
         """
@@ -149,6 +149,7 @@ class TableSchema:
         if names is None:
             return self.fields
         fields_by_name = {field.name: field for field in (*self.fields, *_TRACKING_FIELDS)}
+        names = tuple(name for name in names if name not in self.options.unread_columns)
         missing = [name for name in names if name not in fields_by_name]
         if missing:
             raise CorruptFileError(
@@ -157,6 +158,11 @@ class TableSchema:
                 schema_id=self.id,
             )
         return tuple(fields_by_name[name] for name in names)
+
+    def leaves_out(self, names: Iterable[str] | None) -> bool:
+        """Whether some of the columns of a file (None: all) have types that this version does not read."""
+        unread = self.options.unread_columns
+        return bool(unread) if names is None else any(name in unread for name in names)
 
     @property
     def unpadded_keys(self) -> frozenset[str]:

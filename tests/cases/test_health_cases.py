@@ -97,7 +97,7 @@ def health(case):
         orphan_count=numbers.get("orphans", 0),
         orphan_bytes=numbers.get("orphans", 0) * MB,
         unfinished_uploads=numbers.get("uploads", 0),
-        refused_options=(("x.y", "not known"),) if "refused" in case else (),
+        refused_options=(("option 'x.y' = '1'", "not known"),) if "refused" in case else (),
         at_odds=(("a fights b", "nothing works", ("--unset", "a")),) if "at odds" in case else (),
     )
     return shown(findings(facts))

@@ -3,10 +3,13 @@ import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.Blob;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.data.variant.GenericVariant;
+import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeChecks;
@@ -57,6 +60,10 @@ final class PaimonValues {
             case VARCHAR:
             case CHAR:
                 return BinaryString.fromString(node.asText());
+            case BLOB:
+                return Blob.fromData(HexFormat.of().parseHex(node.asText()));
+            case VARIANT:
+                return GenericVariant.fromJson(node.asText());
             case BINARY:
             case VARBINARY:
                 return HexFormat.of().parseHex(node.asText());
@@ -82,6 +89,10 @@ final class PaimonValues {
                 value = ((Timestamp) value).toMicros();
             } else if (value instanceof byte[]) {
                 value = HexFormat.of().formatHex((byte[]) value);
+            } else if (value instanceof Blob) {
+                value = HexFormat.of().formatHex(((Blob) value).toData());
+            } else if (value instanceof Variant) {
+                value = ((Variant) value).toJson();
             } else if (value instanceof Float) {
                 value = ((Float) value).doubleValue();
             } else if (value instanceof BinaryString || value instanceof Decimal) {

@@ -433,3 +433,33 @@ def test_files_in_a_directory_of_their_own_are_written_and_compacted_by_both(
     }
     assert places == {("data", "files")}
     assert table.verify(deep=True).is_clean
+
+
+# ---- columns of types that are not read
+
+
+def test_beside_blobs_and_variants_of_java_the_other_columns_are_read(
+    newest: NewestJava, tmp_path: Path
+) -> None:
+    """Blobs lie in files of their own, of which the other columns know nothing; variants beside them."""
+    tracked = {
+        "bucket": "-1", "row-tracking.enabled": "true", "data-evolution.enabled": "true",
+        "blob-field": "e",
+    }  # fmt: skip
+    cases = (("blobs", "BLOB", [], tracked), ("variants", "VARIANT", ["k"], {"bucket": "1"}))
+    for name, kind, keys, options in cases:
+        path = newest.ask(
+            "create", catalog={"warehouse": str(tmp_path)}, name=f"d.{name}", keys=keys, parts=[],
+            fields=[["k", "INT NOT NULL"], ["e", kind], ["v", "STRING"]], options=options,
+        )  # fmt: skip
+        for start in (0, 10):
+            rows = [["+I", [k, str(10 + k), f"v{k}"]] for k in range(start, start + 10)]
+            newest.ask("write", path=path, rows=rows)
+        table = lsm.open_table(path)
+        found = table.scan().to_arrow().sort_by("k").to_pylist()
+        assert found == [{"k": row[0], "v": row[2]} for row in newest.ask("read", path=path)]
+        assert table.scan(where="v = 'v17'").to_arrow().to_pylist() == [{"k": 17, "v": "v17"}]
+        assert table.scan().count() == table.to_polars().collect().height == 20
+        assert table.verify(deep=True).problems == ()
+        with pytest.raises(lsm.UnsupportedError, match=kind):
+            table.compact(full=True)

@@ -49,10 +49,10 @@ OF_2_0 = {
         write.sequence-number-init-mode
     """,
     Verdict.REFUSES_WRITING: """
-        pk-bitmap.index.columns pk-btree.index.columns pk-full-text.index.columns
+        blob-view-field pk-bitmap.index.columns pk-btree.index.columns pk-full-text.index.columns
         pk-multivalue.index.columns pk-vector.index.columns
     """,
-    Verdict.REFUSES_READING: "blob-view-field postpone.merge-on-read scan.bucket",
+    Verdict.REFUSES_READING: "postpone.merge-on-read scan.bucket",
 }
 """Options that Java 2.0.0, or the sources after it, have and 1.4.2 has not."""
 
