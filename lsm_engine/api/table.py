@@ -453,12 +453,12 @@ class Table:
         self,
         full: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
         partitions: Sequence[Mapping[str, object]] | None = None,
-        buckets: Sequence[int] | None = None,
+        buckets: Sequence[int] | str | None = None,
         **commit: Unpack[CommitOptions],
     ) -> Snapshot | None:
         """Merge sorted runs where that is due, or with `full` all of each bucket; rows stay the same.
 
-        `partitions` and `buckets` limit where. Returns the COMPACT snapshot, None if nothing was due.
+        `partitions` and `buckets` limit where; buckets are numbers, or ranges as a text such as "0-3,8". Returns the COMPACT snapshot, None if nothing was due.
         """
         identity = self._identity(commit, "compact")
         return compact.compact(

@@ -1,6 +1,7 @@
 """Compact: for each bucket pick → plan → run; then commit what changed, all buckets at once."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -424,6 +425,7 @@ def _rows_for(staging: Staging, work: WaitingRows) -> Iterator[IncomingRows]:
 # -- Compaction of all buckets in one commit -------------------------------------------------------
 
 Buckets = frozenset[tuple[bytes, int]]
+_RANGE = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 HoldsBucket = Callable[[bytes, int], bool]
 Properties = Callable[[], Mapping[str, str]]
 """Properties to add to a compaction's snapshot, asked for when its files are written."""
@@ -435,7 +437,7 @@ def compact(
     *,
     full: bool = False,
     partitions: Sequence[Mapping[str, object]] | None = None,
-    buckets: Sequence[int] | None = None,
+    buckets: Sequence[int] | str | None = None,
 ) -> Snapshot | None:
     """Merge sorted runs where that is due (or all of them); None if nothing was. A replay returns what it made."""
     before = committed_before(session, identity, CommitKind.COMPACT)
@@ -526,7 +528,7 @@ class Compaction:
         *,
         full: bool,
         partitions: Sequence[Mapping[str, object]] | None,
-        buckets: Sequence[int] | None,
+        buckets: Sequence[int] | str | None,
     ) -> Snapshot | None:
         """Compact what is due, or all, of some partitions and buckets; None: of all."""
         session = self._session
@@ -647,19 +649,32 @@ def _emits_some(session: TableSession, work: Sequence[BucketWork]) -> bool:
     return waits and any(step.output_level == last for item in work for step in item.steps)
 
 
+def _bucket_ranges(buckets: Sequence[int] | str) -> Sequence[range | frozenset[int]]:
+    """Return the buckets that numbers, or ranges as a text such as "0-3,8", name; InvalidInputError for others."""
+    if isinstance(buckets, str):
+        matches = [_RANGE.fullmatch(item) for item in buckets.split(",")]
+        ends = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
+        if len(ends) < len(matches) or any(last < first for first, last in ends):
+            raise InvalidInputError(
+                "buckets are numbers and ranges with both ends, such as '0-3,8'", buckets=buckets
+            )
+        return [range(first, last + 1) for first, last in ends]
+    wrong = [bucket for bucket in buckets if bucket < 0]
+    if wrong:
+        raise InvalidInputError("buckets are numbered from 0", buckets=wrong)
+    return [frozenset(buckets)]
+
+
 def _chosen(
     covers: Callable[[bytes], bool] | None,
-    buckets: Sequence[int] | None,
+    buckets: Sequence[int] | str | None,
     takes: HoldsBucket | None,
 ) -> HoldsBucket | None:
     if covers is None and buckets is None:
         return takes
-    wrong = [bucket for bucket in buckets or () if bucket < 0]
-    if wrong:
-        raise InvalidInputError("buckets are numbered from 0", buckets=wrong)
-    chosen = None if buckets is None else frozenset(buckets)
+    ranges = None if buckets is None else _bucket_ranges(buckets)
     return lambda partition, bucket: (
-        (chosen is None or bucket in chosen)
+        (ranges is None or any(bucket in numbers for numbers in ranges))
         and (covers is None or covers(partition))
         and (takes is None or takes(partition, bucket))
     )

@@ -26,10 +26,10 @@ from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
 @table_verb("lsm compact shop.orders", "lsm compact shop.orders --full --partition dt=2024-05-01")
 @click.option("--full", is_flag=True, help="Merge all of each bucket into one sorted run.")
 @PARTITIONS
-@click.option("--bucket", "buckets", type=click.IntRange(0), metavar="N", multiple=True,
-              help="Only buckets of this number; repeatable.")  # fmt: skip
+@click.option("--bucket", "buckets", metavar="N", multiple=True,
+              help="Only buckets of this number, or of ranges such as 0-3,8; repeatable.")  # fmt: skip
 def compact(
-    call: Call, *, table: str, full: bool, partitions: Sequence[str], buckets: Sequence[int]
+    call: Call, *, table: str, full: bool, partitions: Sequence[str], buckets: Sequence[str]
 ) -> None:
     """Merge sorted runs of due buckets. Rows stay the same; reads become cheaper.
 
@@ -44,7 +44,7 @@ def compact(
         result = target.compact(
             full,
             [partition_of(target, [pair]) for pair in partitions] or None,
-            list(buckets) or None,
+            ",".join(buckets) or None,
             **identity,
         )
     after = _runs(target) if result else before

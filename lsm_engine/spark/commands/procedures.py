@@ -53,11 +53,12 @@ def _compact(
     partitions: str | None = None,
     compact_strategy: str = "minor",
     full: bool = False,
+    buckets: str | None = None,
 ) -> Any:
     if compact_strategy not in ("minor", "full"):
         raise InvalidInputError("compact_strategy is 'minor' or 'full'", given=compact_strategy)
     return table.compact(
-        full=full or compact_strategy == "full", partitions=_partitions(partitions)
+        full=full or compact_strategy == "full", partitions=_partitions(partitions), buckets=buckets
     )
 
 

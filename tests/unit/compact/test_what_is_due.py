@@ -47,3 +47,26 @@ def test_due_is_what_a_compaction_picks(name: str) -> None:
         outcomes.add(bool(picked))
     assert outcomes >= {True}
     assert name in AT_ONCE or False in outcomes
+
+
+@pytest.mark.parametrize(
+    ("buckets", "chosen"),
+    [("1", {1}), ("0-1, 3", {0, 1, 3}), ([2], {2}), ("2 - 9999999999", {2, 3})],
+)
+def test_buckets_of_a_compaction_are_numbers_or_ranges(
+    buckets: str | list[int], chosen: set[int]
+) -> None:
+    story = Story(options={"bucket": "4", "write-only": "true"})
+    for number in range(6):
+        story.table.upsert([{"id": key, "v": str(number)} for key in range(40)])
+    story.table.compact(full=True, buckets=buckets)
+    one_run = {pressure.bucket for pressure in story.table.pressure() if pressure.run_count == 1}
+    assert one_run == chosen
+
+
+@pytest.mark.parametrize("buckets", ["", "a", "3-1", "1-", "-1", "1,,2", [-1]])
+def test_buckets_that_are_none_are_refused(buckets: str | list[int]) -> None:
+    story = Story()
+    story.put(k1="a")
+    with pytest.raises(lsm.InvalidInputError, match="buckets are number"):
+        story.table.compact(full=True, buckets=buckets)
