@@ -1,5 +1,7 @@
 """Clients of Paimon's REST catalog and our engine in turns on one table of `lsm serve`."""
 
+import ast
+import re
 import subprocess
 
 import pytest
@@ -50,6 +52,28 @@ for verb in verbs:
 """
 
 
+RUST = """
+import sys
+from pypaimon_rust.datafusion import SQLContext
+uri, token, *statements = sys.argv[1:]
+context = SQLContext()
+options = {"metastore": "rest", "uri": uri, "warehouse": "lake", "token.provider": "bear", "token": token}
+context.register_catalog("paimon", options)
+for statement in statements:
+    for batch in context.sql(statement):
+        print(batch.to_pydict())
+"""
+
+
+def rust(served: Served, *statements: str) -> list[str]:
+    done = subprocess.run(
+        [str(environment("rust").python), "-c", RUST, served.url, WRITER, *statements],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
 def pypaimon(served: Served, name: str, *verbs: str, token: str = WRITER) -> list[str]:
     python = environment("pypaimon").python
     done = subprocess.run(
@@ -68,6 +92,13 @@ def java(served: Served, name: str, verbs: str, value: str = "") -> list[str]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
+
+
+def commits_through(served: Served) -> int:
+    """Return how many commits the server has published for clients."""
+    text = served.application.metrics.text().decode()
+    landed = re.search(r'lsm_commits_total\{outcome="landed"\} (\d+)', text)
+    return 0 if landed is None else int(landed[1])
 
 
 @pytest.fixture
@@ -96,18 +127,62 @@ def test_pypaimon_creates_writes_tags_branches_reads_and_drops(served) -> None:
     assert pypaimon(served, "shop.orders", "drop") == ["drop []"]
 
 
+def rust_reads(served: Served, name: str) -> dict[int, str]:
+    columns = ast.literal_eval(rust(served, f"SELECT k, v FROM paimon.{name} ORDER BY k")[0])
+    return dict(zip(columns["k"], columns["v"], strict=True))
+
+
 @pytest.mark.interop_full
-def test_java_and_pypaimon_and_ours_take_turns_on_one_table(served) -> None:
+def test_all_clients_take_turns_on_one_table(served) -> None:
     if reason := why_not():
         pytest.skip(reason)
-    assert java(served, "shop.orders", "create,write,tag", "j")[::2] == ["create [orders]", "tag 1"]
-    pypaimon(served, "shop.orders", "write=p")
-    table = served.catalog.table("shop.orders")
+    name = "shop.orders"
+    rust(
+        served,
+        "CREATE SCHEMA IF NOT EXISTS paimon.shop",
+        f"CREATE TABLE paimon.{name} (k BIGINT NOT NULL, v STRING, PRIMARY KEY (k)) WITH ('bucket'='1')",
+        f"INSERT INTO paimon.{name} VALUES (7, 'r')",
+        "CALL paimon.sys.create_tag(table => 'shop.orders', tag => 'r1')",
+    )
+    assert pypaimon(served, name, "write=p", "tag=p1") == ["tag 2"]
+    assert commits_through(served) == 2
+    assert java(served, name, "write,tag", "j")[-1] == "tag 3"
+    table = served.catalog.table(name)
     table.upsert([{"k": 9, "v": "ours"}])
-    lines = java(served, "shop.orders", "compact,read,alter", "")
-    assert lines[1:] == ["read {0=j, 1=p, 2=p, 3=p, 9=ours}", "alter [k, v, w]"]
-    again = served.catalog.table("shop.orders")
+    java(served, name, "compact")
+    rows = {0: "j", 1: "j", 2: "j", 3: "p", 7: "r", 9: "ours"}
+    assert commits_through(served) == 4
+    spelled = ", ".join(f"{key}={value}" for key, value in rows.items())
+    assert java(served, name, "read,alter") == [f"read {{{spelled}}}", "alter [k, v, w]"]
+    assert rust_reads(served, name) == rows
+    assert pypaimon(served, name, "read") == [f"read {rows}"]
+    again = served.catalog.table(name)
+    assert {row["k"]: row["v"] for row in again.to_arrow().to_pylist()} == rows
+    assert sorted(again.tags.names()) == sorted(["r1", "p1", "j"])
     assert again.latest_snapshot().commit_kind.value == "COMPACT"
-    assert again.count() == 5
+    users = [snapshot.commit_user for snapshot in again.snapshots()]
+    recorded = served.catalog.lineage.snapshots(lsm.TableName.parse(name)).to_pylist()
+    assert [row["commit_user"] for row in recorded][::-1] == users
+    assert len(set(users)) == len(users) == 5
     assert again.maintenance.verify(deep=True).is_clean
-    assert java(served, "shop.orders", "drop") == ["drop []"]
+    rust(served, f"DROP TABLE paimon.{name}")
+    assert served.catalog.list_tables("shop") == []
+
+
+@pytest.mark.interop_full
+def test_java_commits_to_external_tables_itself_and_pypaimon_hands_in_its_commits(
+    tmp_path,
+) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    with lsm.open_catalog(tmp_path) as catalog, serving(catalog, external=True) as served:
+        java(served, "shop.orders", "create,write", "j")
+        assert commits_through(served) == 0
+        pypaimon(served, "shop.orders", "write=p")
+        assert commits_through(served) == 1
+        table = catalog.table("shop.orders")
+        assert table.count() == 4
+        recorded = catalog.lineage.snapshots(lsm.TableName.parse("shop.orders")).to_pylist()
+        users = [snapshot.commit_user for snapshot in table.snapshots()]
+        assert [row["commit_user"] for row in recorded][::-1] == users
+        assert table.maintenance.verify(deep=True).is_clean
