@@ -14,7 +14,10 @@ PAGE = Path(lsm_engine.__file__).parent / "docs" / "options.md"
 def test_options_page_is_in_step(rewrite: bool) -> None:
     if rewrite:
         PAGE.write_text(options_page())
-    assert PAGE.read_text() == options_page()
+    is_in_step = PAGE.read_text() == options_page()
+    assert is_in_step, (
+        "run pytest tests/tidy/test_options_page.py --rewrite and review the difference"
+    )
 
 
 ACCEPTED = {  # accepted without effect, as their docs state: nothing reads them
@@ -47,4 +50,6 @@ def test_every_supported_option_is_read_somewhere() -> None:
         and name not in ACCEPTED
         and not re.search(rf"\b{name}\b", text)
     ]
-    assert not unread
+    assert not unread, (
+        "no module reads options[core_options.NAME] of these; an option without effect is in ACCEPTED"
+    )

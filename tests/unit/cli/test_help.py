@@ -43,12 +43,17 @@ def test_page(shell, rewrite: bool, path: tuple[str, ...]) -> None:
     if rewrite:
         PAGES.mkdir(exist_ok=True)
         file.write_text(page)
-    assert page == file.read_text(), "run pytest with --rewrite and review the difference"
+    printed = file.read_text() if file.exists() else ""
+    assert page == printed, (
+        "run pytest tests/unit/cli/test_help.py --rewrite and review the difference"
+    )
 
 
 def test_no_page_is_forgotten() -> None:
     names = {f"{'-'.join(('lsm', *path))}.txt" for path in verbs()}
-    assert {file.name for file in PAGES.iterdir()} == names
+    assert {file.name for file in PAGES.iterdir()} == names, (
+        "delete the page of a verb that is no more"
+    )
 
 
 @pytest.mark.parametrize(
