@@ -36,7 +36,7 @@ from lsm_engine import record
 
 @record
 class LsmTableAssets:
-    """The definitions of one table. Sensors are for several tables: see `automation.sensors`."""
+    """The definitions of one table. Sensors are for several tables: see `lsm_assets/sensors.py`."""
 
     declaration: TableDeclaration
     assets: tuple[dg.AssetsDefinition | dg.AssetSpec, ...]
@@ -87,7 +87,7 @@ def lsm_table_assets(
         required_resource_keys: Resources of the writer, in addition to `lsm`.
         tag_daily: Whether to add a schedule that tags the newest snapshot every day.
         translator: Derives specs of assets; by default `LsmTranslator`.
-        with_jobs: Whether to add maintenance jobs and schedules. False if `automation.fleet` has jobs for all tables.
+        with_jobs: Whether to add maintenance jobs and schedules. False if jobs for all tables exist (`fleet_jobs`).
     """
     names = translator or LsmTranslator()
     if partitions_def is not None:

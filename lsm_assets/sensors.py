@@ -763,7 +763,7 @@ def compaction_sensor(
     The run key contains the version of the table's newest commit, so that two ticks over one state make one run. The
     cursor has the last evaluated commit: a table without a new commit costs one read of its newest snapshot. A failed
     run is requested again after a growing wait; the tick and the run's reason say so. Many tables take turns
-    (`automation.cursor.tables_in_turn`).
+    (`tables_in_turn`).
     """
     keys = [declaration.keys.asset(AssetKind.COMPACTION) for declaration in declarations]
 

@@ -277,9 +277,9 @@ def require(table: pa.Table, checks: Sequence[tuple[str, object]], file_name: st
 
 
 def rows_of(entries: Sequence[ManifestEntry], *, with_stats: bool = False) -> pa.Table:
-    """Return entries as the columns that `manifest.entries_of` takes.
+    """Return entries as the columns that `manifest_file.entries_of` takes.
 
-    `with_stats`: as `manifest.decode_manifest` returns them; else all statistics are null.
+    `with_stats`: as `manifest_file.decode_manifest` returns them; else all statistics are null.
     """
     files = [entry.file for entry in entries]
     members = {

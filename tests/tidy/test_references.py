@@ -22,6 +22,7 @@ ROOMS = sorted(
     and path.name not in {"docs", "lsm", "__pycache__"}  # `lsm/…` are keys of metadata in Dagster
 )
 MODULE = re.compile(rf"`(?:lsm_engine/)?((?:{'|'.join(ROOMS)})(?:/[a-z]\w*)+)\b(?![/\w-])")
+QUALIFIED = re.compile(r"`(?:lsm_engine\.)?([a-z]\w*(?:\.[a-z]\w*)*)\.([a-z]+_\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#|data:|mailto:)([^)\s#]+)")
 
 
@@ -76,6 +77,26 @@ def test_modules_that_texts_name_are_there() -> None:
             module, attribute = path.with_suffix(".py"), path.parent.with_suffix(".py")
             if not (path.is_dir() or module.exists() or attribute.exists()):
                 wrong.append(f"{where}: {named}")
+    assert not wrong
+
+
+def test_functions_that_texts_name_with_a_module_are_defined_there() -> None:
+    """`module.function` in the text of a module: of a function of the product, in a module that has it."""
+    modules = [
+        path for room in ("lsm_engine", "lsm_assets") for path in (ROOT / room).rglob("*.py")
+    ]
+    homes: dict[str, set[str]] = {}
+    for path in modules:
+        for name in re.findall(r"^def ([a-z]\w+)", path.read_text(), re.MULTILINE):
+            # `lsm` is what pages import the engine as; a package may offer what its modules define.
+            homes.setdefault(name, {"lsm"}).update((path.stem, *path.parent.parts))
+    wrong = [
+        f"{where}: {module}.{name}"
+        for where, line in lines()
+        if where.partition("/")[0] in {"lsm_engine", "lsm_assets"} and ".py:" in where
+        for module, name in QUALIFIED.findall(line)
+        if name in homes and module.rpartition(".")[2] not in homes[name]
+    ]
     assert not wrong
 
 

@@ -218,7 +218,7 @@ def commit_facts(
     """Return the facts of one snapshot, run and inputs taken from its properties.
 
     Use it both in a sync and in a rebuild: that is what makes the two agree. `key_order` makes
-    the edges of a compaction exact (see `edges.file_edges`); give it always or never.
+    the edges of a compaction exact (see `file_edges`); give it always or never.
     """
     delta, changelog = tuple(entries), tuple(changelog_entries)
     is_compaction = snapshot.commit_kind is CommitKind.COMPACT
