@@ -35,6 +35,7 @@ from tests.fault import (
     test_schedules,
 )
 from tests.fault.recording_file_io import When
+from tests.fault.remembered_reads import forget_reads
 from tests.fault.scenarios import SCENARIOS, _checked, outcome
 from tests.model import test_stories
 from tests.unit.compact import test_changelog_compaction
@@ -306,10 +307,12 @@ def alive(mutant: Mutant) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, attribute, staticmethod(changed) if static else changed)
         bucket_context._path.cache_clear()
+        forget_reads()
         try:
             yield
         finally:
             bucket_context._path.cache_clear()
+            forget_reads()
             _checked.clear()
             _checked.update(known)
 

@@ -12,6 +12,7 @@ from lsm_engine.storage.file_io import FileIO
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from lsm_engine.types.schema_changes import RemoveOption, SetOption
 from tests.fault.doubles import ManualClock, NumberedIds
+from tests.fault.remembered_reads import remembered
 from tests.model.changelog_replay import Replay
 from tests.model.invariants import check_reachability, check_snapshot
 from tests.model.stored_table import StoredTable
@@ -369,22 +370,37 @@ SCENARIOS = {
 
 
 def view(storage: FileIO) -> View:
-    """Read everything, as a process that has just started."""
+    """Read everything, each part as a process that has just started."""
     table = open_again(storage)
+
+    def part(root: str, name: object, **options: Any) -> Rows:
+        return remembered(
+            storage, root, name, lambda disk: read(open_again(disk), SHAPE, **options)
+        )
+
     snapshots: dict[int, Rows | None] = {}
     for snapshot in table.snapshots():
+        number, root = snapshot.id, f"snapshot/snapshot-{snapshot.id}"
         try:
-            snapshots[snapshot.id] = read(table, SHAPE, snapshot_id=snapshot.id)
+            snapshots[number] = part(root, number, snapshot_id=number)
         except LsmError:
-            snapshots[snapshot.id] = None
+            snapshots[number] = None
     tags = {
-        tag.name: read(table, SHAPE, tag=tag.name)
+        tag.name: part(f"tag/tag-{tag.name}", tag.name, tag=tag.name)
         for tag in table.tags()
         # Who was killed while a tag moved, or a state came back, leaves another for an hour.
         if not is_lock(tag.name)
     }
-    branches = {name: read(table.branch(name), SHAPE) for name in table.branches()}
-    return View(read(table, SHAPE), snapshots, tags, branches)
+    branches = {
+        name: remembered(
+            storage,
+            f"branch/branch-{name}/snapshot/LATEST",
+            "branch",
+            lambda disk, name=name: read(open_again(disk).branch(name), SHAPE),
+        )
+        for name in table.branches()
+    }
+    return View(part("snapshot/LATEST", "head"), snapshots, tags, branches)
 
 
 def open_again(storage: FileIO, first_id: int = 500_000) -> Table:
