@@ -20,7 +20,7 @@ from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.scenarios import SCENARIOS, check_old_or_new, check_retried, prepared
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = 6  # kills per operation in CI
+SAMPLE = 4  # kills per operation in CI
 
 
 class Killer:

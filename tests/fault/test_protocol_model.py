@@ -41,7 +41,7 @@ from lsm_engine.table import tags
 from lsm_engine.table.components import CommitTurns
 from tests.unit.metadata.documents import snapshot
 
-STATES = int(os.environ.get("LSM_MODEL_STATES", "8000"))
+STATES = int(os.environ.get("LSM_MODEL_STATES", "5000"))
 PATHS = TablePaths(root="t")
 PREFIX = "t/snapshot/"
 Files = frozenset[tuple[str, bytes]]
@@ -572,7 +572,7 @@ def test_a_rollback_that_dies_anywhere_is_finished_by_another(by_tag: bool) -> N
         again = roll_back(1, name="s")
         rolls = dies(roll_back(1, "y", "z", by_tag=by_tag), at, again)
         search = Search((rolls, writer("a")), start("x"), frozenset({0}), may_die=True)
-        search.explore(STATES // 60)
+        search.explore(STATES // 50)
 
 
 def unfenced(store: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> bool:
@@ -585,7 +585,7 @@ def test_without_the_fence_a_commit_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(publish, "confirm", unfenced)
     search = two_and_an_expirer()
     with pytest.raises(AssertionError, match=r"lost|went from"):
-        search.explore(5 * STATES)
+        search.explore(8 * STATES)
 
 
 def test_a_writer_that_withdraws_whatever_is_below_earliest_commits_twice(
@@ -602,7 +602,7 @@ def test_a_writer_that_withdraws_whatever_is_below_earliest_commits_twice(
     monkeypatch.setattr(publish, "confirm", simple)
     search = two_and_an_expirer()
     with pytest.raises(AssertionError, match="committed twice"):
-        search.explore(5 * STATES)
+        search.explore(8 * STATES)
 
 
 def test_the_model_reads_what_it_writes() -> None:

@@ -248,7 +248,7 @@ def test_names_of_another_warehouse_are_those_of_its_tables(run, spark, tmp_path
     assert run("SELECT v FROM shop.t") == run.spark("SELECT v FROM shop.t") == [("first",)]
 
 
-@pytest.mark.parametrize("name", ["my-orders", "straße", "a b", "tick`s", "2nd", "O'Neil"])
+@pytest.mark.parametrize("name", ["straße", "2nd", "my-or`ders of O'Neil"])
 def test_tables_whose_name_spark_does_not_take_are_read_and_written(run, tmp_path, name):
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -356,7 +356,7 @@ def test_the_past_has_the_columns_that_it_had(run):
     assert run("SELECT * FROM shop.t VERSION AS OF 2 ORDER BY id") == [(None, 1, "a"), (7, 2, "b")]
 
 
-@pytest.mark.parametrize("column", ["a.b", "c`d", "ä ö", "x$y"])
+@pytest.mark.parametrize("column", ["a.b", "c`d ö$y"])
 @pytest.mark.usefixtures("by_executors")
 def test_executors_write_columns_of_any_name(run, spark, tmp_path, column):
     quoted = f"`{column.replace('`', '``')}`"
