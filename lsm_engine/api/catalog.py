@@ -5,10 +5,9 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -43,6 +42,7 @@ from lsm_engine.filter.where import Filter
 from lsm_engine.inspect.explain import RowOrigin, row_origin
 from lsm_engine.options import core_options
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.storage.executor import in_threads
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import scheme_of
 from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
@@ -401,6 +401,17 @@ def _require_dropped(directory: FileIO) -> None:
 
 _IN_FLIGHT = 16
 """Tables of an object store that are read together: most of the time is spent on waiting."""
+N = TypeVar("N")
+R = TypeVar("R")
+
+
+def map_tables(warehouse: str, work: Callable[[N], R], items: Iterable[N]) -> Iterator[R]:
+    """Return the results of work on several tables, in order; in an object store it runs concurrently."""
+    if scheme_of(warehouse) is None:  # on a disk, threads would only wait for each other
+        return map(work, items)
+    return in_threads(work, items, threads=_IN_FLIGHT, name="lsm-tables")
+
+
 _SERVERS = ("http://", "https://")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -750,11 +761,7 @@ class Catalog(CatalogRegistry):
         One that cannot be opened or read has its error. In an object store several are read together.
         """
         table_names = self.list_tables() if names is None else names
-        if scheme_of(self.warehouse) is None:  # on a disk, threads would only wait for each other
-            yield from map(self.newest_state, table_names)
-            return
-        with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-tables") as pool:
-            yield from pool.map(self.newest_state, table_names)
+        yield from map_tables(self.warehouse, self.newest_state, table_names)
 
     def newest_state(self, name: str) -> NewestState:
         """Return a table of the warehouse with its newest snapshot, or the error of either."""

@@ -1,11 +1,9 @@
 """The doctor: findings about a table or a catalog, each with the command that repairs it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
 
-from lsm_engine.api.catalog import Catalog
+from lsm_engine.api.catalog import Catalog, map_tables
 from lsm_engine.api.catalog_tables import TOGETHER, NewestState, keep_newest_lists, newest_of
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
@@ -26,11 +24,6 @@ from lsm_engine.planning.health import (
 )
 from lsm_engine.storage.location import scheme_of
 
-N = TypeVar("N")
-T = TypeVar("T")
-
-_IN_FLIGHT = 16
-"""Tables of an object store that are looked at together: most of the time is spent on waiting."""
 _BEFORE_OLDEST = 100
 """Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
 _NO_SNAPSHOTS = LiveSnapshots(first=1, newest=0, lists={})
@@ -142,20 +135,14 @@ def _examined(
 ) -> Iterator[_LookedAt]:
     # In a store the requests of several tables run concurrently; on a disk decoding together is what saves time.
     if scheme_of(catalog.warehouse) is not None:
-        yield from _mapped(catalog, lambda name: work(catalog.newest_state(name)), names)
+        yield from map_tables(
+            catalog.warehouse, lambda name: work(catalog.newest_state(name)), names
+        )
         return
     for start in range(0, len(names), TOGETHER):
         states = list(catalog.newest_states(names[start : start + TOGETHER]))
         keep_newest_lists(newest_of(states))
         yield from map(work, states)
-
-
-def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Iterator[T]:
-    if scheme_of(catalog.warehouse) is None:  # on a disk, threads would only wait for each other
-        yield from map(work, names)
-        return
-    with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-doctor") as pool:
-        yield from pool.map(work, names)
 
 
 def _live_snapshots(facts: TableFacts) -> Mapping[str, LiveSnapshots]:
@@ -198,7 +185,9 @@ def _drift(
         return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
 
     # The table and its lineage were read one after the other: a commit between them looks like a drift.
-    again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
+    again = dict(
+        zip(drifts, map_tables(catalog.warehouse, looked_again, list(drifts)), strict=True)
+    )
     lasting = {_shown_name(name): drift for name, drift in again.items() if drift}
     yield from catalog_findings(registered, present, lasting)
 

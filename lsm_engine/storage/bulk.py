@@ -4,14 +4,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.storage.clock import Clock, SystemIds
-from lsm_engine.storage.executor import at_once
+from lsm_engine.storage.executor import ACTS, at_once, begin
 from lsm_engine.storage.file_io import (
     Batching,
     FileIO,
@@ -28,10 +28,9 @@ from lsm_engine.storage.file_io import (
 T = TypeVar("T")
 U = TypeVar("U")
 
-_AT_ONCE = 32
-_pools: dict[int, ThreadPoolExecutor] = {}
-_behind: set["Future[Any]"] = set()
-_lock = threading.Lock()
+_behind: set[tuple[int, "Future[Any]"]] = set()
+"""Acts that nobody waits for, with their process: a fork has none of its parent's. Changed by single calls, without a
+lock, which a fork could find held."""
 _here = threading.local()
 
 
@@ -42,8 +41,10 @@ def results_of(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
     """
     if not file_io.facts.is_far or len(acts) < 2 or _is_act():
         return [act() for act in acts]
-    begun = [_pool().submit(_as_act, act) for act in acts[1:]]
+    begun: list[Future[T]] = []
     try:
+        # An error here, or in the first act, leaves those that have begun in `begun`: they end before the caller goes on.
+        begun.extend(begin(_as_act, act, pool=ACTS) for act in acts[1:])
         first = acts[0]()
     finally:
         wait(begun)
@@ -64,22 +65,16 @@ def behind(file_io: FileIO, act: Callable[[], object]) -> None:
     if not file_io.facts.is_far or _is_act():
         act()
         return
-    begun = _pool().submit(_as_act, act)
-    with _lock:
-        _behind.add(begun)
-    begun.add_done_callback(_ended)
+    begun = begin(_as_act, act, pool=ACTS)
+    entry = os.getpid(), begun
+    _behind.add(entry)
+    begun.add_done_callback(lambda _: _behind.discard(entry))
 
 
 def settle() -> None:
     """Wait for all acts of `behind`, before a call that must come after them."""
-    with _lock:
-        under_way = () if _is_act() else tuple(_behind)
-    wait(under_way)
-
-
-def _ended(act: "Future[Any]") -> None:
-    with _lock:
-        _behind.discard(act)
+    if not _is_act():
+        wait([act for process, act in tuple(_behind) if process == os.getpid()])
 
 
 def _as_act(act: Callable[[], T]) -> T:
@@ -92,16 +87,6 @@ def _as_act(act: Callable[[], T]) -> T:
 
 def _is_act() -> bool:
     return getattr(_here, "is_act", False)
-
-
-def _pool() -> ThreadPoolExecutor:
-    with _lock:
-        own = os.getpid()
-        if own not in _pools:
-            _pools.clear()  # threads of a parent process do not run in this one
-            _behind.clear()
-            _pools[own] = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lsm-act")
-        return _pools[own]
 
 
 # -- Many files, concurrently on a remote store ----------------------------------------------------

@@ -1,4 +1,4 @@
-"""Concurrent requests to a remote store, whatever the number of cores, and the process they belong to."""
+"""The threads that wait for a remote store, whatever the number of cores, and the process they belong to."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,9 @@ K = TypeVar("K")
 IN_FLIGHT = 32
 """The maximum of concurrent requests of this process. Decoding has a limit of its own."""
 
-_pools: dict[int, ThreadPoolExecutor] = {}
+REQUESTS, ACTS = "lsm-store", "lsm-act"
+"""The two pools of a process: an act may wait for its requests, which must never wait for a thread that acts hold."""
+_pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
 
 
 class OwnProcess:
@@ -60,14 +62,14 @@ def at_once(act: Callable[[K], T], items: Iterable[K], *, width: int = IN_FLIGHT
         wait(under_way)  # no act runs once the caller goes on
 
 
-def begin(act: Callable[[K], T], item: K) -> "Future[T]":
+def begin(act: Callable[[K], T], item: K, *, pool: str = REQUESTS) -> "Future[T]":
     """Start an act in a thread and return its future. An ending interpreter starts no thread: it acts now.
 
     Raises StorageError if no thread can be started otherwise; then the act does not run later either.
     """
     future: Future[T] = Future()
     try:
-        _pool().submit(_fulfil, future, act, item)
+        _pool(pool).submit(_fulfil, future, act, item)
     except RuntimeError as cause:
         if main_thread().is_alive():
             future.cancel()  # the pool queues before it starts a thread, and may have others
@@ -94,10 +96,22 @@ def begin_all(act: Callable[[K], T], items: Iterable[K]) -> "dict[K, Future[T]]"
     return {item: begin(act, item) for item in items}
 
 
-def _pool() -> ThreadPoolExecutor:
+def in_threads(
+    act: Callable[[K], T], items: Iterable[K], *, threads: int, name: str
+) -> Iterator[T]:
+    """Yield the result of `act` for each item, in order, by threads that end with the items.
+
+    For acts that use the pools of the process themselves.
+    """
+    with ThreadPoolExecutor(threads, thread_name_prefix=name) as pool:
+        yield from pool.map(act, items)
+
+
+def _pool(name: str) -> ThreadPoolExecutor:
     """Return this process's pool. Without a lock: after a fork one that another thread had is never released."""
     own = os.getpid()
-    for process in _pools.keys() - {own}:  # threads of a parent process do not run in this one
-        _pools.pop(process, None)
-    pool = _pools.get(own)
-    return pool or _pools.setdefault(own, ThreadPoolExecutor(IN_FLIGHT, "lsm-store"))
+    for process, parents_name in list(_pools):
+        if process != own:  # threads of a parent process do not run in this one
+            _pools.pop((process, parents_name), None)
+    pool = _pools.get((own, name))
+    return pool or _pools.setdefault((own, name), ThreadPoolExecutor(IN_FLIGHT, name))

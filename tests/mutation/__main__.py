@@ -2,7 +2,7 @@
 
     python -m tests.mutation                  every mutant of every module; prints rates and survivors
     python -m tests.mutation planning.expire      modules whose name holds the text
-    python -m tests.mutation --sample 20      every 20th mutant, the same ones each time
+    python -m tests.mutation --sample 30      every 30th mutant, the same ones each time
     python -m tests.mutation --record         every mutant, and docs/testing.md gets the table
 
 Exits with 1 below the rate that docs/testing.md promises.

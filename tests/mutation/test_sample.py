@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.slow
 def test_a_sample_of_mutants_is_noticed() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutation", "--sample", "14"],
+        [sys.executable, "-m", "tests.mutation", "--sample", "30"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -101,6 +101,21 @@ def test_only_the_io_floor_opens_files() -> None:
     assert not wrong
 
 
+MAKERS_OF_POOLS = {
+    "lsm_engine/storage/executor.py",
+    "lsm_engine/table/components.py",
+    "lsm_engine/read/prefetch.py",
+    "lsm_engine/data_files/writer.py",
+    "lsm_engine/server/application.py",
+    "lsm_engine/ui/routes.py",
+}
+
+
+def test_pools_of_threads_are_made_where_decision_72_says() -> None:
+    makers = {path for path, tree in trees() if "ThreadPoolExecutor" in ast.dump(tree)}
+    assert makers == MAKERS_OF_POOLS, "use storage/executor, or say in decision 72 why not"
+
+
 def test_nothing_is_deleted_recursively_or_evaluated() -> None:
     """A wrong path must never take a directory with it, and stored text never becomes code."""
     banned = re.compile(

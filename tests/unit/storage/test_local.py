@@ -350,7 +350,7 @@ def test_sync_also_as_the_interpreter_ends(storage, monkeypatch):
     storage.write_new("a/y", b"1")
     ended = ThreadPoolExecutor()
     ended.shutdown()
-    monkeypatch.setattr(executor, "_pools", {os.getpid(): ended})
+    monkeypatch.setattr(executor, "_pools", {(os.getpid(), executor.REQUESTS): ended})
     monkeypatch.setattr(executor, "main_thread", threading.Thread)  # one that does not run
     storage.sync(["a/x", "a/y"])
     with pytest.raises(NotFoundError):
@@ -364,7 +364,7 @@ def test_a_process_that_may_start_no_more_threads_does_nothing_twice(storage, mo
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(executor, "_pools", {os.getpid(): pool})
+    monkeypatch.setattr(executor, "_pools", {(os.getpid(), executor.REQUESTS): pool})
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", refuse)
         with pytest.raises(StorageError, match="ulimit"):
