@@ -46,6 +46,7 @@ __all__ = [
     "StepExecutionContext",
     "backfilled_assets",
     "check_target",
+    "definitions_context",
     "failed_attempts",
     "failed_checks",
     "last_status",
@@ -53,10 +54,8 @@ __all__ = [
     "latest_tags",
     "partitioned_check_spec",
     "partitions_loaded_from",
-    "reconstruction_metadata",
     "report_evaluation",
     "step_context",
-    "store_reconstruction_metadata",
     "unevaluated_checks",
     "virtual_spec",
 ]  # fmt: skip
@@ -82,19 +81,14 @@ def backfilled_assets(instance: dg.DagsterInstance, run: dg.DagsterRun) -> froze
     return frozenset((backfill.asset_selection if backfill is not None else None) or ())
 
 
-# -- Definitions that the process of a run loads as the code location has loaded them --------------
-
-
-def reconstruction_metadata(key: str) -> Any:
-    """Return what the code location has stored under a key; None while the code location itself loads."""
-    context = DefinitionsLoadContext.get()
-    is_run = context.load_type is DefinitionsLoadType.RECONSTRUCTION
-    return context.reconstruction_metadata.get(key) if is_run else None
-
-
-def store_reconstruction_metadata(key: str, value: str) -> None:
-    """Store a value for the processes of runs, which load the same definitions."""
-    DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, value)
+@contextmanager
+def definitions_context() -> Iterator[None]:
+    """Let a component keep its state while it is loaded, also where no code location loads it, as in tests."""
+    if DefinitionsLoadContext.is_set():
+        yield
+        return
+    with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION)):
+        yield
 
 
 # -- Records of partitions and of checks -----------------------------------------------------------

@@ -10,16 +10,18 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import dagster as dg
 import pyarrow as pa
+from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from pydantic import Field
 
 import lsm_engine as lsm
 from lsm_assets.checks import references_evaluation, table_readers
 from lsm_assets.component import LsmTable, tables_schema
-from lsm_assets.dagster_core import reconstruction_metadata, store_reconstruction_metadata
+from lsm_assets.dagster_core import definitions_context
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
 from lsm_assets.keys import AssetKind, asset_link
@@ -511,8 +513,12 @@ def _require_own_resource(*values: str | None, has_resource: bool) -> None:
         )
 
 
-class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A warehouse: its resource, its tables, and one set of sensors, jobs, schedules and a health asset."""
+class LsmWarehouseComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
+    """A warehouse: its resource, its tables, and one set of sensors, jobs, schedules and a health asset.
+
+    The watched tables are its state. Processes of runs, and with the management type LOCAL_FILESYSTEM the code location too,
+    load them from there and open no table.
+    """
 
     name: str = Field(
         default="lsm",
@@ -535,6 +541,9 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         default=True,
         description="Whether to define the resources lsm, pyspark, and the executor: of one component",
     )
+    defs_state: ResolvedDefsStateConfig = Field(
+        default_factory=DefsStateConfigArgs.legacy_code_server_snapshots
+    )
 
     def settings(self) -> Settings:
         """Return the settings of the component. The environment has the defaults."""
@@ -546,37 +555,45 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         variables = {name: value for name, value in attributes.items() if value}
         return settings_from({**_environment(with_catalog=not self.warehouse), **variables})
 
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        """Where the declarations of watched tables are kept; by default the code location lists them as it loads."""
+        return DefsStateConfig.from_args(
+            self.defs_state, default_key=f"LsmWarehouseComponent[{self.name}]"
+        )
+
+    def write_state_to_path(self, state_path: Path) -> None:
+        """Write the declarations of the watched tables."""
+        declarations = watched_tables(self.settings(), self.watch, tuple(self.owners))
+        state_path.write_text(_to_json(declarations))
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of all tables, with sensors, jobs and schedules."""
         _require_own_resource(
             self.warehouse, self.catalog_url, self.executor, has_resource=self.resource
         )
-        settings = self.settings()
+        # Without watched tables there is no state to be kept.
+        if not self.watch:
+            return self.build_defs_from_state(context, None)
+        with definitions_context():
+            return super().build_defs(context)
+
+    def build_defs_from_state(
+        self, context: dg.ComponentLoadContext, state_path: Path | None
+    ) -> dg.Definitions:
+        """Return the definitions of the declared tables, and of the watched ones in the state."""
+        if self.watch and state_path is None:
+            log.warning("no watched table is shown: run 'dg utils refresh-defs-state' first")
         declared = [table.assets(with_jobs=False) for table in self.tables]
         declared_names = {table.declaration.name for table in declared}
         discovered = [
             lsm_table_assets(declaration, with_jobs=False)
-            for declaration in self._watched_tables(settings)
+            for declaration in (_from_json(state_path.read_text()) if state_path else ())
             if declaration.name not in declared_names
         ]
         return warehouse_definitions(
-            [*declared, *discovered], settings, name=self.name, with_resources=self.resource
+            [*declared, *discovered], self.settings(), name=self.name, with_resources=self.resource
         )
-
-    def _watched_tables(self, settings: Settings) -> list[TableDeclaration]:
-        """Return the declarations of the watched tables.
-
-        The process of a run takes them from Dagster's reconstruction metadata, as they were when the code location was
-        loaded. It opens no other table, and has the definitions that it was launched from.
-        """
-        key = f"lsm_watched/{self.name}"
-        stored = reconstruction_metadata(key)
-        if stored is not None:
-            store_reconstruction_metadata(key, stored)
-            return _from_json(stored)
-        declarations = watched_tables(settings, self.watch, tuple(self.owners))
-        store_reconstruction_metadata(key, _to_json(declarations))
-        return declarations
 
 
 def warehouse_definitions(

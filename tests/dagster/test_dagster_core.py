@@ -6,7 +6,6 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.repository_definition.repository_definition import RepositoryLoadData
 
 import lsm_assets
 from lsm_assets import dagster_core
@@ -142,19 +141,6 @@ def test_a_partition_is_failed_from_the_end_of_a_run_without_an_event_until_the_
         assert dagster_core.failed_attempts(instance, KEY) == {"x"}
         report(instance, "x", "1")
         assert dagster_core.failed_attempts(instance, KEY) == set()
-
-
-def test_a_code_location_hands_metadata_to_the_processes_of_its_runs() -> None:
-    contexts, kinds = dagster_core.DefinitionsLoadContext, dagster_core.DefinitionsLoadType
-    loading = contexts(kinds.INITIALIZATION)
-    with contexts.scoped(loading):
-        assert dagster_core.reconstruction_metadata("k") is None
-        dagster_core.store_reconstruction_metadata("k", "v")
-    stored = RepositoryLoadData(
-        reconstruction_metadata=loading.get_pending_reconstruction_metadata()
-    )
-    with contexts.scoped(contexts(kinds.RECONSTRUCTION, repository_load_data=stored)):
-        assert dagster_core.reconstruction_metadata("k") == "v"
 
 
 @pytest.mark.parametrize(

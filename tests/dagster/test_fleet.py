@@ -1,8 +1,10 @@
 """Many tables: one set of sensors, jobs and schedules, ticks and cursors in bounds, and what they owe."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -12,6 +14,7 @@ from dagster._core.definitions.definitions_load_context import (
     DefinitionsLoadType,
 )
 from dagster._core.definitions.repository_definition import RepositoryLoadData
+from dagster.components import DefsStateConfigArgs
 from dagster.components.testing import create_defs_folder_sandbox
 
 import lsm_engine as lsm
@@ -447,32 +450,52 @@ def test_lengths_of_columns_are_those_of_the_yaml(tmp_path: Path) -> None:
     assert {each.description for each in table.schema.fields} == {"what"}
 
 
+@pytest.mark.parametrize("kind", ["LEGACY_CODE_SERVER_SNAPSHOTS", "LOCAL_FILESYSTEM"])
 def test_a_run_opens_no_watched_table_but_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    with lsm.open_catalog(tmp_path) as catalog:
+    lake = tmp_path / "lake"
+    with lsm.open_catalog(lake) as catalog:
         options = {"deletion-vectors.enabled": "true"}
         catalog.create_table("shop.one", ORDERS.schema, primary_key=["id"], options=options)
-    component = LsmWarehouseComponent(warehouse=str(tmp_path), executor="local", watch=["shop.*"])
-    load = DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION)
-    with DefinitionsLoadContext.scoped(load):
-        first = component.build_defs(NO_CONTEXT)
-        kept = load.get_pending_reconstruction_metadata()
-    monkeypatch.setattr(warehouse_component, "watched_tables", None)
-    data = RepositoryLoadData(
-        cacheable_asset_data={},
-        reconstruction_metadata=kept,
+    component = LsmWarehouseComponent(
+        warehouse=str(lake),
+        executor="local",
+        watch=["shop.*"],
+        defs_state=DefsStateConfigArgs(management_type=kind),
     )
-    run = DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION, data)
-    with DefinitionsLoadContext.scoped(run):
-        again = component.build_defs(NO_CONTEXT)
+    project: Any = SimpleNamespace(project_root=tmp_path)
+    module = f"watched_{kind.lower()}"
+    (tmp_path / module).mkdir()
+    (tmp_path / module / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text(f'[tool.dg.project]\ndefs_module = "{module}"\n')
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def facts(definitions: dg.Definitions) -> dict[str, str]:
-        specs = definitions.resolve_all_asset_specs()
+    def facts(kind: DefinitionsLoadType, data: RepositoryLoadData | None = None) -> dict[str, str]:
+        load = DefinitionsLoadContext(kind, data)
+        with DefinitionsLoadContext.scoped(load):
+            specs = component.build_defs(project).resolve_all_asset_specs()
+            pending.update(load.get_pending_reconstruction_metadata())
+            states.append(load.accessed_defs_state_info)
         return {spec.key.to_user_string(): str(spec.metadata) for spec in specs}
 
-    assert facts(again) == facts(first)
-    assert "deletion-vectors.enabled" in facts(first)["shop/one"]
+    pending: dict[str, Any] = {}
+    states: list[Any] = []
+    if kind == "LOCAL_FILESYSTEM":
+        assert "shop/one" not in facts(DefinitionsLoadType.INITIALIZATION), "not refreshed yet"
+        asyncio.run(component.refresh_state(tmp_path))
+    else:
+        assert "shop/one" in facts(DefinitionsLoadType.INITIALIZATION)
+    monkeypatch.setattr(warehouse_component, "watched_tables", None)
+    data = RepositoryLoadData(
+        cacheable_asset_data={}, reconstruction_metadata=pending, defs_state_info=states[-1]
+    )
+    again = facts(DefinitionsLoadType.RECONSTRUCTION, data)
+    assert "deletion-vectors.enabled" in again["shop/one"]
+    if kind == "LOCAL_FILESYSTEM":
+        assert facts(DefinitionsLoadType.INITIALIZATION) == again, (
+            "the code location opens no table"
+        )
 
 
 def test_a_table_that_is_dropped_under_an_expiry_stops_no_other(
