@@ -30,7 +30,8 @@ def millis_of(moment: Moment) -> int:
         moment = moment.astype("datetime64[ms]").item()
     if isinstance(moment, date) and not isinstance(moment, datetime):
         moment = datetime.combine(moment, time())
-    if isinstance(moment, datetime):
+    # NaT of pandas is a datetime too, which equals nothing, not even itself.
+    if isinstance(moment, datetime) and moment == moment:
         zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         since = zoned - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
