@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.pool import Pool, QueuePool
@@ -186,6 +186,13 @@ class Database:
 
     def __repr__(self) -> str:
         return f"Database({self.shown_url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        # Whatever holds a catalog's lineage or listeners ends here: connections belong to their process.
+        raise TypeError(
+            "cannot pickle 'Database' object: send the catalog's url and warehouse, and call "
+            "lsm.open_catalog(url, warehouse=warehouse) there"
+        )
 
     @property
     def shown_url(self) -> str:

@@ -127,6 +127,9 @@ class Follower:
         self._full = full
         self._read = full or session.snapshots.find(position - 1)
 
+    def __repr__(self) -> str:
+        return f"<Follower of {self._session.name!r}>"
+
     @property
     def full_snapshot(self) -> Snapshot | None:
         """The state that comes first, while it has not been returned."""

@@ -289,6 +289,9 @@ class StreamWriter:
             self._background.start()
             self._stop = weakref.finalize(self, _stop, self._background, self._process)
 
+    def __repr__(self) -> str:
+        return f"<StreamWriter of {self._session.name!r}>"
+
     def __enter__(self) -> Self:
         return self
 

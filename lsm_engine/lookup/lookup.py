@@ -292,6 +292,9 @@ class TableQuery:
         weakref.finalize(self, self._cache.unwatch, self._owner)
         self.refresh()
 
+    def __repr__(self) -> str:
+        return f"<TableQuery of {self._session.name!r}>"
+
     def __enter__(self) -> Self:
         return self
 

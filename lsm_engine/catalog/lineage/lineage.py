@@ -602,6 +602,9 @@ class Lineage(LineageTables):
         super().__init__(database, catalog_key=catalog_key, before_reading=before_reading)
         self._recorder = Recorder(database, catalog_key)
 
+    def __repr__(self) -> str:
+        return f"<Lineage in {self._database.shown_url!r}>"
+
     def record(self, *facts: Fact) -> None:
         """Record facts, all or none.
 
