@@ -37,7 +37,7 @@ def in_order(rows: pa.Table) -> list[str]:
 
 
 @cache
-def _duckdb() -> duckdb.DuckDBPyConnection | None:
+def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection | None:
     """A connection with DuckDB's extension, from a package or as it is installed; None where it is not to be had."""
     connection = duckdb.connect()
     connection.execute("SET threads = 1")
@@ -59,11 +59,11 @@ def _duckdb() -> duckdb.DuckDBPyConnection | None:
 
 
 def duckdb_reads_iceberg() -> bool:
-    return _duckdb() is not None
+    return duckdb_with_iceberg() is not None
 
 
 def duckdb_rows(table: lsm.Table, where: str = "true") -> pa.Table:
-    connection = _duckdb()
+    connection = duckdb_with_iceberg()
     assert connection is not None
     query = f"SELECT * FROM iceberg_scan('{metadata_file(table)}') WHERE {where}"
     return connection.execute(query).to_arrow_table()

@@ -1,0 +1,99 @@
+"""What Iceberg metadata costs: commits with it beside commits without, by turns; DuckDB's scan by it beside plain Parquet.
+
+    python -m tests.bench.iceberg_cost --rounds 60
+
+CPU of the process, medians. Tables are made in memory where there is such a file system.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+import lsm_engine as lsm
+from tests.engines.iceberg_readers import duckdb_rows, duckdb_with_iceberg, metadata_file
+
+COLUMNS = {"k": "BIGINT", "v": "BIGINT", "s": "STRING"}
+VECTORS = {"deletion-vectors.enabled": "true", "bucket": "1"}
+EXACT = {"iceberg-compatibility.enabled": "true"}
+WARM_UP = 8
+
+
+def rows(first: int, count: int) -> pa.Table:
+    keys = pa.array(range(first, first + count), pa.int64())
+    return pa.table({"k": keys, "v": keys, "s": [f"x{key % 1000}" for key in range(count)]})
+
+
+def by_turns(acts: tuple[Callable[[int], object], ...], rounds: int) -> list[float]:
+    """Return the median CPU seconds of each act, called by turns with the number of the round."""
+    seconds: list[list[float]] = [[] for _ in acts]
+    for number in range(rounds):
+        order = range(len(acts)) if number % 2 else reversed(range(len(acts)))
+        for place in order:
+            began = time.process_time()
+            acts[place](number)
+            seconds[place].append(time.process_time() - began)
+    return [statistics.median(taken[WARM_UP:]) for taken in seconds]
+
+
+def writer(table: lsm.Table, batches: list[pa.Table]) -> Callable[[int], object]:
+    return lambda number: table.upsert(batches[number])
+
+
+def commits(folder: Path, count: int, rounds: int, *, by_name: bool) -> None:
+    with lsm.open_catalog(str(folder)) as catalog:
+        tables = []
+        for name, options in (("without", VECTORS), ("with", VECTORS | EXACT)):
+            table = catalog.create_table(f"shop.{name}", COLUMNS, "k", options=options)
+            tables.append(table if by_name else lsm.open_table(table.location))
+        batches = [rows(number * count, count) for number in range(rounds)]
+        without, exact = tables
+        acts = (writer(without, batches), writer(exact, batches))
+        plain, shown = by_turns(acts, rounds)
+    way = "by name" if by_name else "by path"
+    print(
+        f"commit of {count} rows {way}: {plain * 1e3:.1f}, {shown * 1e3:.1f} ms, {shown / plain:.2f}"
+    )
+
+
+def scans(folder: Path, rounds: int) -> None:
+    with lsm.open_catalog(str(folder)) as catalog:
+        table = catalog.create_table("shop.scanned", COLUMNS, options=EXACT)
+        for number in range(3):
+            table.append(rows(number * 2_000_000, 2_000_000))
+    assert duckdb_rows(table, "k < 10").num_rows == 10
+    query = "SELECT count(*), sum(k), sum(v), max(s) FROM {}"
+    files = [str(path) for path in Path(table.location).glob("bucket-*/*.parquet")]
+    connection = duckdb_with_iceberg()
+    assert connection is not None
+    acts = (
+        lambda _: connection.execute(query.format(f"read_parquet({files})")).fetchall(),
+        lambda _: connection.execute(query.format(f"iceberg_scan('{metadata_file(table)}')")).fetchall(),
+    )  # fmt: skip
+    plain, shown = by_turns(acts, rounds)
+    print(
+        f"DuckDB's scan of 6,000,000 rows: {plain * 1e3:.0f}, {shown * 1e3:.0f} ms, {shown / plain:.2f}"
+    )
+
+
+def main() -> None:
+    """Print milliseconds without, and with, and their quotient."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=60)
+    given = parser.parse_args()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    for by_name in (True, False):
+        for count in (1, 100, 10_000):
+            with tempfile.TemporaryDirectory(dir=memory) as folder:
+                commits(Path(folder), count, given.rounds, by_name=by_name)
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        scans(Path(folder), given.rounds)
+
+
+if __name__ == "__main__":
+    main()
