@@ -1,4 +1,4 @@
-"""What this package uses of Dagster beyond its public names. No other module imports from `dagster._core`.
+"""The parts of Dagster beyond its public names that this package uses. No other module imports from `dagster._core`.
 
 Each function has a test in `tests/dagster/test_dagster_core.py`, which names what a new version of Dagster changes.
 """

@@ -211,11 +211,14 @@ def _row(line: int, number: int, level: LevelFacts | None, largest_bytes: int) -
     return f'{label}<path stroke="{colour}" d="M{_LEFT} {middle}h{width}"/>'
 
 
-def sparkline(values: Sequence[float], *, label: str, points_max: int = 48) -> str:
-    """Return an image of the last `points_max` values of a series as a line, newest on the right; "" without values."""
+_SPARKLINE_POINTS = 48
+
+
+def sparkline(values: Sequence[float], *, label: str) -> str:
+    """Return an image of the last 48 values of a series as a line, newest on the right; "" without values."""
     if not values:
         return ""
-    shown = list(values)[-points_max:]
+    shown = list(values)[-_SPARKLINE_POINTS:]
     low, high = min(shown), max(shown)
     span = (high - low) or 1  # equal values make a flat line
     step = 200 / max(len(shown) - 1, 1)

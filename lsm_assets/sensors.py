@@ -194,7 +194,7 @@ UNCOMPRESSED_MAX = 4_000
 
 _POSITION, _PACKED = "", "z:"
 _INPUTS = "$inputs"
-"""What the cursor has for all readers: the newest event of each at which its inputs were compared."""
+"""The key of the cursor for all readers: the newest event of each at which its inputs were compared."""
 _NAMES_MAX = 20
 T = TypeVar("T")
 

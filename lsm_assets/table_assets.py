@@ -94,7 +94,7 @@ from lsm_engine import LsmError, NotFoundError, Snapshot, Tag, VerifyReport, cor
 
 
 class CompactionConfig(dg.Config):
-    """What to compact; by default the buckets that are due by the table's options."""
+    """The scope of the compaction; by default the buckets that are due by the table's options."""
 
     full: bool = Field(default=False, description="Merge every bucket into one run")
     partitions: list[dict[str, Any]] = Field(

@@ -153,7 +153,7 @@ def health_asset(
 
 @record
 class Listing:
-    """What a bounded listing of tables has found: damaged tables with their reports, and where the next one begins."""
+    """The result of a bounded listing of tables: damaged tables with their reports, and where the next one begins."""
 
     damaged: tuple[tuple[str, lsm.VerifyReport], ...] = ()
     listed_count: int = 0
@@ -170,12 +170,7 @@ class Listing:
         }
 
 
-def _list_files(
-    catalog: lsm.Catalog,
-    names: Sequence[str],
-    first: str,
-    clock: Callable[[], float] = time.monotonic,
-) -> Listing:
+def _list_files(catalog: lsm.Catalog, names: Sequence[str], first: str) -> Listing:
     """Compare the files that newest snapshots name with the stored ones, for tables in turn from `first` on.
 
     At least one table is listed, and no further one begins after LISTING_SECONDS.
@@ -183,10 +178,10 @@ def _list_files(
     ordered = sorted(names)
     start = next((index for index, name in enumerate(ordered) if name >= first), 0)
     turn = ordered[start:] + ordered[:start]
-    deadline = clock() + LISTING_SECONDS
+    deadline = time.monotonic() + LISTING_SECONDS
     damaged: list[tuple[str, lsm.VerifyReport]] = []
     for position, name in enumerate(turn):
-        if position and clock() >= deadline:
+        if position and time.monotonic() >= deadline:
             return Listing(damaged=tuple(damaged), listed_count=position, next_table=name)
         try:
             table = catalog.table(name)

@@ -71,10 +71,13 @@ def format_day(row: dict[str, Any]) -> str:
     return f"{row['year']}-{row['month']:02}-{row['day']:02}"
 
 
-def worst_figure(catalog: lsm.Catalog, *, arrived_min: int = 20) -> dict[str, Any] | None:
+_ARRIVED_MIN = 20  # a mean of fewer flights is no figure
+
+
+def worst_figure(catalog: lsm.Catalog) -> dict[str, Any] | None:
     """Return the row with the greatest mean arrival delay; None without rows."""
     rows = catalog.table(CARRIER_DAYS.name).scan().to_arrow()
-    busy = rows.filter(pc.greater_equal(rows["arrived"], arrived_min))
+    busy = rows.filter(pc.greater_equal(rows["arrived"], _ARRIVED_MIN))
     ordered = (busy if busy.num_rows else rows).sort_by([("mean_arr_delay", "descending")])
     figures: list[dict[str, Any]] = ordered.slice(0, 1).to_pylist()
     return figures[0] if figures else None

@@ -25,7 +25,7 @@ _NAMES: dict[Any, str] = {
     Iterable: "a list",
 }
 _MISMATCH = object()
-"""What a converter returns for a value that is not of its kind."""
+"""The result of a converter for a value that is not of its kind."""
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:

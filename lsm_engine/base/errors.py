@@ -24,7 +24,7 @@ from typing import Any
 # -- Texts without the secrets that URLs in them carry: passwords, keys, tokens, signatures --------
 
 SECRET_WORDS = ("pass", "secret", "token", "key", "credential", "sig")
-"""What the name of a URL's parameter holds whose value is not shown."""
+"""Parts of names of URL parameters whose values are not shown."""
 HIDDEN = "***"
 _USER_INFO = re.compile(r"([A-Za-z][\w+.-]*://[^/?#\s'\"@:]*):(?!\d{1,5}/)[^\s'\"]*@")
 """A password ends at the last "@", as it may hold "@" and "/" itself. Digits before a slash are a port."""

@@ -2,16 +2,8 @@
 
 import re
 from datetime import timedelta
-from typing import NewType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
-
-# -- Names for numbers and strings that must not be mixed up ---------------------------------------
-
-SnapshotId = NewType("SnapshotId", int)
-SchemaId = NewType("SchemaId", int)
-BucketId = NewType("BucketId", int)
-TagName = NewType("TagName", str)
 
 FIRST_SNAPSHOT_ID = 1
 BATCH_COMMIT_IDENTIFIER = 9_223_372_036_854_775_807

@@ -151,7 +151,7 @@ _POSTGRESQL = "postgresql+psycopg"
 _JDBC_SQLITE = re.compile(r"^jdbc:sqlite:(file:)?(?=[^:])")
 _CONNECT_SECONDS_MAX = 10
 _UNACKNOWLEDGED_MILLIS = 20_000
-"""After that a connection whose bytes nobody acknowledges is given up."""
+"""After that a connection whose bytes are not acknowledged is given up."""
 _POSTGRESQL_NOT_THERE = ("42P01",)  # undefined_table
 
 _CLOCK, _IDS = SystemClock(), SystemIds()

@@ -1,4 +1,4 @@
-"""Where a catalog's tables lie, and where its database is unless somebody names another place."""
+"""Where a catalog's tables lie, and the default place of its database."""
 
 import hashlib
 import os

@@ -47,7 +47,7 @@ EXPIRED = "expired"
 
 DATA = "data"
 CHANGELOG = "changelog"
-"""What a file holds: rows of the table, or rows of its change feed."""
+"""The content of a file: rows of the table, or rows of its changelog."""
 
 
 def _name(name: str, *, primary_key: bool = True) -> Column[str]:
@@ -389,7 +389,7 @@ REMOVALS = Table(
     Column("freed_bytes", BigInteger, nullable=False),
     Index("lsm_removals_at", "table_id", "at_millis"),
 )
-"""What maintenance took, and why. Not in the files of a table, so no rebuild brings it back."""
+"""Removals by maintenance, and their reasons. No file of a table has them, so that no rebuild restores them."""
 
 OF_A_SNAPSHOT = (COLUMN_INPUTS, INPUTS, FILE_EDGES, COMPACTIONS, MANIFESTS, MANIFEST_LISTS)
 """Tables whose rows belong to one snapshot and go with it."""

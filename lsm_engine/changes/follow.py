@@ -30,7 +30,7 @@ class StartMode(Enum):
     LATEST_FULL = "latest-full"
     """The newest state, as far as changelogs have emitted it (decisions/0021), then changes."""
     LATEST = "latest"
-    """What comes after the newest snapshot."""
+    """Changes after the newest snapshot."""
     FROM_TIMESTAMP = "from-timestamp"
     """The changes of the first snapshot at or after a time, and what follows."""
     FROM_SNAPSHOT = "from-snapshot"
@@ -62,7 +62,7 @@ class FollowRequest:
 
 
 class Followed:
-    """What one snapshot brought: its changes, or with `is_full` its whole state as +I."""
+    """One snapshot of a stream: its changes, or with `is_full` its whole state as +I."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ def split_names(names: str | None) -> tuple[str, ...]:
 FORMATS = ("parquet", "csv", "jsonl", "arrow", "excel")
 """Formats of files of rows, as options name them."""
 ROWS_SHOWN = 100
-"""Rows that are printed at a terminal where nobody says how many."""
+"""Rows that are printed at a terminal by default."""
 
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -152,7 +152,7 @@ class Call:
 
     @property
     def rows_shown(self) -> int | None:
-        """How many rows are printed where nobody says how many; None, of a pipe and of JSON: all."""
+        """The number of rows that are printed by default; None, for a pipe and for JSON: all."""
         return None if self.as_json or not sys.stdout.isatty() else ROWS_SHOWN
 
     @property

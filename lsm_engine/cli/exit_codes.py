@@ -1,4 +1,4 @@
-"""What `lsm` exits with, per class of failures."""
+"""The exit codes of `lsm`, by class of failure."""
 
 from lsm_engine import (
     AlreadyExistsError,

@@ -1,4 +1,4 @@
-"""What goes to stdout: readable tables for people, JSON lines for programs. Notes go to stderr.
+"""Output to stdout: readable tables for people, JSON lines for programs. Notes go to stderr.
 
 Piped output has no colours and is as wide as its content. At a terminal, rows that are wider than it stand
 upright, prose is wrapped, and what is longer than the window is shown by the pager (PAGER, else less)."""

@@ -57,7 +57,7 @@ def utc_text(millis: int | None) -> str | None:
 # -- Notes and failures on stderr ------------------------------------------------------------------
 
 _KEPT_BLANK = "\ue000"
-"""What stands for a blank at which a line is not broken."""
+"""The stand-in for a blank at which a line is not broken."""
 
 
 def echo_aside(text: str, *phrases: str) -> None:

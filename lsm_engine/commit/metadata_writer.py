@@ -57,7 +57,7 @@ _FOLDED_COLUMNS = (*META_COLUMNS, FILE_NAME)
 _WAITING_BYTES = 64 << 20
 _AHEAD = 16  # manifests that are fetched while another one is copied
 _BYTES_PER_ENTRY = 400
-"""What an entry takes in a compressed manifest, before any has been written."""
+"""The assumed size of an entry in a compressed manifest, before one has been written."""
 _FEW_REMOTE_ENTRIES = 5_000
 """On a remote store a merge of up to so many entries uses the cached ones: copying bytes would fetch the manifests."""
 _FEW_ENTRIES = 256

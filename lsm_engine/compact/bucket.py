@@ -438,7 +438,7 @@ class _Compaction:
 
 
 class _Writers:
-    """What the rows and the changes of one step are written with."""
+    """The writers of the rows and the changes of one step."""
 
     def __init__(self, context: BucketContext, work: BucketWork, step: Rewrite) -> None:
         self._context = context

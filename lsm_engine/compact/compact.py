@@ -511,7 +511,7 @@ def _compacted(messages: Iterable[CommitMessage]) -> CompactedFiles:
 
 
 class Compaction:
-    """What is compacted of one table, and in whose name that is committed."""
+    """The scope of a compaction of one table, and the identity that commits it."""
 
     def __init__(
         self,

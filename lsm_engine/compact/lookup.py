@@ -201,7 +201,7 @@ class RewrittenRows:
 
 @record
 class LookupRewrite:
-    """What a lookup compaction does beside merging.
+    """The tasks of a lookup compaction besides merging.
 
     `compacted_from`: the level from which rows are not new. `emits_changelog`: changelog rows are
     made. `looks_up`: older rows are looked up, with `whole_rows` their values too.

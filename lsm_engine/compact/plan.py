@@ -1,4 +1,4 @@
-"""What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
+"""Plan a compaction: for each bucket the picked runs, and the steps that rewrite them. No data file is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -222,7 +222,7 @@ def _iceberg() -> Any:
 
 @record
 class _Steps:
-    """What to do in one bucket: the unit that was picked, its steps, and what they look keys up in."""
+    """The work in one bucket: the unit that was picked, its steps, and what they look keys up in."""
 
     unit: CompactUnit
     steps: tuple[Step, ...]

@@ -336,7 +336,7 @@ def _work_of(
 
 
 def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage | None:
-    """Write one new bucket; None if no row belongs there. What fails deletes what it wrote."""
+    """Write one new bucket; return None if no row belongs there. A failure deletes the written files."""
     schema = context.schema
     runs = [_rows_for(context, work, source) for source in work.sources]
     keyed = schema.has_primary_key

@@ -42,7 +42,7 @@ _ALIGNED = 64  # as Arrow wants its buffers
 _NO_PLACES = np.empty(0, np.int64)
 _NO_TEXT = np.empty(0, np.uint8)
 _MOST_TEXT_BYTES = 2**31 - 1
-"""What offsets of 32 bits reach."""
+"""The greatest offset of 32 bits."""
 
 
 @record

@@ -54,7 +54,7 @@ SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 
 @record
 class Computed:
-    """What an engine such as Spark computes for each row. `evaluate` returns one value for each row of a `Frame`.
+    """An expression that an engine such as Spark computes for each row. `evaluate` returns one value for each row of a `Frame`.
 
     `needs`: the columns of the table that it looks at. `prefilter`: a filter on them that keeps no fewer rows, if there is one.
     """
@@ -73,7 +73,7 @@ class Match(Enum):
 
 
 class Action(Enum):
-    """What a clause does to them."""
+    """The action of a clause on its rows."""
 
     UPDATE = "update"
     DELETE = "delete"

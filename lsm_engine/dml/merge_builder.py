@@ -27,7 +27,7 @@ from lsm_engine.types.table_schema import TableSchema
 @checks_all_arguments
 @record
 class Merge:
-    """What `table.merge(…)` returns. Each `when_…` gives a new one; nothing happens before `execute`.
+    """A MERGE that is being built, as `table.merge(…)` returns it. Each `when_…` returns a new builder; `execute` runs it.
 
     Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
     SQL text, predicates or Arrow expressions; columns are called `source.x` and `target.x`, or plain

@@ -41,7 +41,7 @@ _SHOWN = 3
 
 
 class OnMismatch(Enum):
-    """What an insert or update does with rows whose keys do not fit it."""
+    """The handling of rows whose keys do not suit an insert or update."""
 
     REFUSE = "refuse"
     SKIP = "skip"

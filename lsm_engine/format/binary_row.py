@@ -377,14 +377,12 @@ def encode_stored(
     return [arity + all_bytes[begin:end] for begin, end in pairwise(ends)]
 
 
-def encode_row(
-    values: Sequence[object], types: Sequence[DataType], *, reserve_null_wide: bool = False
-) -> bytes:
+def encode_row(values: Sequence[object], types: Sequence[DataType]) -> bytes:
     """Return one stored row of Python values; timestamps of nanoseconds may be given as integers."""
     columns = [
         pa.array([value], arrow_type(kind)) for value, kind in zip(values, types, strict=True)
     ]
-    return encode_stored(columns, types, reserve_null_wide=reserve_null_wide, row_count=1)[0]
+    return encode_stored(columns, types, row_count=1)[0]
 
 
 def decode_columns(

@@ -702,7 +702,7 @@ def _damaged(file_name: str, value: str) -> CorruptFileError:
 
 @record
 class TableStatistics:
-    """What was found when a snapshot was analysed.
+    """The statistics of a snapshot that ANALYZE wrote.
 
     `column_stats`: JSON text, as it was stored. `null_counts`: by column, of all that it has; None
     where it has no count.

@@ -26,7 +26,7 @@ _VERSION = 1
 _CHECKSUM = struct.Struct(">I")
 _NO_INDEX = -1
 _HEAD_BYTES = 4096
-"""What is read first: the heads of most index files."""
+"""Bytes that are read first; most heads of index files fit in."""
 _TYPES = {kind.value: kind for kind in FileIndexType}
 
 

@@ -84,14 +84,14 @@ _LAST_MEMBER = f',\n  "{CHECKSUM}"'.encode()
 
 
 class _BadJson(ValueError):
-    """What our own hooks find wrong while the parser runs."""
+    """An error that the hooks of this module raise while the parser runs."""
 
 
 @record
 class JsonObject:
     """The members of one JSON object, with the name of the file they came from.
 
-    Members that nobody asks for are ignored: newer writers add some. Every getter raises
+    Members without a getter call are ignored: newer writers add some. Every getter raises
     CorruptFileError, naming the file and the member, for a value of another type.
     """
 

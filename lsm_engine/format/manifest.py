@@ -49,7 +49,7 @@ class ManifestEntry:
 
     @property
     def identity(self) -> FileIdentity:
-        """What ADD and DELETE of the same file share."""
+        """The identity of the file, equal for its ADD and its DELETE."""
         return (self.partition, self.bucket, self.file.level, self.file.file_name)
 
 

@@ -193,7 +193,7 @@ _BLANKS = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a"
     "\u2028\u2029\u205f\u3000"
 )
-"""What Java counts as white space: not the no-break spaces."""
+"""White space as Java counts it: without no-break spaces."""
 
 
 def _binary_text(value: bytes, *, legacy: bool) -> str | None:

@@ -71,7 +71,7 @@ class Snapshot:
 
     @property
     def operation_name(self) -> str:
-        """What made it: upsert, append, insert, update, delete, merge, overwrite, compact and so on.
+        """The operation that made it: upsert, append, insert, update, delete, merge, overwrite, compact and so on.
 
         Of a snapshot that does not have it, as of other clients: write, compact, overwrite or analyze.
         """

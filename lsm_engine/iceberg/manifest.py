@@ -42,7 +42,7 @@ CODECS = tuple(_CODEC_NAMES)
 
 @record
 class Layout:
-    """What the manifests of a table have in common: its schema, format version and codec."""
+    """The common parts of the manifests of a table: its schema, format version and codec."""
 
     schema: TableSchema
     format_version: int
@@ -304,16 +304,13 @@ def read_records(data: bytes, file_name: str) -> list[JsonObject]:
 # -- Entries ---------------------------------------------------------------------------------------
 
 
-def added_entry(
-    data_file: JsonObject, snapshot_id: int, *, with_sequence: bool = True
-) -> JsonObject:
+def added_entry(data_file: JsonObject, snapshot_id: int) -> JsonObject:
     """Return the entry of a file that a snapshot adds; snapshot ids are sequence numbers."""
-    number = snapshot_id if with_sequence else None
     return {
         "status": ADDED,
         "snapshot_id": snapshot_id,
-        "sequence_number": number,
-        "file_sequence_number": number,
+        "sequence_number": snapshot_id,
+        "file_sequence_number": snapshot_id,
         "data_file": data_file,
     }
 

@@ -213,7 +213,7 @@ def kept_log(
 
 @record
 class FaceState:
-    """What the next version of the metadata shows.
+    """The content of the next version of the metadata.
 
     `snapshots`: those that stay, oldest first, the current one last. `tags`: snapshot ids by name. `schemas`: in
     Iceberg's JSON, by id.

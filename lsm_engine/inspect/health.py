@@ -73,7 +73,7 @@ from lsm_engine.table.tags import expire_tags
 # -- The damage that verification finds, as facts for `planning/health` ----------------------------
 
 _UNDER_WAY_MILLIS = 3_600_000
-"""What was written within the last hour may be of an act that goes on."""
+"""Files that are younger than an hour may belong to an operation that goes on."""
 
 
 def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _left_branches(session: TableSession) -> Iterator[str]:
 
 
 def _is_settled(session: TableSession, files: Iterable[FileStatus | None]) -> bool:
-    """Whether nobody is at it any more: none of the files was written lately."""
+    """Whether no operation goes on: none of the files was written lately."""
     written = [status.modified_millis for status in files if status is not None]
     return max(written, default=0) < session.storage_time() - _UNDER_WAY_MILLIS
 
@@ -208,7 +208,7 @@ _ORPHAN_AGE = "1 d"
 def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = None) -> TableFacts:
     """Return what is known of a table; what cannot be read becomes the `problem`, and is not raised.
 
-    `newest`: the newest snapshot, if somebody has just looked it up.
+    `newest`: the newest snapshot, if the caller has just read it.
     """
     damage: dict[str, Any] = {}
     settings = _settings(session)
@@ -365,7 +365,7 @@ def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...
 
 
 def _debt(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | None:
-    """What `compact` would do now, by its own plan."""
+    """The plan of `compact` at this moment."""
     runs = {place: count for place, (*_, count, _) in sizes.items()}
     if max(runs.values(), default=0) < fewest_runs(session):
         return None

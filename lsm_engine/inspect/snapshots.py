@@ -1,4 +1,4 @@
-"""What differs between two snapshots: files, and partitions with other rows."""
+"""The differences between two snapshots: files, and partitions with other rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -217,7 +217,7 @@ def _changes(session: TableSession, snapshot: Snapshot) -> _Changes | None:
 
 
 def _by_vectors(session: TableSession, snapshot: Snapshot) -> frozenset[bytes] | None:
-    """Return the partitions whose deletion vectors a commit has changed; None: nobody knows any more."""
+    """Return the partitions whose deletion vectors a commit has changed; None: that is not known any more."""
     try:
         before = session.snapshots.load(snapshot.id - 1) if snapshot.id > 1 else None
         if before is not None and not follows(snapshot, before):

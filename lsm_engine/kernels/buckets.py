@@ -66,7 +66,7 @@ def _murmur(data: int, offsets: Longs, seed: np.uint32, hashes: NDArray[np.int32
 
 Hashes = NDArray[np.int32]
 BUCKETS_MAX = 32_767
-"""What other clients count buckets up to."""
+"""The greatest number of buckets of other clients."""
 _EMPTY = -1
 _SMALLEST = 1024
 

@@ -61,7 +61,7 @@ class KeyTable:
 
     @property
     def parts(self) -> KeyParts:
-        """What compare_tied takes; the table has to outlive the call."""
+        """The arguments of compare_tied; the table must outlive the call."""
         return KeyParts(self.form, self.tail, address_of(self.addresses))
 
     @staticmethod
@@ -189,7 +189,7 @@ BLOCK = 16
 
 
 class Ranks(NamedTuple):
-    """What decides which of two rows is newer.
+    """The columns that decide which of two rows is newer.
 
     The keys of user-defined columns, and where the addresses of the inputs' first words and of their sequence
     numbers lie.

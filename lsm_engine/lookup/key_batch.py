@@ -75,7 +75,7 @@ class KeyBatch:
 
     @cached_property
     def hashes(self) -> Hashes:
-        """What the bloom filters of those files go by."""
+        """The hashes for the bloom filters of those files."""
         return key_hashes(*self.compacted)
 
 

@@ -298,5 +298,5 @@ class HashStore:
         return values
 
     def check(self) -> None:
-        """Raise CorruptFileError if somebody changed the file; once removed, the mapping stays."""
+        """Raise CorruptFileError if the file was changed; once removed, the mapping stays."""
         self._mapped.check()

@@ -31,7 +31,7 @@ from lsm_engine.types.types import DataType
 
 
 class StoredValue(Enum):
-    """What a lookup file keeps beside the keys."""
+    """The content of a lookup file besides the keys."""
 
     ROW = "row"
     """The whole row, with sequence number and row kind."""
@@ -66,7 +66,7 @@ class Fetched:
 
 @record
 class Handles:
-    """What a store found for searched keys. `last` is its name for the newest row, -1 if absent.
+    """The result of a search for keys. `last` is its name for the newest row, -1 if absent.
 
     Where a data file holds a key more than once, the rows from `first` to `last` are its versions,
     oldest first; otherwise both are the same.
@@ -110,7 +110,7 @@ class MappedFile:
         self._stamp = self._now()
 
     def check(self) -> None:
-        """Raise CorruptFileError if somebody changed the file; once removed, the mapping stays."""
+        """Raise CorruptFileError if the file was changed; once removed, the mapping stays."""
         now = self._now()
         if now and now != self._stamp:
             raise CorruptFileError("a lookup file was changed; it is built anew", file=self._path)

@@ -1,1 +1,1 @@
-"""What happens to snapshots and files after they were made: expiry, rollback, verification, repair."""
+"""Maintenance of tables: expiry, rollback, trash, verification, repair, forgetting."""

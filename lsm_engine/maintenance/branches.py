@@ -72,7 +72,7 @@ class FastForwardPlan:
 
 @record
 class FastForwardReport:
-    """What a fast-forward did, or with `dry_run` would do."""
+    """The result of a fast-forward, or with `dry_run` of its plan."""
 
     plan: FastForwardPlan
     dry_run: bool
@@ -296,7 +296,7 @@ def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
 _RENAME = "lsm.rename"
 """Property of a stop: an id of the rename, so that no two write the same file."""
 _CARRIED = ("tag/", "consumer/", "schema/")
-"""What may change in a branch without commits, and is acknowledged."""
+"""The parts of a branch that change without commits, by acknowledged operations."""
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:

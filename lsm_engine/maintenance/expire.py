@@ -297,7 +297,7 @@ _LOOKED_FOR = 1000  # of the files that a dead expiry would have deleted first
 
 @record
 class ExpiryReport:
-    """What an expiry did, or with `dry_run` would do.
+    """The result of an expiry, or with `dry_run` of its plan.
 
     `plan` is of snapshots, `changelogs` of changelogs that had outlived theirs; `tags` and
     `consumers` are names of those whose time was over.

@@ -141,12 +141,11 @@ class Finding:
         return self.text if self.stake is None else f"{self.text} ({self.stake})"
 
 
-def finding_of(error: LsmError, stake: FileStake | None = None) -> Finding:
+def finding_of(error: LsmError) -> Finding:
     """Return an error over stored bytes as a finding about the file that it names."""
     values = (error.facts.get("file"), error.facts.get("path"))
     names = [value for value in values if isinstance(value, str)]
-    path = names[0] if names else None if stake is None else stake.path
-    return Finding(text=str(error), path=path, stake=stake)
+    return Finding(text=str(error), path=names[0] if names else None)
 
 
 @record
@@ -295,7 +294,7 @@ def _both(first: DamagedFile, second: DamagedFile) -> DamagedFile:
 
 @record
 class VerifyReport:
-    """What was looked at, and every broken reference. Without problems all retained references can be read.
+    """The result of a verification: every broken reference. Without problems all retained references can be read.
 
     `problems` is text, one entry for each retained reference that has one; `damaged_files` has each file once, with
     the retained references concerned and what could give it back; `own_damaged_files` those of the table or branch

@@ -238,7 +238,7 @@ _KEPT_LONGER = (
 
 @record
 class ForgetReport:
-    """What forgetting did, or with `dry_run` would do; `proof` is the search after it."""
+    """The result of a forgetting, or with `dry_run` of its plan; `proof` is the search after it."""
 
     plan: ForgetPlan
     dry_run: bool
@@ -374,7 +374,7 @@ def _forget_in_branch(
         if latest is None or not holds:
             return
         _expire_below(branch, quiet, latest, scope)
-        # What others have tagged before EARLIEST moved; from now on no tag is made below it.
+        # Another process may have tagged a snapshot before EARLIEST moved; from now on no tag is made below it.
         rewrite_tags()
     expire.expire_all_changelogs(quiet, reason="keys were forgotten")
 

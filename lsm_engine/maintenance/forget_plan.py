@@ -98,7 +98,7 @@ def take_left_branches(session: TableSession, traces: Collection[str]) -> None:
 
 @record
 class StateChange:
-    """What of a retained reference's state is replaced: data files, and index files of the same buckets."""
+    """The files of a retained reference's state that are replaced: data files, and index files of the same buckets."""
 
     deleted: tuple[ManifestEntry, ...] = ()
     new: tuple[ManifestEntry, ...] = ()
@@ -355,7 +355,7 @@ _COMPACTIONS = "compaction"
 
 @record
 class Outside:
-    """What keeps keys besides a table's files. `alive`: other processes, which clear up themselves.
+    """The places that keep keys besides a table's files. `alive`: other processes, which clear up themselves.
 
     `has_catalog`: whether the table was opened by its name in a catalog, which then is searched.
     """
@@ -436,7 +436,7 @@ def _lookup_files(session: TableSession) -> Iterator[str]:
 
 @record
 class ForgetScope:
-    """What forgetting may touch besides the newest state and the history of the table itself.
+    """The parts of a table that forgetting may change besides the newest state and the history.
 
     `rewrite_tags`: tags are written anew without the keys. `rewrite_branches`: the same for branches,
     whose history goes as well. `move_consumers`: consumers lose the changes that they have not read.
@@ -468,7 +468,7 @@ class RootRewrite:
 
 @record
 class ForgetPlan:
-    """What forgetting would do; nothing has been changed.
+    """The plan of a forgetting.
 
     `traces`: every file that holds a key. `rewrites`: what is written anew. `expires`: the history
     that goes, by name; time travel to it is lost. `refusals`: what has to be allowed first, or be done
@@ -562,7 +562,7 @@ def shown(branch: TableSession) -> str:
 
 
 class RootFindings:
-    """What of the traces each retained reference names."""
+    """The traces that each retained reference names."""
 
     def __init__(self, keys: ForgottenKeys, files: KeyFiles, traces: frozenset[str]) -> None:
         self._keys = keys

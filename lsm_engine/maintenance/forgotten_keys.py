@@ -213,7 +213,7 @@ class Trace:
 
 @record
 class SearchReport:
-    """What a search found. `unreadable`: files that could not be decoded, and why.
+    """The result of a search for keys. `unreadable`: files that could not be decoded, and why.
 
     `texts_elsewhere`: texts of the keys that stand in other rows too, so that their bytes prove nothing.
     """

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @record
 class OrphanReport:
-    """What was removed, or with `dry_run` would be.
+    """The result of a removal of orphan files, or with `dry_run` of its plan.
 
     `uploads_unknown`: why the store could not be asked for unfinished uploads; None if it was.
     """

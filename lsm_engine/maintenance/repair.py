@@ -130,7 +130,7 @@ def found_readable(session: TableSession, number: int) -> Snapshot | None:
 
 @record
 class RepairReport:
-    """What a repair did, or with `dry_run` would do. `found` are the things it is about, by name.
+    """The result of a repair, or with `dry_run` of its plan. `found`: the names of the repaired things.
 
     `lost`: what the files held that are given up, as the manifests know it. Rows are stored versions: of
     a key that other files hold too, these remain, and an older version may show again. `back_to`: the snapshot that
@@ -498,7 +498,7 @@ log = logging.getLogger(__name__)
 
 @record
 class RestoredFile:
-    """What becomes of one damaged or missing file. Rows are stored versions, as in FileStake.
+    """The repair of one damaged or missing file. Rows are stored versions, as in FileStake.
 
     `source`: what its rows come from; None: nothing has them. `is_exact`: they are what the file held.
     """
@@ -522,7 +522,7 @@ class RestoredFile:
 
 @record
 class RestoreReport:
-    """What was restored, or with `dry_run` would be: each damaged or missing data file.
+    """The result of a restore, or with `dry_run` of its plan: each damaged or missing data file.
 
     `left`: changelog files and such, which nothing else holds.
     """

@@ -67,7 +67,7 @@ FORWARDING = "forwarding-"
 
 @record
 class RollbackPlan:
-    """What goes when a table returns to `target`: snapshots oldest first, tags and changelogs after
+    """The parts of a table that a rollback to `target` deletes: snapshots oldest first, tags and changelogs after
     it. `consumers` stand beyond it and go back; `restores`: the target is only a tag's by now.
 
     `markers` decided it already, or are left of a rollback that died; oldest first. `has_begun`: some
@@ -279,7 +279,7 @@ def under_way(target_id: int | None) -> CommitConflictError:
 
 @record
 class RollbackReport:
-    """What a rollback took back, or with `dry_run` would."""
+    """The result of a rollback, or with `dry_run` of its plan."""
 
     plan: RollbackPlan
     dry_run: bool

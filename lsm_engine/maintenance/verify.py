@@ -293,7 +293,7 @@ def wrong_ends(
 
 
 def _lost_newest(session: TableSession, newest_id: int) -> list[str]:
-    """What LATEST names is there. Looks once more: commits and rollbacks go on."""
+    """Check that the snapshot that LATEST names exists; look twice, as commits and rollbacks go on."""
     latest = session.snapshots.stray_latest(newest_id)
     if latest is None:
         return []

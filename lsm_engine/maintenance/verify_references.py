@@ -149,7 +149,7 @@ _FIRST, _COUNT = "_FILE._FIRST_ROW_ID", "_FILE._ROW_COUNT"
 
 
 class RowIdVerification:
-    """What manifests record of ids; `deep`: also the ids that files store, each file read once."""
+    """Verifies the row ids that manifests record; `deep`: also those that files store, each file read once."""
 
     def __init__(self, session: TableSession, *, deep: bool) -> None:
         self._session = session

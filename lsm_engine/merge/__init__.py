@@ -1,1 +1,1 @@
-"""What several versions of a key become: merge functions and aggregators."""
+"""Merging the versions of a key: merge functions and aggregators."""

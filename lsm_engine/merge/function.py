@@ -144,7 +144,7 @@ _NEITHER: frozenset[RowKind] = frozenset()
 
 @record
 class RetractRule:
-    """What becomes of -U and -D rows as they are written. `remedy` is the error's text.
+    """The handling of -U and -D rows on write. `remedy` is the error's text.
 
     A -D that has none of `delete_needs` would do nothing; empty: the key is enough.
     """

@@ -36,7 +36,7 @@ class Newest:
 
 NEWEST = Newest()
 Folded: TypeAlias = Newest | Picked | Computed
-"""What the versions of each key become, in one column."""
+"""Aggregates the versions of each key in one column."""
 
 
 def fixed_width(kind: pa.DataType) -> int | None:

@@ -230,7 +230,7 @@ class BranchClaim:
             for path, (content, _) in marks.items():
                 if content is not None:
                     on_file(path, content)
-            # What a power cut brings back of them is left of a branch that is deleted.
+            # Not synced: files that a power cut brings back belong to a branch that is deleted.
             bulk = undurable(self._file_io)
             results_of(
                 bulk,

@@ -558,7 +558,7 @@ class SnapshotStore(SnapshotHints):
         self.require_table = of_table
         self._newest = NewestSnapshot(file_io, paths.snapshot_directory, self.find)
 
-    # Which there are.
+    # Ids.
 
     def latest_id(self) -> int | None:
         """Return the newest id, or None before the first commit."""
@@ -858,7 +858,7 @@ class SnapshotStore(SnapshotHints):
         below = self.find(snapshot.id - 1)
         return below if below is not None and follows(snapshot, below) else None
 
-    # Making and taking them.
+    # Creating and deleting.
 
     def forget_newest(self) -> None:
         """Have the newest snapshot read again: its file may have changed."""

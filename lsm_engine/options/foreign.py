@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 
 
 class Verdict(Enum):
-    """What an unsupported option stands in the way of."""
+    """Which access an unsupported option prevents."""
 
     HARMLESS = "harmless"
     REFUSES_WRITING = "refuses writing"
@@ -23,7 +23,7 @@ class Verdict(Enum):
 
 @record
 class OtherOption:
-    """An option that somebody else knows. `harmless_values`: texts that ask for nothing."""
+    """An option of other clients. `harmless_values`: values that change nothing."""
 
     verdict: Verdict
     reason: str

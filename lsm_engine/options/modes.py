@@ -11,7 +11,7 @@ from lsm_engine.base.record import record
 
 
 class RowKind(IntEnum):
-    """What a row does to its key; the numbers are the format's."""
+    """The kind of a change: insert, update or delete; the numbers are those of the format."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -34,7 +34,7 @@ RETRACTS = frozenset((RowKind.UPDATE_BEFORE, RowKind.DELETE))
 
 
 class EntryKind(IntEnum):
-    """What a manifest entry does with its file."""
+    """Whether a manifest entry adds or deletes its file."""
 
     ADD = 0
     DELETE = 1
@@ -58,7 +58,7 @@ class CommitKind(Enum):
 
 @record
 class MergePolicy:
-    """What a merge engine makes of the versions of a key."""
+    """The properties of a merge engine."""
 
     keeps_newest_row: bool
     keeps_first_row: bool
@@ -72,7 +72,7 @@ class MergePolicy:
 
 
 class MergeEngine(Enum):
-    """What several rows of one key become."""
+    """How the rows of one key are merged."""
 
     DEDUPLICATE = "deduplicate"
     PARTIAL_UPDATE = "partial-update"
@@ -81,7 +81,7 @@ class MergeEngine(Enum):
 
     @cached_property
     def policy(self) -> MergePolicy:
-        """What follows from the engine."""
+        """The properties of the engine."""
         match self:
             case MergeEngine.DEDUPLICATE:
                 newest, first, groups, functions = True, False, False, False
@@ -128,7 +128,7 @@ class ChangelogProducer(Enum):
 
     @cached_property
     def policy(self) -> ChangelogPolicy:
-        """What follows from the producer."""
+        """The properties of the producer."""
         match self:
             case ChangelogProducer.NONE:
                 delta, logs, looks_up, full = True, False, False, False
@@ -162,14 +162,14 @@ class LookupCompact(Enum):
 
 @record
 class LookupFilePolicy:
-    """What a lookup file can do."""
+    """The properties of a lookup file."""
 
     gathers_columns: bool
     """Found rows are gathered from mapped columns; else each is a stored value of its own."""
 
 
 class LookupFileType(Enum):
-    """What a data file becomes on local disk when keys are looked up in it."""
+    """The type of the local file that keys of a data file are looked up in."""
 
     COLUMNAR = "columnar"
     SORT = "sort"
@@ -177,7 +177,7 @@ class LookupFileType(Enum):
 
     @cached_property
     def policy(self) -> LookupFilePolicy:
-        """What follows from the type."""
+        """The properties of the type."""
         match self:
             case LookupFileType.COLUMNAR:
                 return LookupFilePolicy(gathers_columns=True)
@@ -200,7 +200,7 @@ class IndexPolicy:
 
 
 class FileIndexType(Enum):
-    """What a data file's own index of a column is; the value is its name in options and files."""
+    """The type of a file index of a column; the value is its name in options and files."""
 
     BLOOM_FILTER = "bloom-filter"
     BITMAP = "bitmap"
@@ -220,7 +220,7 @@ class IndexType(Enum):
 
     @cached_property
     def policy(self) -> IndexPolicy:
-        """What follows from the type."""
+        """The properties of the type."""
         lookups, keeps, everywhere, blooms = False, False, False, False
         match self:
             case IndexType.BLOOM:
@@ -249,7 +249,7 @@ class BloomFilterType(Enum):
 
 @record
 class FormatPolicy:
-    """What readers and writers of a format can do."""
+    """The properties of a file format."""
 
     has_footer: bool
     """A Parquet footer: statistics, record keys and row groups are known without reading rows."""
@@ -268,7 +268,7 @@ class FileFormat(Enum):
 
     @cached_property
     def policy(self) -> FormatPolicy:
-        """What follows from the format."""
+        """The properties of the format."""
         match self:
             case FileFormat.PARQUET:
                 return FormatPolicy(has_footer=True, decodes_whole=False, has_field_ids=True)
@@ -295,7 +295,7 @@ class BucketPolicy:
 
     @property
     def assigns_keys(self) -> bool:
-        """Whether a key keeps a bucket that somebody assigned to it."""
+        """Whether a key keeps the bucket that was assigned to it."""
         return self.has_hash_index or self.crosses_partitions
 
     @property
@@ -321,7 +321,7 @@ class BucketMode(Enum):
 
     @cached_property
     def policy(self) -> BucketPolicy:
-        """What follows from the mode."""
+        """The properties of the mode."""
         fixed, index, crosses, postponed, unaware = False, False, False, False, False
         match self:
             case BucketMode.FIXED:
@@ -344,7 +344,7 @@ class BucketMode(Enum):
 
 
 class ExternalAccess(Enum):
-    """What an unsupported option stands in the way of."""
+    """Which access an unsupported option prevents."""
 
     READ = "read"
     WRITE = "write"

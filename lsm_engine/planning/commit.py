@@ -352,7 +352,7 @@ class SnapshotFiles:
 
 @record
 class CommitRules:
-    """What a table asks of its commits.
+    """The rules of a table for its commits.
 
     `counts_differ`: writers may give a new partition different numbers of buckets, as its size asks.
     `tracks_rows`: new rows get ids.

@@ -1,4 +1,4 @@
-"""The last commit of each user, which tells a replay from a new commit: what snapshots carry, and what a file keeps."""
+"""The last commit of each user, by which replays are recognized: in snapshots, and in a file for expired ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -198,7 +198,7 @@ def is_replay(step: CommitStep, last: LastCommit | None) -> bool:
 
 @record
 class CarriedUsers:
-    """What the next snapshot carries of its base's users, the committing one left out, and whether others went."""
+    """The users of a base that the next snapshot carries, without the committing one; `has_evicted`: others were left out."""
 
     users: dict[str, LastCommit]
     has_evicted: bool

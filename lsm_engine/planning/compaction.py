@@ -21,7 +21,7 @@ _SMALL = 0.7
 
 @record
 class AppendSizes:
-    """What decides: `target_file_size` in bytes; `min_file_count` small files make a group due."""
+    """The options of a compaction: `target_file_size` in bytes; `min_file_count` small files make a group due."""
 
     target_file_size: int
     min_file_count: int

@@ -23,7 +23,7 @@ from lsm_engine.planning.row_ids import row_ids_of
 
 
 class ConflictReason(Enum):
-    """What would be broken if the commit went ahead."""
+    """The rule that the commit would break."""
 
     FILE_GONE = "file-gone"
     ADDED_TWICE = "added-twice"

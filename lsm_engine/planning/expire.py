@@ -84,7 +84,7 @@ class RetainedFiles:
 
 @record
 class ExpirePlan:
-    """What an expiry deletes.
+    """The files that an expiry deletes.
 
     Order: tags, data files, changelog files, manifests, index files, manifest lists, then the files of snapshots
     and changelogs, oldest first. The snapshot file comes last because a crash then leads to the same plan again.
@@ -300,7 +300,7 @@ DAY_MILLIS = 86_400_000
 
 
 class ListedFile(Protocol):
-    """What a listing reports about a file (`storage/file_io`: `FileStatus`)."""
+    """A file in a listing (`storage/file_io`: `FileStatus`)."""
 
     @property
     def path(self) -> str:

@@ -15,7 +15,7 @@ from lsm_engine.options.table_options import TableOptions
 # -- Options that contradict each other ------------------------------------------------------------
 
 OptionsAtOdds = tuple[str, str, tuple[str, ...]]
-"""What contradicts, what that costs, and the change that mends it, as `lsm alter TABLE` takes it."""
+"""Options that contradict each other, the cost, and the change that mends it, as `lsm alter TABLE` takes it."""
 
 
 @record
@@ -108,7 +108,7 @@ class Depth(IntEnum):
 
 
 class Severity(IntEnum):
-    """How bad: rows or files are lost or unreadable; it costs, and grows; somebody should know."""
+    """How bad: rows or files are lost or unreadable; it costs, and grows; a note."""
 
     NOTE = 0
     WARNING = 1
@@ -154,7 +154,7 @@ _LEFT_OUT = {
 
 @record
 class HealthReport:
-    """What `doctor` found in some tables, each table's worst first. Healthy: nothing but notes."""
+    """The findings of `doctor` in some tables, each table's worst first. Healthy: only notes."""
 
     findings: tuple[Finding, ...]
     table_count: int
@@ -167,7 +167,7 @@ class HealthReport:
 
     @property
     def left_out(self) -> str:
-        """What was not looked at, to be put behind a verdict; empty if all was."""
+        """The note of parts that were not examined, for the end of a verdict; empty if there are none."""
         return _LEFT_OUT[self.depth]
 
     def __str__(self) -> str:
@@ -270,7 +270,7 @@ class LiveSnapshots:
 
 @record
 class TableFacts:
-    """What is known of one table. None: it was not looked at. Sizes in bytes, ages in milliseconds.
+    """The facts of one table. None: it was not examined. Sizes in bytes, ages in milliseconds.
 
     `delta_lists`: the delta manifest lists of snapshots that were read, by id. `is_refused`: the problem is
     a feature that this version does not read. `whole_id`: the newest snapshot all of whose documents are
@@ -619,7 +619,7 @@ def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
 
 
 def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
-    """What lies beside the snapshots, tags and consumers: changelogs, the trash, records of our own."""
+    """Findings about changelogs, the trash, and files of this engine."""
     damaged = [
         damaged_file for damaged_file in facts.damage
         if damaged_file.newest_changelog is not None
@@ -647,7 +647,7 @@ def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
-    """What others go by: places of consumers, and the LATEST hint."""
+    """Findings about positions of consumers, and the LATEST hint."""
     for damaged_file in damaged:
         if damaged_file.consumer is not None:
             yield facts.finding(

@@ -60,7 +60,7 @@ class FileExplanation:
 
     @property
     def pinned_by(self) -> tuple[str, ...]:
-        """What has to go before the file goes, in words."""
+        """The references that must expire before the file is deleted, in words."""
         holders = [f"snapshots {ranges(self.snapshots)}"] if self.snapshots else []
         holders += [f"tag {name!r}" for name in self.tags]
         return (*holders, *(f"branch {name!r}" for name in self.branches))
@@ -149,7 +149,7 @@ class RootPin:
 
 @record
 class RetentionSimulation:
-    """What expiry with `retention` at `at_millis` would do; nothing was touched.
+    """The result of a simulated expiry with `retention` at `at_millis`.
 
     `readable`: snapshot ids left; `tags`: names that stay readable. `pins`: retained references that keep history,
     the one whose removal frees most first. `plan` is what expiry itself would carry out, `changelogs`

@@ -1,4 +1,4 @@
-"""What to read of each snapshot to learn what changed: its changelog, its delta, or both states.
+"""Plan an incremental read: of each snapshot its changelog, its delta, or both states.
 
 A split is the changes of one snapshot in one bucket: rows keep their order in it, and a -U is never
 parted from its +U by reading splits apart. Where a key may be in several buckets of a snapshot, because it
@@ -51,7 +51,7 @@ class ChangedKeys(IntEnum):
 
 
 class ChangeSource(Enum):
-    """What is read of one snapshot."""
+    """The part of one snapshot that is read."""
 
     CHANGELOG = "changelog"
     DELTA = "delta"
@@ -264,7 +264,7 @@ class _State:
         return _State(files={file.file_name: file for file in files}, places=places)
 
     def facts(self, names: set[str]) -> dict[str, VectorPlace | None]:
-        """What decides about the rows of a key range: which files, less which rows of them."""
+        """The files that determine the rows of a key range, and their deleted rows."""
         return {name: self.places.get(name) for name in names & self.files.keys()}
 
     def part(self, names: set[str], key_order: KeyOrder) -> StatePart:

@@ -62,7 +62,7 @@ class SortedRows:
 
 @record
 class MovedKeys:
-    """What to write. A row goes to partition `target`; -1: it is dropped.
+    """The rows to write. A row goes to partition `target`; -1: it is dropped.
 
     It has the bucket of row `root`, itself or an earlier one, whose bucket is `bucket`; -1: a new key
     of the target. `left_partition`: the partition that the row takes its key away from, -1: none; the key's
@@ -137,7 +137,7 @@ def _newest_moves(rows: SortedRows) -> MovedKeys:
     left_partition = np.where(rows.heads, rows.known_partition, before)
     same_partition = left_partition == np.where(rows.adds, rows.own, left_partition)
     stays = same_partition & (left_partition >= 0)
-    # A row that finds its key where the row before it has put it has the bucket of that one.
+    # If the row before has moved the key to this partition, the row has the bucket of that one.
     begins = rows.heads | ~stays
     return MovedKeys(
         target=np.where(rows.adds, rows.own, left_partition),
@@ -352,7 +352,7 @@ def balanced(costs: Sequence[int], task_count: int) -> tuple[int, ...]:
 TASK_COUNT_MAX = 2_000
 """No job has more tasks: a scheduler spends some 10 ms on each."""
 _ITEM_COST_BYTES = 1 << 20
-"""What an item weighs beside its bytes: opening files costs as much as reading about so many."""
+"""The weight of an item besides its bytes: opening files costs as much as reading about so many."""
 _TASK_BYTES_MIN = 4 << 20
 _TASK_BYTES_MAX = 128 << 20
 

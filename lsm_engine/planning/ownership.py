@@ -39,7 +39,7 @@ def already_committed(step: CommitStep, snapshots: Iterable[Snapshot]) -> Snapsh
 
 
 class PublishOutcome(Enum):
-    """What is known about a publish whose answer was lost."""
+    """The outcome of a publish whose answer was lost."""
 
     LANDED = "landed"
     """The snapshot is ours and visible."""

@@ -1,4 +1,4 @@
-"""What a commit proposes, as a value, before it is known on which snapshot it lands.
+"""The proposal of a commit, as a value, before its base is known.
 
 The engine (commit/commit) fits a proposal to the newest snapshot, and again to each newer one that takes
 the id it tried for, until it has landed, is known to be lost, or its outcome is unknown."""
@@ -199,7 +199,7 @@ class CommitIdentity:
 
 @record
 class LiveChange:
-    """What a commit takes from the snapshot it lands on, and brings back: files that exist already.
+    """Existing files that a commit deletes from its base, or adds to it again.
 
     `state` is the former snapshot whose index manifest and watermark the new one takes over.
     `rewrites_manifests`: write the base manifests anew with ADD entries alone, so that a file that was deleted once
@@ -240,7 +240,7 @@ class RowsUnchanged:
 
 
 Precondition = SameState | RowsUnchanged
-"""What has to hold on the base of a commit besides the absence of conflicting files (planning/conflicts)."""
+"""A condition on the base of a commit, besides the absence of conflicting files (planning/conflicts)."""
 
 
 @record

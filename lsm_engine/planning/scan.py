@@ -1,4 +1,4 @@
-"""From the live files of a snapshot to splits: what one reader task reads, merged or raw."""
+"""Cut the live files of a snapshot into splits, each read by one task, merged or raw."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -44,7 +44,7 @@ class Reach(Enum):
 
 @record
 class Split:
-    """What one reader task reads: sections of one bucket, in key order; without value statistics.
+    """The input of one reader task: sections of one bucket, in key order; without value statistics.
 
     `raw`: every section is one file whose rows can be read as they are, without a look at their
     kind; what is not raw is merged by key, or joined by row id. A filter on key columns must still be applied to the rows of a raw split: the files that
@@ -93,7 +93,7 @@ class Packing:
     open_file_cost_bytes: int = 4 << 20
 
     def weight(self, section: Section) -> int:
-        """What a section adds to a split."""
+        """The bytes that a section adds to a split."""
         return sum(
             max(file.file_size, self.open_file_cost_bytes) for run in section for file in run
         )
@@ -281,7 +281,7 @@ def _reason(
 
 @record
 class PruneCounts:
-    """How many there were, and what each kind of pruning took out, in this order."""
+    """The number of files or manifests, and how many each kind of pruning dropped, in this order."""
 
     total: int
     by_partition: int = 0
@@ -293,7 +293,7 @@ class PruneCounts:
 
     @property
     def kept(self) -> int:
-        """What is left to read."""
+        """The number that remains to be read."""
         pruned = self.by_partition + self.by_bucket + self.by_key_range + self.by_stats
         return self.total - pruned - self.by_file_index - self.by_level
 

@@ -189,7 +189,7 @@ def scan_parts(
     group = _Group(source, replaced)
     for split in splits:
         own = source.source_of(split)
-        joins = not split.raw and _joins(own)
+        joins = not split.raw and _merges_buckets_together(own)
         # Sections of different sources cannot be merged together.
         if not joins or group.source is not own:
             yield from group.parts()
@@ -206,7 +206,7 @@ def scan_parts(
                 yield from group.parts()
                 group = _Group(own, replaced)
                 deleted = cache(partial(replaced.positions, bucket, section))
-                yield from _files_less(own, bucket, section, deleted, max_bytes)
+                yield from _parts_without_replaced(own, bucket, section, deleted, max_bytes)
                 continue
             added = BucketSection(bucket=bucket, section=section)
             if not group.takes(added):
@@ -217,7 +217,7 @@ def scan_parts(
     yield from group.parts()
 
 
-def _files_less(
+def _parts_without_replaced(
     source: SplitSource,
     bucket: BucketReader,
     section: Section,
@@ -232,7 +232,7 @@ def _files_less(
             yield partial(raw_rows, bucket, source.rows, file, part, groups, deleted)
 
 
-def _joins(source: SplitSource) -> bool:
+def _merges_buckets_together(source: SplitSource) -> bool:
     """Whether one call may merge sections of several buckets."""
     schema = source.context.schema
     return schema.has_primary_key and merge_rules(schema).function.keeps_rows
@@ -268,16 +268,18 @@ class _Group:
             (only,) = self._sections
             read = partial(merged_rows, only.bucket, self.source.rows, only.section)
             noted = self._replaced is not None and self.source.wants_all_keys
-            yield partial(self._noted, only, read) if noted else read
+            yield partial(self._remember_replaced, only, read) if noted else read
         elif self._sections:
-            yield partial(_joined, self.source, self._sections)
+            yield partial(_merge_group, self.source, self._sections)
 
-    def _noted(self, only: BucketSection, read: Part) -> Iterator[pa.RecordBatch]:
+    def _remember_replaced(self, only: BucketSection, read: Part) -> Iterator[pa.RecordBatch]:
         assert self._replaced is not None
         yield from self._replaced.merged(only.bucket, only.section, read())
 
 
-def _joined(source: SplitSource, sections: Sequence[BucketSection]) -> Iterator[pa.RecordBatch]:
+def _merge_group(
+    source: SplitSource, sections: Sequence[BucketSection]
+) -> Iterator[pa.RecordBatch]:
     rules, rows = merge_rules(source.context.schema), source.rows
     names = rows.to_merge(source.context.schema, rules)
     runs: list[list[pa.RecordBatch]] = []
@@ -342,7 +344,7 @@ class KeyReader(Protocol):
     replaced: ReplacedRows
 
     def named_by(self, predicate: Predicate) -> pa.RecordBatch | None:
-        """Return the keys that a filter restricts rows to; None if it does not name them all."""
+        """Return the keys that a filter restricts rows to; None if it does not restrict all key columns."""
         ...
 
     def rows(

@@ -232,7 +232,7 @@ class _Buckets:
     def __init__(self, session: TableSession, pushed: Predicate) -> None:
         self._session = session
         self._pushed = pushed
-        self._found: dict[int, frozenset[int] | None] = {}
+        self._candidates: dict[int, frozenset[int] | None] = {}
 
     @cached_property
     def _fields(self) -> Sequence[DataField]:
@@ -259,11 +259,11 @@ class _Buckets:
         if total <= 1 or not self._fields:
             return None
         # The same number of buckets recurs in most entries, so its result is cached.
-        if total not in self._found:
-            self._found[total] = candidate_buckets(
+        if total not in self._candidates:
+            self._candidates[total] = candidate_buckets(
                 self._pushed, self._fields, partial(self._hashed, total)
             )
-        return self._found[total]
+        return self._candidates[total]
 
     def _hashed(self, total: int, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
         types = [field.type for field in self._fields]

@@ -69,7 +69,7 @@ _WAITING_PER_THREAD = 16
 
 @record
 class Limits:
-    """What a client may take: bytes of a body, seconds, requests carried out together, open connections."""
+    """Limits for clients: bytes of a body, seconds, concurrent requests, open connections."""
 
     body_bytes: int = 16 << 20
     seconds: float = 60.0

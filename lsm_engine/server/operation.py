@@ -31,7 +31,7 @@ JsonMembers = dict[str, Any]
 
 
 class Access(Enum):
-    """What a token allows, or an operation asks for."""
+    """A right that a token grants, or an operation requires."""
 
     READ = "read"
     WRITE = "write"
@@ -39,7 +39,7 @@ class Access(Enum):
 
 @record
 class Service:
-    """What operations work on.
+    """The catalog and the settings that operations work on.
 
     `prefix`: the part of addresses that stands for the catalog. `has_external_tables`: clients are told to commit in the
     storage themselves, as far as they can. `access_of` returns what a token allows.
@@ -53,7 +53,7 @@ class Service:
 
 @record
 class Request:
-    """What a client asks: parts of the path by their names, the query, and the body."""
+    """The request of a client: parts of the path by their names, the query, and the body."""
 
     service: Service
     path: Mapping[str, str]
@@ -120,7 +120,7 @@ class Operation:
 
     @property
     def summary(self) -> str:
-        """What it does, in a sentence."""
+        """The summary of the operation, one sentence."""
         return (self.run.__doc__ or self.name).partition("\n")[0]
 
 

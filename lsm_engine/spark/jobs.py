@@ -135,7 +135,7 @@ _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 @record
 class PackedItems:
-    """What each task works on. It pickles; each item by itself, so that a task unpickles its own alone."""
+    """The items of the tasks of a job. Each is pickled by itself, so that a task unpickles only its own."""
 
     tasks: tuple[tuple[int, ...], ...]
     items: tuple[bytes, ...]
@@ -179,7 +179,7 @@ ANSWER_DDL = "item bigint, message binary, error string"
 
 @record
 class Answers:
-    """What the tasks of a job returned: the messages of those that worked, and the first error."""
+    """The results of the tasks of a job: the messages of those that worked, and the first error."""
 
     items: tuple[int, ...]
     messages: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What Spark has in its JVM alone, and no public method hands out. No other module reads it.
+"""Access to objects of the JVM that no public method of PySpark returns. No other module uses them.
 
 Each use has a way out: where a version of Spark has renamed what is used here, the function says that it does not know.
 """
@@ -22,7 +22,7 @@ from lsm_engine.spark.statement import position_of
 P = ParamSpec("P")
 R = TypeVar("R")
 _RENAMED = (Py4JError, AttributeError, TypeError, ValueError)
-"""What py4j and Python raise for a class, a method or an attribute that is not there."""
+"""The errors of py4j and Python for a class, a method or an attribute that does not exist."""
 
 
 def _unless_renamed(function: Callable[P, R | None]) -> Callable[P, R | None]:
@@ -254,7 +254,7 @@ class _JavaFunction:
         return self._function(argument)
 
     class Java:
-        """What py4j reads."""
+        """The attribute that py4j reads."""
 
         implements = ("java.util.function.Function",)
 

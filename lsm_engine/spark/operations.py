@@ -330,7 +330,7 @@ class VersionsTask:
 # Files are read by tasks, and only what is wrong with them comes back.
 
 _FILES_PER_JOB = 20_000
-"""What a job's tasks are handed passes through the driver: more files are several jobs."""
+"""Files of one job: their entries pass through the driver, so that more files are several jobs."""
 _PROBLEMS_PER_FILE = 20
 _CHARACTERS_PER_PROBLEM = 2_000
 

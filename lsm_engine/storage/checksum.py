@@ -61,7 +61,7 @@ class ChecksumOutput:
 
 @record
 class ExpectedChecksums:
-    """What a manifest keeps of one data file; None: nothing. `footer` is of Parquet files alone."""
+    """The checksums of one data file in a manifest; None: it has none. `footer` is of Parquet files alone."""
 
     whole: int | None = None
     footer: int | None = None

@@ -10,7 +10,7 @@ from lsm_engine.base.record import record
 
 
 class Clock(Protocol):
-    """What time it is, and waiting."""
+    """The time, and waiting."""
 
     def now_millis(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""

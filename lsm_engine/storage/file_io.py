@@ -105,7 +105,7 @@ class FileStatus:
 
 @record
 class StoreFacts:
-    """What is true of a store, for callers that would else pay for what it does not need.
+    """The properties of a store, by which callers avoid work that it does not need.
 
     `lists_are_consistent`: a listing is complete, asked once. `has_directories`: they exist without
     files, and have times. `is_far`: a call costs a network request.
@@ -164,7 +164,7 @@ class FileIO(Protocol):
 
     @property
     def facts(self) -> StoreFacts:
-        """What callers may rely on, and what a call costs."""
+        """The guarantees of the store, and the cost of a call."""
         ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

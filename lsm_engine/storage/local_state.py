@@ -118,7 +118,7 @@ class ProcessDirectory:
 
 @record
 class LeftFiles:
-    """The lookup files of one process, as anybody who may look finds them on disk."""
+    """The lookup files of one process, as they are on disk."""
 
     path: str
     file_count: int

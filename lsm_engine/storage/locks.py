@@ -63,13 +63,13 @@ def unlock(descriptor: int) -> None:
 
 
 @contextmanager
-def exclusive(real: str, path: str, *, clock: Clock | None = None) -> Iterator[int]:
+def exclusive(real: str, path: str) -> Iterator[int]:
     """Hold the lock of a directory, and yield its descriptor; names below it go by that (`dir_fd`).
 
     Raises FileNotFoundError if there is no such directory, and StorageError that names `path`, with nothing changed,
     where the lock is not to be had.
     """
-    clock = SystemClock() if clock is None else clock
+    clock = SystemClock()
     # A writer that takes back its own snapshot has the lock already, and would wait for itself.
     own_descriptor = _held_by_this_thread(real)
     if own_descriptor is not None:

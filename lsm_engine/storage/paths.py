@@ -130,7 +130,7 @@ class TablePaths:
         return f"{self.index_directory}/{check_name(name)}"
 
     def statistics_file(self, name: str) -> str:
-        """What ANALYZE wrote about one snapshot."""
+        """Return the path of the statistics that ANALYZE wrote about a snapshot."""
         return f"{self.statistics_directory}/{check_name(name)}"
 
     def tag_file(self, name: str) -> str:

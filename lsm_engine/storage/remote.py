@@ -1,4 +1,4 @@
-"""What the FileIOs over a network share: their clients, the identity of the store, and prefetched files."""
+"""Common parts of the FileIOs over a network: their clients, the identity of the store, and prefetched files."""
 
 import threading
 from abc import abstractmethod
@@ -28,7 +28,7 @@ Client = TypeVar("Client")
 
 
 class SharedClients(Generic[Client]):
-    """Clients that `make` makes on first use, those of the newest environment kept."""
+    """Clients by location, made by `make` on first use, and again when the environment changes."""
 
     def __init__(self, make: Callable[[StorageLocation, StorageOptions], Client]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""What work on a bucket needs, in this process or in a task elsewhere. Values that pickle."""
+"""The context of work on a bucket, in this process or in a task elsewhere. Values that pickle."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ _NO_LIMIT = 1 << 62
 
 @record
 class BucketContext:
-    """What work on a bucket needs, in this process or in a task elsewhere. It pickles.
+    """The context of work on a bucket, in this process or in a task elsewhere. It pickles.
 
     `schemas` holds every version that a file of the work was written with, by id.
     """
@@ -235,7 +235,7 @@ class BucketContext:
 
 @record
 class BucketFacts:
-    """What a snapshot records of buckets, where a writer has to know. Partitions are stored rows.
+    """The buckets of a snapshot, as a writer needs them. Partitions are stored rows.
 
     `totals`: how many buckets a partition's files were written for, where that may differ from the
     schema. `indexes`: the index files of dynamic buckets, by partition and bucket. `unindexed`: files
@@ -251,7 +251,7 @@ class BucketFacts:
 
 @record
 class Staging:
-    """What writing new rows needs. `newest` holds the newest sequence number of each live bucket.
+    """The state that writing new rows needs. `newest` holds the newest sequence number of each live bucket.
 
     With `deletes` the rows name keys to take away. With `replaces` they replace all of their
     partitions, so that what those hold by now does not matter. `buckets` is what is known

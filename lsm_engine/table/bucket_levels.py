@@ -1,4 +1,4 @@
-"""What the manifests of a snapshot record of buckets and their levels, read once a partition is asked for.
+"""The levels of buckets, from the manifests of a snapshot, which are read when a partition is asked for.
 
 A commit touches few buckets. What a manifest records of its buckets is kept as long as there is room; of the
 others only those are read whose range has the partition, so that a commit to a table of a million files
@@ -51,7 +51,7 @@ class LevelFacts(NamedTuple):
 
 @record
 class ManifestLevels:
-    """What one manifest records of levels, by partition."""
+    """The levels in one manifest, by partition."""
 
     partitions: Mapping[bytes, Sequence[LevelFacts]]
     level_count: int

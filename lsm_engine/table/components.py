@@ -1,4 +1,4 @@
-"""What a table is run with: storage, clock, random ids, an executor and listeners."""
+"""The components of a table: storage, clock, random ids, an executor and listeners."""
 
 import os
 import threading
@@ -208,7 +208,7 @@ class CommittedFiles:
 
 @record
 class Removal:
-    """What one act of maintenance removed, and why. `files` are bare names, `branch` "" is main.
+    """The files that one maintenance operation removed, and the reason. `files` are bare names, `branch` "" is main.
 
     `kind`: expire-snapshots, expire-changelogs, expire-tags, delete-tag, replace-tag, rollback,
     delete-branch, fast-forward, remove-orphans, empty-trash, repair, forget.
@@ -343,7 +343,7 @@ class CommitTurns:
 class Components:
     """Objects with behaviour; settings are in the table's options.
 
-    `location`: of the table's directory, as it was opened; "" where nobody named it. `storage`: options of its store.
+    `location`: of the table's directory, as it was opened; "" if it was not named. `storage`: options of its store.
     """
 
     file_io: FileIO

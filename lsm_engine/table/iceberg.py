@@ -926,7 +926,7 @@ class MetadataSync:
     def _context(self) -> BucketContext:
         return self.session.context()
 
-    # What forbids it.
+    # Conditions.
 
     def require_readable(self, entries: Sequence[ManifestEntry]) -> None:
         """Raise UnsupportedError, naming a file, if readers of Iceberg would misread one of some files."""

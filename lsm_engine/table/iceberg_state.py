@@ -1,4 +1,4 @@
-"""What the Iceberg metadata of a table shows: its snapshot and lag, the files that wait or cannot be named, and damage."""
+"""The state of the Iceberg metadata of a table: its snapshot and lag, the files that wait or cannot be named, and damage."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -26,7 +26,7 @@ _COMMITS_MAX = 100
 
 @record
 class IcebergState:
-    """What the Iceberg metadata of a table shows.
+    """The state of the Iceberg metadata of a table.
 
     `metadata_location`: the version that readers read; None without one. `snapshot_id`: the snapshot that it shows,
     `newest_snapshot_id` that of the table. `hidden_files`: live data files that it does not show, as their rows wait for a

@@ -17,7 +17,7 @@ from lsm_engine.types.table_schema import TableSchema
 
 @record
 class MergeRules:
-    """What a merge of rows of `schema.key_value_arrow` goes by.
+    """The rules of a merge of rows of `schema.key_value_arrow`.
 
     `newest_stands`: a compaction of level 0 has merged every key with its older row, so that of the
     rows above level 0 the one of the smallest level stands for all.

@@ -125,7 +125,7 @@ def _own_schema(branch: TableSession) -> TableSchema:
 
 
 class References:
-    """What each retained reference of one branch names, and all references of the table."""
+    """The files that the retained references of one branch name, or those of the whole table."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session

@@ -69,7 +69,7 @@ class PlannedSchema:
 
 
 class TableSession:
-    """What the recipes of one table share. Cheap to make; caches only what never changes."""
+    """One open table, shared by all operations on it. Cheap to make; caches only what never changes."""
 
     def __init__(
         self, name: str, components: Components, schema: TableSchema, *, branch: str = ""
@@ -87,7 +87,7 @@ class TableSession:
         self.planned: PlannedSchema | None = None
         """How the schema came to be, where a commit publishes it."""
         self.planned_reads: dict[str, tuple[object, Any]] = {}
-        """What was read last, by snapshot and request, and its plan or its files (read/scan)."""
+        """The last reads, by snapshot and request, with their plans or files (read/scan)."""
 
     @cached_property
     def readable_columns(self) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""What writing on top of a snapshot needs to know: sequence numbers, and where buckets are."""
+"""The state of a snapshot that a write needs: sequence numbers, and the buckets of keys."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What a FileIO promises. Subclass a suite, give it a `storage` fixture, and it is tested.
+"""The contract of FileIO. Subclass a suite, give it a `storage` fixture, and it is tested.
 
 `FileIOSuite`: every store. `DirectoryFileIOSuite`: that, and what a store with directories promises
 besides. Needs pytest. `storage` is an empty FileIO, made anew for each test.

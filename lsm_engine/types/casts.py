@@ -146,7 +146,7 @@ def _nulls(values: pa.Array) -> np.ndarray:
 
 _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
 _CHARACTERS = {Root.BOOLEAN: 5, Root.DATE: 10, **{root: 1 + n for root, n in _DIGITS.items()}}
-"""What the longest value takes as text, of a year of four digits."""
+"""Characters of the longest value as text, for years of four digits."""
 _OF_A_LENGTH = TEXT | BINARY
 
 

@@ -38,7 +38,7 @@ _OTHER_WORDS = {
 }
 """Of Spark, DuckDB, PostgreSQL and SQLite, and those of Arrow that mean nothing else there."""
 _MEMBER = re.compile(r"^\s*(item|element)\s*:")
-"""What Arrow prints before the type of a list's values."""
+"""The text that Arrow prints before the type of a list's values."""
 _ARRAY = re.compile(r"(?P<element>.*)\[\]\s*(?P<null>NOT\s+NULL|NULL)?", re.DOTALL | re.IGNORECASE)
 _NULLS = ("", "NULL", "NOT NULL")
 
@@ -174,7 +174,7 @@ def _split_field(text: str) -> tuple[str, str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Cut at commas outside of brackets."""
+    """Split at commas outside of brackets."""
     depth, start = 0, 0
     for position, letter in enumerate(text):
         depth += (letter in _OPEN) - (letter in _CLOSE)

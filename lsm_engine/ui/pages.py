@@ -287,7 +287,7 @@ def files_page(
 
 @record
 class KeyAnswer:
-    """What `explain_key` returns, with versions as rows of plain values; `names`: all their columns."""
+    """The result of `explain_key`, with versions as rows of plain values; `names`: all their columns."""
 
     rule: str
     column_rules: Mapping[str, str]

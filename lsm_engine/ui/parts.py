@@ -162,7 +162,6 @@ def rows_table(
     *,
     empty: str,
     links: Links = NO_LINKS,
-    caption: str | None = None,
 ) -> Html:
     """Return rows as a table that scrolls sideways where it is wider than the window."""
     heads = [_cell("th", column, column.heading, scope="col") for column in columns]
@@ -173,11 +172,10 @@ def rows_table(
         "div",
         element(
             "table",
-            element("caption", caption) if caption else None,
             element("thead", element("tr", heads)),
             element("tbody", lines),
         ),
-        class_="wide", tabindex="0", role="region", aria_label=caption or "rows",
+        class_="wide", tabindex="0", role="region", aria_label="rows",
     )  # fmt: skip
 
 

@@ -377,7 +377,7 @@ def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
 
 Query = Mapping[str, str]
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
-"""What pages may load and run: nothing but what this server sends as a file of its own."""
+"""The content security policy of pages: they load and run only files of this server."""
 LINEAGE_TABLES_MAX = 20
 """Tables that the lineage shows where none is named: those of the newest commits."""
 _ACTIVITY = 1_000

@@ -167,7 +167,7 @@ class DynamicRouting:
         self._written: list[str] = []
 
     def total_buckets(self, partition: bytes) -> int:
-        """What manifest entries record as the number of buckets."""
+        """The number of buckets that manifest entries record."""
         del partition
         return DYNAMIC_TOTAL
 

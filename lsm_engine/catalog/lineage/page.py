@@ -22,7 +22,6 @@ def lineage_page(
     lineage: LineageTables,
     tables: Iterable[TableName] | None = None,
     *,
-    snapshots_max: int = SNAPSHOTS_MAX,
     served: bool = False,
     at: int | None = None,
     has_dagster: bool = False,
@@ -37,7 +36,7 @@ def lineage_page(
     chosen = [] if tables is None else list(tables)
     recorded = lineage.synced(chosen[0] if len(chosen) == 1 else None)
     names = recorded.tables() if tables is None else chosen
-    tables_ = [_table(recorded, name, snapshots_max, at, with_line=served) for name in names]
+    tables_ = [_table(recorded, name, at, with_line=served) for name in names]
     facts = {"tables": tables_, "served": served, "dagster": has_dagster}
     template = resources.files("lsm_engine.catalog").joinpath(_TEMPLATE).read_text("utf-8")
     # Inside of a script element only "<" could end it, or begin a comment.
@@ -48,14 +47,13 @@ def lineage_page(
 def _table(
     lineage: LineageTables,
     name: TableName,
-    snapshots_max: int,
     at: int | None,
     *,
     with_line: bool,
 ) -> dict[str, Any]:
-    last = None if at is None else at + snapshots_max // 2
-    history = lineage.snapshots(name, limit=snapshots_max + 1, upto=last)
-    shown = history.slice(0, snapshots_max).to_pylist()
+    last = None if at is None else at + SNAPSHOTS_MAX // 2
+    history = lineage.snapshots(name, limit=SNAPSHOTS_MAX + 1, upto=last)
+    shown = history.slice(0, SNAPSHOTS_MAX).to_pylist()
     ids = [row["snapshot_id"] for row in shown]
     span = {"since": min(ids, default=0), "upto": max(ids, default=0)}
     inputs = _grouped(lineage.inputs_of_table(name, **span))
@@ -63,7 +61,7 @@ def _table(
     manifests = _grouped(lineage.manifests_of_table(name, **span))
     return {
         "name": name.text,
-        "cut": history.num_rows > snapshots_max,
+        "cut": history.num_rows > SNAPSHOTS_MAX,
         "line": lineage.stretches_of_table(name).to_pylist() if with_line else [],
         "snapshots": [
             _snapshot(

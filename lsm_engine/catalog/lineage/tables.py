@@ -26,6 +26,7 @@ from lsm_engine.catalog.models import (
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.options.modes import CommitKind
 
+_STRETCHES = 120
 NO_END = 1 << 62
 """Above every snapshot id."""
 
@@ -138,8 +139,8 @@ class LineageTables(LineageOrigins):
             .limit(limit)
         )
 
-    def stretches_of_table(self, table: TableName, *, count: int = 120) -> pa.Table:
-        """Return the whole history in at most `count` stretches of ids of equal length, oldest first.
+    def stretches_of_table(self, table: TableName) -> pa.Table:
+        """Return the whole history in at most 120 stretches of ids of equal length, oldest first.
 
         Of each: its first and last snapshot, when they were made, and how many commits and compactions.
         """
@@ -149,7 +150,7 @@ class LineageTables(LineageOrigins):
             .where(rows.table_id == number)
         ).to_pylist()[0]  # fmt: skip
         low, high = ends["low"] or 0, ends["high"] or 0
-        length = max(1, -(-(high - low + 1) // count))
+        length = max(1, -(-(high - low + 1) // _STRETCHES))
         offset = rows.snapshot_id - low
         stretch = (offset - offset % length) / length
         compacts = case((rows.commit_kind == CommitKind.COMPACT.value, 1), else_=0)

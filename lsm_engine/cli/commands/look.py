@@ -198,7 +198,7 @@ VIEWS = {
     "manifests": MANIFEST_COLUMNS,
     "manifest_lists": MANIFEST_LIST_COLUMNS,
 }
-"""What people see of wide system tables; --json, and --columns, have all of it."""
+"""The columns of wide system tables that are printed by default; --json and --columns have all of them."""
 
 
 @table_verb("lsm show tree shop.orders", "lsm show tree shop.orders --bucket 0 --limit 0")

@@ -155,7 +155,7 @@ _ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 26}  # 64 MB
 
 @record
 class Limits:
-    """What a file may unfold into before it is refused. Bytes and rows, against the stored size."""
+    """Limits of the decompressed size of a file, in bytes and rows, relative to its stored size."""
 
     block_bytes: int = 8 << 20
     total_bytes: int = 8 << 20

@@ -370,7 +370,7 @@ class _Reader:
 
 
 class DecodedSlots(NamedTuple):
-    """What a program fills: slots, which of them have a value, and the rows of each level.
+    """The output of a program: slots, which of them have a value, and the rows of each level.
 
     `room` is how many rows of a level fit, `used` how many are filled.
     """

@@ -1,4 +1,4 @@
-"""What a function over the versions of one column has to offer."""
+"""The interface of aggregate functions over the versions of one column."""
 
 from abc import ABC, abstractmethod
 

@@ -261,7 +261,7 @@ def _rows_of(lists: pa.Array) -> Longs:
 
 
 class NullKeys(Enum):
-    """What becomes of a nested row whose key holds a null."""
+    """The handling of a nested row whose key holds a null."""
 
     MERGE = "merge"
     """Null is a value like others."""

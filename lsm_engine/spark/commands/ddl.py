@@ -65,7 +65,7 @@ _COLUMN_WORDS = (
 
 @record
 class NewTable:
-    """What a CREATE TABLE asks for. `schema` None: the query's columns."""
+    """The clauses of a CREATE TABLE. `schema` None: the query's columns."""
 
     name: str
     schema: StructType | None

@@ -29,7 +29,7 @@ from lsm_engine.spark.statement import Statement
 from lsm_engine.spark.types import frame_of_rows
 
 RESULT_DDL = "table string, name string, value string"
-"""What procedures return: the table, and one row for each fact of the outcome."""
+"""The columns that procedures return: the table, and one row for each fact of the outcome."""
 _PREFIX = "lsm_"
 _TRUE = {"true": True, "false": False}
 _CERTAIN = re.compile(r"\d+|.*(Z|[+-]\d\d:\d\d)")

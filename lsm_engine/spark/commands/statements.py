@@ -618,13 +618,13 @@ _BEFORE_A_TARGET = (
     ("UPDATE",),
 )
 _SETS = ("SET", "RESET", "ADD", "LIST", "CLEAR")
-"""What is about the session alone: no catalog is asked."""
+"""Statements about the session alone: no catalog is asked."""
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 _EXPLAINED = ("EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _WRITES = ("INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE")
 _MAINTAINS = ("OPTIMIZE", "VACUUM", "RESTORE")
 _OF_SPARKS_CATALOG = ("DROP", "ALTER", "COMMENT")
-"""What is about an entry of Spark's catalog, where Spark alone has the table."""
+"""Statements about an entry of Spark's catalog that only Spark knows."""
 _SHOWN: dict[str, Shown] = {
     "DESC": describe_statement,
     "DESC HISTORY": history_statement,

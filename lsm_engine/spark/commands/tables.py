@@ -45,7 +45,7 @@ _SPARK_CATALOG = "spark_catalog"
 _ABSENT = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "NO_SUCH_DATABASE_EXCEPTION")
 _TABLE_TYPES = ("MANAGED", "EXTERNAL")
 _SPARK_NAME = re.compile(r"[A-Za-z0-9_]+")
-"""What Spark's session catalog takes for the name of a table or a database."""
+"""Names of tables and databases that Spark's session catalog accepts."""
 _MOUNT = "lsm.mount"
 """Option of a table that `mount` creates: whose name and which location it stands for, as digests."""
 NameParts = tuple[str, ...]

@@ -10,7 +10,7 @@ from lsm_engine.storage.options import SentOptions, is_storage_option
 from lsm_engine.table.session import TableSession
 
 QUERY_ID = "sql.streaming.queryId"
-"""What Spark's tasks know of their query; its id stays across restarts with one checkpoint."""
+"""The property by which Spark's tasks know their query; its id stays across restarts with one checkpoint."""
 PATH = "path"
 SNAPSHOT_ID = "snapshot-id"
 TAG = "tag"

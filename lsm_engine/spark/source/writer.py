@@ -57,7 +57,7 @@ class TaskStaging(Staging):
 
 
 class StagedMessages(WriterCommitMessage):
-    """What one task wrote: commit messages as JSON."""
+    """The files that one task wrote, as commit messages in JSON."""
 
     def __init__(self, messages: tuple[bytes, ...]) -> None:
         self.messages = messages
