@@ -39,6 +39,11 @@ class Client:
         body = {"snapshot": members, "baseSnapshotUuid": None if base is None else base.uuid}
         return CommitOutcome.LANDED if self.commit(body) else CommitOutcome.LOST
 
+    def take_over(self) -> None:
+        """Publish what this process commits. Other clients know no turns, in which the server would wait for this one."""
+        engine.publish = self.publish
+        engine.Retries.turn = lambda _: contextlib.nullcontext()
+
     def commit(self, body: dict[str, object]) -> bool:
         """Return what a server answers to a commit."""
         content = json.dumps(body).encode()
@@ -73,7 +78,7 @@ def main() -> None:
     """Commit turn after turn."""
     url, warehouse, number, first, turns, *ports = sys.argv[1:]
     client = Client([int(port) for port in ports])
-    engine.publish = client.publish
+    client.take_over()
     table = lsm.open_catalog(url, warehouse=warehouse).table("shop.log")
     for turn in range(int(first), int(turns)):
         rows = [{"client": int(number), "turn": turn}]
