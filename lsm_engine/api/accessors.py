@@ -148,8 +148,15 @@ class Tags(Accessor):
     ) -> Tag:
         """Tag a snapshot, by default the newest; its files are retained as long as the tag.
 
-        `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
-        as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
+        Args:
+            name: Its name, which is no number.
+            snapshot_id: The snapshot.
+            retained: A lifetime such as "7 d", after which expiry may take the tag; by default it stays.
+            from_millis: In place of an id: the first snapshot made at that time or after it, in milliseconds.
+
+        Raises:
+            AlreadyExistsError: The name is taken.
+            NotFoundError: The snapshot does not exist.
         """
         return tags.create(
             self._session, name, snapshot_id=snapshot_id, from_millis=from_millis, retained=retained
@@ -230,9 +237,15 @@ class Branches(Accessor):
     ) -> FastForwardReport:
         """Fast-forward the table to a branch: main takes over the branch's snapshots.
 
-        Raises CommitConflictError if the table has commits of its own since then; with `force` they
-        are rolled back first. Killed half way, the table is at a snapshot of the branch, and doing it
-        again finishes.
+        Killed half way, the table is at a snapshot of the branch, and doing it again finishes.
+
+        Args:
+            name: The branch.
+            force: Roll commits back that the table has made since the branch began.
+            dry_run: Return what would be done, and do nothing.
+
+        Raises:
+            CommitConflictError: The table has commits of its own since then.
         """
         done = branches.fast_forward(self._session, name, force=force, dry_run=dry_run)
         newest = self._session.schemas.latest()
@@ -286,18 +299,25 @@ class Changes(Accessor):
     ) -> ChangeRead:
         """Return a read of the changes after one snapshot, up to and including another.
 
-        `after`, `upto`: snapshots or their ids, names of tags, or what a write returned; 0 is before
-        the first snapshot. After a write comes what was committed after it, without the write's own
-        rows if its changelog was there when it returned (decision 35). `after_millis`, `upto_millis`: the latest snapshot at or before a time. No start: from the oldest changes that
-        are kept; no end: up to the newest snapshot. `mode`: "changelog" reads what
-        `changelog-producer` made, "delta" the new rows of each commit (no -U is known), "auto" the
-        changelog where there is one and else the delta; "diff" compares the two states and
-        leaves out what lies between. What overwrites and restores did shows with `overwrites`, or
-        `streaming-read-overwrite`: the rows emitted before and after each, compared (tables with a key).
-        `where` may also read `_row_kind` and `_snapshot_id`.
+        Args:
+            after: A snapshot or its id, the name of a tag, or what a write returned; 0 is before the first snapshot. After
+                a write comes what was committed after it, without the write's own rows if its changelog was there when
+                it returned. By default the oldest changes that are kept come first.
+            upto: The last snapshot, likewise; by default the newest.
+            after_millis: In place of `after`: the latest snapshot at or before this time, in milliseconds.
+            upto_millis: In place of `upto`, likewise.
+            mode: "changelog" reads what `changelog-producer` made, "delta" the new rows of each commit (no -U is known),
+                "auto" the changelog where there is one and else the delta; "diff" compares the two states and leaves
+                out what lies between.
+            columns: Names, of the table's columns, `_row_kind` and `_snapshot_id`.
+            where: A filter, which may also read `_row_kind` and `_snapshot_id`.
+            overwrites: Show what overwrites and restores did as well, as `streaming-read-overwrite` does: the rows
+                before and after each, compared (tables with a key).
 
-        Raises ExpiredError for changes that retention has taken, NotFoundError for snapshots and tags
-        that are not there, InvalidInputError for a range that ends before it begins.
+        Raises:
+            ExpiredError: Retention has taken the changes.
+            NotFoundError: A snapshot or tag does not exist.
+            InvalidInputError: The range ends before it begins.
         """
         request = ChangesRequest(
             after=after,
@@ -357,17 +377,27 @@ class Changes(Accessor):
     ) -> Follower:
         """Return an iterator over the changes of each snapshot, which waits for new ones.
 
-        `start`: "latest-full" (the state so far as +I, then changes), "latest" (changes),
-        "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
-        `timestamp_millis`. `after`, as in `changes`: the changes after it, whatever `start`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
-        `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With
-        `consumer_id` a later reader of the same name goes on where this one stopped, and expiry keeps
-        what it still needs; asking for the next item acknowledges the one before.
+        A feed into another table counts each change once if it commits each item with its `snapshot_id` as
+        `commit_identifier`, under one `commit_user`, and begins `after` that table's `last_commit_identifier`: a number that
+        is not greater than the last one of its user changes nothing. A consumer alone is not enough: it is created when the
+        first item is acknowledged, so that a reader that dies over the first state begins with all rows again.
 
-        Whoever commits what is made of an item with its `snapshot_id` as `commit_identifier`, under one `commit_user`, may die
-        anywhere and follow again: a commit with a number is applied once: a `commit_identifier` that is not greater than the last one of its
-        `commit_user` changes nothing, whatever was committed or expired since, and where that last one is not kept any more
-        the commit is refused (InvalidInputError, kind UNKNOWN_IDENTIFIER).
+        Args:
+            start: "latest-full" (the state so far as +I, then changes), "latest" (changes), "from-snapshot" and
+                "from-snapshot-full" with `snapshot_id`, "from-timestamp" with `timestamp_millis`.
+            after: As in `read`: the changes after it, whatever `start`; None: as `start` says.
+            snapshot_id: Where to start.
+            timestamp_millis: When to start.
+            mode: As in `read`.
+            columns: As in `read`.
+            where: As in `read`.
+            consumer_id: A name. A later reader of this name goes on where this one stopped, whatever the start, and
+                expiry keeps what it still needs. Asking for the next item acknowledges the one before.
+            poll_millis: How long to wait before looking again; None: stop when there is nothing new.
+            upto: Stop after this snapshot.
+
+        Returns:
+            An iterator of items with `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`, which `upsert` takes as they are.
         """
         request = FollowRequest(
             start=_start(start),
@@ -628,13 +658,16 @@ class Maintenance(Accessor):
     ) -> ExpiryReport:
         """Expire snapshots past their retention, and delete the files that only they reference.
 
-        The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
-        argument does; `older_than` is an age such as "1 h", or a timedelta. `everything`: all that is past its
-        retention in one call, not `snapshot.expire.limit` snapshots of it; what the retention keeps stays: to keep the newest
-        snapshot alone, `expire(retain_min=1, retain_max=1)`. Tags, branches and changelogs keep their
-        files. Tags and consumers whose time is over go as well, and changelogs by the options
-        `changelog.*`. Nothing is deleted unless every root could be read. With `dry_run` nothing is
-        deleted at all.
+        Tags, branches and changelogs keep their files. Tags and consumers whose time is over go as well, and changelogs by
+        the options `changelog.*`. Nothing is deleted unless every root could be read.
+
+        Args:
+            dry_run: Return what would be deleted, and delete nothing.
+            retain_min: Snapshots that always stay; by default `snapshot.num-retained.min`.
+            retain_max: Snapshots that stay at most; by default `snapshot.num-retained.max`. To keep the newest snapshot
+                alone: `expire(retain_min=1, retain_max=1)`.
+            older_than: An age such as "1 h", or a timedelta; by default `snapshot.time-retained`.
+            everything: Expire all that is past its retention in one call, not `snapshot.expire.limit` snapshots of it.
         """
         retention = retention_of(
             self._session.options,
@@ -656,9 +689,12 @@ class Maintenance(Accessor):
         """Find, and with `dry_run=False` delete, files that nothing names: no snapshot, tag,
         changelog or branch.
 
-        Writers that died leave such files. Only files older than `older_than`, by the storage's own
-        clock, are touched; ages below a day need `force`, as a commit that is being written has
-        files that nothing names yet. Nothing is deleted unless every root could be read.
+        Writers that died leave such files. Nothing is deleted unless every root could be read.
+
+        Args:
+            dry_run: Find them, and delete none.
+            older_than: Only files of this age or more are touched, by the storage's own clock.
+            force: Allow ages below a day: a commit that is being written has files that nothing names yet.
         """
         return orphans.remove_orphans(
             self._session, dry_run=dry_run, older_than=older_than, force=force
@@ -710,9 +746,13 @@ class Maintenance(Accessor):
     ) -> VerifyReport:
         """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels.
 
-        `deep`: also every page of every data file. `incremental`: without files that an earlier
-        incremental verification read and that have not changed. `progress(path, files read before)` is
-        called after each. All problems are listed; none is raised. On Spark: `spark.verify_table`.
+        All problems are listed; none is raised. On Spark: `spark.verify_table`.
+
+        Args:
+            snapshot_id: Only this snapshot.
+            deep: Read every page of every data file as well.
+            incremental: Leave files out that an earlier incremental verification read and that have not changed.
+            progress: Called with the path of each file, and how many were read before it.
         """
         return verify.verify(
             self._session,

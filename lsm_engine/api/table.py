@@ -409,13 +409,24 @@ class Table:
     ) -> WriteResult | None:
         """Delete rows by key, or the rows that match `where`.
 
-        `keys` holds the primary key columns, or the values alone where that is one column. Other columns go into the -D: values to take back, or `sequence.field`,
-        by which it may be older than the row. Where that, or a column NOT NULL, is left out, the rows are looked up first.
+        Keys that are not there do no harm. In a table without a primary key, which needs
+        'deletion-vectors.enabled', every row goes that equals one of `keys` in all of their columns, or matches `where`.
 
-        Keys that are not there do no harm. In a table without a primary key every row goes that
-        equals one of `keys` in all of their columns, or is kept by `where`; that takes
-        'deletion-vectors.enabled'. Returns and raises as `upsert` does; None also where `ignore-delete`
-        leaves all of them out.
+        Args:
+            keys: Rows with the primary key columns, or the values alone where that is one column. Other columns go
+                into the -D: values to take back, or `sequence.field`, by which it may be older than the row. Where
+                that, or a column NOT NULL, is left out, the rows are looked up first.
+            where: A filter in place of keys; "true" deletes every row.
+            commit: As in `upsert`.
+
+        Returns:
+            The new snapshot. None if nothing was committed: no keys, `ignore-delete`, or rows were looked up and none of
+            the keys is there.
+
+        Raises:
+            InvalidInputError: Keys have other columns or types, or neither keys nor a filter is given.
+            CommitConflictError: As in `upsert`.
+            CommitUnknownError: As in `upsert`.
         """
         identity = self._identity(commit, "delete")
         if where is not None:
@@ -441,10 +452,20 @@ class Table:
     ) -> WriteResult | None:
         """Replace the rows of the table, or of partitions, by `rows`, in one atomic commit.
 
-        With `partition`, a value for some or all partition columns, or a filter over them such as
-        "day >= '2024-01-01'", exactly those partitions are replaced, and a row outside them is refused. Without it, the partitions that the rows touch
-        are (`dynamic-partition-overwrite`), or the whole table where that option is false or the
-        table has no partitions.
+        Args:
+            rows: As in `upsert`.
+            partition: A value for some or all partition columns, or a filter over them such as "day >= '2024-01-01'":
+                exactly those partitions are replaced, and a row outside them is refused. Without it, the partitions that
+                the rows touch are (`dynamic-partition-overwrite`), or the whole table where that option is false or the
+                table has no partitions.
+            commit: As in `upsert`.
+
+        Returns:
+            The new snapshot, None if nothing was replaced or written.
+
+        Raises:
+            InvalidInputError: The rows do not fit the table, or lie outside of `partition`.
+            CommitConflictError: As in `upsert`.
         """
         identity = self._identity(commit, "overwrite")
         return overwrite.overwrite(self.session, rows, partition, identity)
@@ -456,9 +477,16 @@ class Table:
         buckets: Sequence[int] | str | None = None,
         **commit: Unpack[CommitOptions],
     ) -> Snapshot | None:
-        """Merge sorted runs where that is due, or with `full` all of each bucket; rows stay the same.
+        """Merge sorted runs where that is due; rows stay the same.
 
-        `partitions` and `buckets` limit where; buckets are numbers, or ranges as a text such as "0-3,8". Returns the COMPACT snapshot, None if nothing was due.
+        Args:
+            full: Merge all runs of each bucket, also where that is not due.
+            partitions: Only these partitions, such as [{"day": "2024-05-01"}].
+            buckets: Only these: numbers, or ranges as a text such as "0-3,8".
+            commit: As in `upsert`.
+
+        Returns:
+            The COMPACT snapshot, whose `compacted_files` says what it replaced; None if nothing was due.
         """
         identity = self._identity(commit, "compact")
         return compact.compact(
@@ -669,9 +697,19 @@ class Table:
     def lookup(self, keys: Any, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the newest row of each key, in the order of the keys, and `_found` for each.
 
-        `keys`: Arrow data or a list of dictionaries with the primary key columns; where that is one column,
-        its values alone as well: `lookup([3, 5])`. Columns that are not of the key are null where a key is not there. The data files that may hold keys become local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
-        Raises InvalidInputError for keys of another type, and for missing or null ones.
+        The data files that may hold keys become local lookup files when first asked (options `lookup.*`); `query`
+        stays at a snapshot.
+
+        Args:
+            keys: Arrow data or a list of dictionaries with the primary key columns; where that is one column, its values
+                alone as well: `lookup([3, 5])`.
+            columns: One name, or several; all columns by default.
+
+        Returns:
+            A row for each key. Columns that are not of the key are null where a key is not there.
+
+        Raises:
+            InvalidInputError: Keys are of another type, missing or null.
         """
         query = self._keys.query
         query.refresh()

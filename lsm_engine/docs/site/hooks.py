@@ -109,7 +109,9 @@ GUIDES = {
     **dict.fromkeys(
         ("dagster-tasks.md", "assets.md", "spark-clusters.md", "semantics.md", "catalog.md"), 1
     ),
-    **dict.fromkeys(("index.md", "tour.md", "serve.md", "system-tables.md", "performance.md"), 1),
+    **dict.fromkeys(
+        ("index.md", "tour.md", "flights.md", "serve.md", "system-tables.md", "performance.md"), 1
+    ),
 }
 """How much pages count in the search; those of one task more than those of many."""
 NOT_SEARCHED = (
