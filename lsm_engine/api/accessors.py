@@ -385,7 +385,7 @@ class Changes(Accessor):
         Args:
             start: "latest-full" (the state so far as +I, then changes), "latest" (changes), "from-snapshot" and
                 "from-snapshot-full" with `snapshot_id`, "from-timestamp" with `timestamp_millis`.
-            after: As in `read`: the changes after it, whatever `start`; None: as `start` says.
+            after: As in `read`: the changes after it, whatever `start`; None: by `start`.
             snapshot_id: Where to start.
             timestamp_millis: When to start.
             mode: As in `read`.

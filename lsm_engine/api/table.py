@@ -486,7 +486,7 @@ class Table:
             commit: As in `upsert`.
 
         Returns:
-            The COMPACT snapshot, whose `compacted_files` says what it replaced; None if nothing was due.
+            The COMPACT snapshot, whose `compacted_files` counts what it replaced; None if nothing was due.
         """
         identity = self._identity(commit, "compact")
         return compact.compact(
