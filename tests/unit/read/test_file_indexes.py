@@ -23,13 +23,14 @@ SCHEMA = pa.schema(
         pa.field("k", pa.int64(), nullable=False), ("few", pa.int32()), ("many", pa.int64()),
         ("text", pa.string()), ("ratio", pa.float64()), ("price", pa.decimal128(9, 2)),
         ("moment", pa.timestamp("us")), ("flag", pa.bool_()), ("small", pa.int8()),
+        ("day", pa.date32()), ("never", pa.int32()),
     ]
 )  # fmt: skip
 INDEXES = {
-    "file-index.bloom-filter.columns": "many, text, ratio",
-    "file-index.bitmap.columns": "few,flag,text,ratio",
-    "file-index.bsi.columns": "many,price,small",
-    "file-index.range-bitmap.columns": "few,moment,ratio,text",
+    "file-index.bloom-filter.columns": "many, text, ratio, never",
+    "file-index.bitmap.columns": "few,flag,text,ratio,never",
+    "file-index.bsi.columns": "many,price,small,day,never",
+    "file-index.range-bitmap.columns": "few,moment,ratio,text,never",
     "file-index.range-bitmap.text.chunk-size": "20 b",
 }
 KEPT = {"bucket": "1", "num-sorted-run.compaction-trigger": "100", **INDEXES}
@@ -45,7 +46,7 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 
 
 def some_rows(draw: random.Random, count: int, keys: int) -> pa.Table:
-    """Rows of distinct keys, with nulls, zeros of both signs and NaN."""
+    """Rows of distinct keys, with nulls, zeros of both signs, NaN, blanks, times before 1970, and a column of nulls."""
 
     def values(make: Any) -> list[Any]:
         return [None if draw.random() < 0.1 else make() for _ in range(count)]
@@ -54,12 +55,18 @@ def some_rows(draw: random.Random, count: int, keys: int) -> pa.Table:
         sorted(draw.sample(range(keys), count)),
         values(lambda: draw.randrange(5)),
         values(lambda: draw.choice([draw.randrange(-40, 40), draw.randrange(-(2**60), 2**60)])),
-        values(lambda: draw.choice(["", "a", "ab", "abc", "b", f"{draw.randrange(99)}"])),
+        values(
+            lambda: draw.choice(
+                ["", " ", "a", "a ", "ab", "abc", "a\0", "\U0001f600", f"{draw.randrange(99)}"]
+            )
+        ),
         values(lambda: draw.choice([-0.0, 0.0, 1.5, -2.5, float("nan"), float("inf")])),
         values(lambda: Decimal(draw.randrange(-500, 500)) / 100),
-        values(lambda: draw.randrange(10**15)),
+        values(lambda: draw.choice([draw.randrange(10**15), -(10**6) * draw.randrange(10**9)])),
         values(lambda: draw.random() < 0.5),
         values(lambda: draw.randrange(-128, 128)),
+        values(lambda: draw.randrange(-40, 40)),
+        [None] * count,
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
