@@ -239,7 +239,7 @@ def _container(positions: Longs, first: Any, stop: Any) -> Any:
 
 @compiled
 def _has_runs(count: Any, runs: Any) -> Any:
-    size = 2 * count + 2 if count <= _ARRAY_MAX else _BITS_BYTES
+    size = 2 * count if count <= _ARRAY_MAX else _BITS_BYTES
     return bool(2 + 4 * runs < size)
 
 
@@ -492,35 +492,46 @@ def _table(stored: Bytes, ends: Longs, numbers: Sequence[Longs]) -> Bytes:
 
 def _slices(numbers: Longs, rows: Longs, count: int) -> tuple[Bytes, Longs]:
     """Return bitmaps of the rows whose number has bit 0, bit 1 and so on; rows are ascending."""
+    size = int(rows[-1]) + 1 if len(rows) else 0
+    spread = numbers
+    if len(rows) < size:
+        spread = np.zeros(size, np.int64)
+        spread[rows] = numbers
     pieces: list[Bytes] = []
     for bit in range(count):
-        members = rows[(numbers >> bit) & 1 == 1]
-        dense = _dense_bitmap(members)
+        flags = ((spread >> bit) & 1).astype(np.uint8)
+        dense = _dense_bitmap(flags)
         if dense is None:
+            members = np.flatnonzero(flags).astype(np.int64)
             dense, _ = roaring_bytes(members, np.array([0, len(members)], np.int64))
         pieces.append(dense)
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     return np.concatenate([np.zeros(0, np.uint8), *pieces]), ends
 
 
-def _dense_bitmap(rows: Longs) -> Bytes | None:
-    """Return the roaring bitmap of rows with plain bits in all of its containers; None if another form may be smaller.
+def _dense_bitmap(flags: Bytes) -> Bytes | None:
+    """Return the roaring bitmap of flagged rows with plain bits in all of its containers; None if another form is smaller.
 
     Bits of numbers are mostly so, and packing flags takes a tenth of the time of setting each bit.
     """
-    if len(rows) <= _ARRAY_MAX:
+    if len(flags) <= _ARRAY_MAX:
         return None
-    counts = np.bincount(rows >> 16)
-    runs = 1 + np.count_nonzero(np.diff(rows) != 1)
-    if np.any(counts <= _ARRAY_MAX) or 2 + 4 * runs < _BITS_BYTES * len(counts):
+    container_count = (len(flags) - 1 >> 16) + 1
+    bits = np.zeros(_BITS_BYTES * container_count, np.uint8)
+    packed = np.packbits(flags, bitorder="little")
+    bits[: len(packed)] = packed
+    words = bits.view("<u8").reshape(container_count, -1)
+    counts = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+    # A run begins at a bit whose lower neighbour is not set; of the lowest bit that is the word before.
+    neighbours = words << np.uint64(1)
+    neighbours[:, 1:] |= words[:, :-1] >> np.uint64(63)
+    runs = np.bitwise_count(words & ~neighbours).sum(axis=1, dtype=np.int64)
+    if np.any(counts <= _ARRAY_MAX) or np.any(2 + 4 * runs < _BITS_BYTES):
         return None
-    flags = np.zeros(len(counts) << 16, np.bool_)
-    flags[rows] = True
-    keys = np.arange(len(counts))
+    keys = np.arange(container_count)
     heads = np.stack([keys, counts - 1], axis=1).astype("<u2").view(np.uint8).ravel()
-    places = 8 + 8 * len(counts) + _BITS_BYTES * keys
-    head = np.array([_NO_RUNS, len(counts)], "<u4").view(np.uint8)
-    bits = np.packbits(flags, bitorder="little")
+    places = 8 + 8 * container_count + _BITS_BYTES * keys
+    head = np.array([_NO_RUNS, container_count], "<u4").view(np.uint8)
     return np.concatenate([head, heads, places.astype("<u4").view(np.uint8), bits])
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.format import column_index
 from lsm_engine.format.column_index import (
     ColumnIndex,
     IndexBuilder,
@@ -172,6 +173,27 @@ def test_bit_slices_of_many_rows_are_roaring_bitmaps_of_each_bit() -> None:
         rows_below = index.between(None, values[0], closed=(True, False))
         assert rows_below is not None
         assert len(rows_below) == below
+
+
+def test_bit_slices_have_the_form_of_croaring_container_by_container() -> None:
+    """Bits, positions and runs, beside each other too, and with rows in between that have no number."""
+    draw = np.random.default_rng(4)
+    random_bits = draw.integers(0, 1 << 12, 140_000)
+    half_runs = np.where(np.arange(140_000) < 65_536, 0xFF, random_bits)
+    for numbers in (
+        random_bits,
+        half_runs,
+        np.arange(140_000),
+        random_bits[:5000],
+        random_bits[:9],
+    ):
+        for rows in (np.arange(len(numbers)), np.flatnonzero(draw.random(len(numbers)) < 0.9)):
+            data, ends = column_index._slices(numbers[rows].astype(np.int64), rows, 12)
+            slices = [bytes(part) for part in np.split(data, ends[:-1])]
+            for bit, stored in enumerate(slices):
+                expected = BitMap(rows[(numbers[rows] >> bit) & 1 == 1])
+                expected.run_optimize()
+                assert stored == expected.serialize()
 
 
 def test_a_column_of_nulls_is_answered_without_an_index() -> None:
