@@ -18,8 +18,8 @@ from tests.postgres_server import running_server
 RECIPES = DOCS / "recipes"
 SERVED = "postgresql-changes"
 ALONE = sorted(
-    {page.stem for page in RECIPES.glob("*.md")} - {SERVED, "dbt"}
-)  # dbt: tests/interop/test_dbt.py
+    {page.stem for page in RECIPES.glob("*.md")} - {SERVED, "dbt", "spark-pipelines"}
+)  # dbt: tests/interop/test_dbt.py; pipelines: tests/spark/test_connect.py
 
 
 @pytest.mark.parametrize("page", ALONE)

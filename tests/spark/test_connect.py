@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
+from tests.docs.blocks import DOCS, blocks
 from tests.interop.environments import made_once, make_virtual_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.interop_full]
 
 ROOT = Path(lsm.__file__).parent.parent
-REQUIREMENTS = ("grpcio>=1.76", "grpcio-status>=1.76", "googleapis-common-protos>=1.71", "zstandard>=0.25")  # fmt: skip
+REQUIREMENTS = ("grpcio>=1.76", "grpcio-status>=1.76", "googleapis-common-protos>=1.71", "zstandard>=0.25", "pyyaml>=6")  # fmt: skip
 CLIENT = """
 import sys
 from pyspark.sql import SparkSession
@@ -99,3 +100,37 @@ def test_names_mean_on_connect_what_they_mean_in_a_classic_session():
     done = on_connect("-m", "pytest", "-q", "-p", "no:cacheprovider", tests, LSM_SPARK_CONNECT="1")
     assert done.returncode == 0, done.stdout[-6000:]
     assert " passed" in done.stdout
+
+
+def test_flows_of_a_declarative_pipeline_write_each_batch_once(tmp_path):
+    (_, create), *files, (_, run) = [
+        (language, text.replace("/data", str(tmp_path)))
+        for language, text in blocks(DOCS / "recipes" / "spark-pipelines.md")
+    ]
+    for _, text in files:
+        path = tmp_path / text.split("\n", 1)[0].split()[1]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    exec(create, {})
+    for round_number, price in enumerate((5, 7)):
+        for place, key in (("incoming", 1), ("corrections", 2)):
+            (tmp_path / place).mkdir(exist_ok=True)
+            (tmp_path / place / f"{round_number}.json").write_text(
+                f'{{"id": {key}, "price": {price}}}'
+            )
+        program = str(Path(sys.executable).with_name(run.split()[0]))
+        discovery = ROOT / "lsm_engine" / "spark" / "discovery"
+        done = subprocess.run(
+            [program, *run.split()[1:]],
+            env={
+                **os.environ, "PYTHONPATH": f"{ROOT}:{discovery}:{connect_packages()}",
+                "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            cwd=tmp_path, capture_output=True, text=True, timeout=1500, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        orders = catalog["shop.orders"]
+        assert orders.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "price": 7}, {"id": 2, "price": 7}]  # fmt: skip
+        assert len({snapshot.commit_user for snapshot in orders.snapshots()}) == 2
+        assert len(orders.snapshots()) == 4
