@@ -7,6 +7,7 @@ EARLIEST decides, read after the file. Nothing is cached: after a rollback the n
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -32,6 +33,7 @@ from lsm_engine.format.documents import (
 )
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
 from lsm_engine.planning.commit import note_of_files, noted_files, noted_state
 from lsm_engine.planning.ownership import same_state
@@ -813,11 +815,23 @@ class SnapshotStore(SnapshotHints):
         Those come first that an expiry has passed and not deleted, orphan snapshots are left out. A listing is asked twice:
         the answers have to agree on the ids between the ends, where nothing comes or goes. Gaps and both ends are
         then looked up one by one. StorageError: a hint names a snapshot that is there and the listing is empty.
-        CorruptFileError: as `latest`.
+        CorruptFileError: as `latest`, but for what is left of a branch that is not there.
         """
         live = self.stable_listing_with_orphans()[0]
-        self.require_reached(max((snapshot.id for snapshot in live), default=0), self._hint(LATEST))
+        try:
+            self.require_reached(
+                max((snapshot.id for snapshot in live), default=0), self._hint(LATEST)
+            )
+        except CorruptFileError:
+            # A branch whose creation or deletion died is no branch: its hints may outlive its snapshots.
+            if self._belongs_to_a_table_or_branch():
+                raise
         return live
+
+    def _belongs_to_a_table_or_branch(self) -> bool:
+        name = self._paths.branch_name
+        main = replace(self._paths, branch_name="")
+        return not name or BranchStore(self._file_io, main).exists(name)
 
     def stable_listing_with_orphans(
         self, find: Callable[[int], Snapshot | None] | None = None

@@ -197,6 +197,24 @@ def delete(table: Table) -> object:
     return table.delete_branch("fix")
 
 
+def test_maintenance_goes_on_beside_any_one_file_that_a_dead_deletion_has_left() -> None:
+    """The deletions of one directory run side by side: any of them may be missing when the process dies."""
+    disk = disk_with(branched)
+    with pytest.raises(Crash):
+        delete(acting(RecordingFileIO(disk, Die(at=1, when=When.AFTER))))  # its claim
+    assert "fix" not in open_again(disk).branches()
+    schema = "branch/branch-fix/schema/schema-0"
+    files = [path for path in disk._files if path.startswith("branch/branch-fix/")]
+    assert schema in files and "branch/branch-fix/snapshot/LATEST" in files
+    for kept in files:
+        left = clone(disk)
+        for path in files:
+            if path not in (schema, kept):
+                left.delete(path)
+        check_branches(left)
+        check_name_is_usable(left, "fix")
+
+
 def delete_and_make(table: Table) -> object:
     """Delete the branch, make it of the same tag, and commit on it."""
     attempted(delete, table)
