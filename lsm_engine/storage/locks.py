@@ -152,9 +152,15 @@ def directory_lock(
             # The lock only spares lost races; a create decides without it.
             yield True
             return
-        is_ours = _acquire(line, own, clock, patience_millis) and _acquire(
-            own, own, clock, patience_millis
-        )
+        try:
+            is_ours = lock(line, own, clock, patience_millis=patience_millis) and lock(
+                own, own, clock, patience_millis=patience_millis
+            )
+        except OSError:
+            # The file system has no locks, so that no other process holds one; nor does this thread.
+            unlock(line)
+            yield True
+            return
         unlock(line)
         if not is_ours:
             yield False
@@ -187,13 +193,6 @@ def _open(real: str, stack: ExitStack) -> int:
     descriptor = opened_directory(real)
     stack.callback(os.close, descriptor)
     return descriptor
-
-
-def _acquire(descriptor: int, directory: int, clock: Clock, patience_millis: int) -> bool:
-    try:
-        return lock(descriptor, directory, clock, patience_millis=patience_millis)
-    except OSError:
-        return True  # the file system has no locks, so no other process holds one
 
 
 # -- A lock of one name on a store without locks ---------------------------------------------------

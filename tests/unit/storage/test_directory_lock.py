@@ -98,6 +98,11 @@ def test_a_file_system_without_locks_refuses_changes(storage, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", refused)
+    with locks.directory_lock(storage, "d", SystemClock(), patience_millis=100) as is_ours:
+        assert is_ours
+        # A turn that nothing locks is no lock.
+        with pytest.raises(StorageError, match="no locks"):
+            storage.change_if_unchanged("d/name", b"new", expected=b"old")
     with pytest.raises(StorageError, match="no locks"):
         storage.change_if_unchanged("d/name", b"new", expected=b"old")
     assert storage.read("d/name") == b"old"
