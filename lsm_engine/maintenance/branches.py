@@ -302,7 +302,8 @@ _CARRIED = ("tag/", "consumer/", "schema/")
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
     """Rename a branch. A kill may leave both names, the old one without commits; renaming again finishes.
 
-    Raises CommitConflictError, with nothing changed, where the branch was tagged or expired while it was copied. A
+    So does a store that fails once the new name is there, which raises CommitUnknownError. Raises
+    CommitConflictError, with nothing changed, where the branch was tagged or expired while it was copied. A
     commit beside it is there under the new name, or fails with an error that names it.
     """
     session.options.require_writable()
@@ -322,7 +323,18 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
         stop, copied = _copied(session, old, new_name)
     if stop is None:
         raise _exists(new_name)
-    _delete_old(session, old, new_name, stop, copied)
+    try:
+        _delete_old(session, old, new_name, stop, copied)
+    except (CommitConflictError, CommitUnknownError):
+        raise
+    except LsmError as cause:
+        # The branch is there by its new name: an error that says that nothing was changed would be wrong.
+        raise CommitUnknownError(
+            f"branch {name!r} is there as {new_name!r}, and its old name could not be deleted; "
+            "rename it again to finish",
+            branch=new_name,
+            reason=str(cause),
+        ) from cause
     session.follow_iceberg(with_branches=True)
     return Branch(name=new_name)
 

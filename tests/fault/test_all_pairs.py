@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.metadata.trash import TrashRecord
 from tests.fault import all_pairs
 from tests.fault.all_pairs import (
@@ -345,3 +345,15 @@ def test_a_rename_of_a_branch_that_is_deleted_leaves_nothing_that_stops_maintena
     stopped = next(at for at, call in enumerate(calls, 1) if call == StorageCall("replace", latest))
     for last in range(stopped + 20, stopped + 45):
         assert not list(problems_of(killed_at(combination, stopped, last)))
+
+
+def test_a_rename_that_waits_in_vain_for_the_old_name_says_that_the_new_one_is_there() -> None:
+    """It said that nothing was changed; and a deletion that holds the old name goes on to delete that alone."""
+    combination = Combination("objects", "plain", "delete a branch", ("rename a branch",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    lock = StorageCall("put", ("branch/branch-side/schema/.schema-0.lock",))
+    done, _ = schedule(combination, calls.index(lock) + 2)
+    (renamed,) = done.theirs
+    assert isinstance(renamed, CommitUnknownError)
+    assert "'side' is there as 'new'" in str(renamed)
+    assert not list(problems_of(done))

@@ -205,7 +205,8 @@ def test_maintenance_goes_on_beside_any_one_file_that_a_dead_deletion_has_left()
     assert "fix" not in open_again(disk).branches()
     schema = "branch/branch-fix/schema/schema-0"
     files = [path for path in disk._files if path.startswith("branch/branch-fix/")]
-    assert schema in files and "branch/branch-fix/snapshot/LATEST" in files
+    assert schema in files
+    assert "branch/branch-fix/snapshot/LATEST" in files
     for kept in files:
         left = clone(disk)
         for path in files:
