@@ -22,16 +22,23 @@ from lsm_engine.commit.publish import publish, report
 from lsm_engine.format.documents import decode_snapshot, encode_hint, encode_snapshot
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
-from lsm_engine.maintenance.rollback import FORWARDING, RollbackPlan, plan_rollback, rollback
+from lsm_engine.maintenance.rollback import (
+    FORWARDING,
+    ROLLING_BACK,
+    RollbackPlan,
+    plan_rollback,
+    rollback,
+)
 from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.publishing import published, replaced, unclaimed
+from lsm_engine.metadata.snapshots import ids_of
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.names import checked_branch_name
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, Proposal
-from lsm_engine.planning.snapshot_chain import RENAMED_TO, renamed_to
-from lsm_engine.storage.paths import EARLIEST, LATEST
+from lsm_engine.planning.snapshot_chain import RENAMED_TO, renamed_to, rollback_target
+from lsm_engine.storage.paths import EARLIEST, LATEST, TAG_PREFIX
 from lsm_engine.table.branches import (
     Branch,
     branches,
@@ -135,17 +142,40 @@ def _plan(
         if dropped is None or tag.snapshot.id <= common_id
     }
     first_id = theirs[0].id if theirs else 0
+    snapshots = tuple(snapshot for snapshot in theirs if snapshot.id > common_id)
+    _refuse_rolled_back(branch, name, snapshots)
     return FastForwardPlan(
         branch=name,
         common=common,
         schemas=_new_schemas(session, branch, name),
-        snapshots=tuple(snapshot for snapshot in theirs if snapshot.id > common_id),
+        snapshots=snapshots,
         tags=tuple(
             tag
             for tag in branch.tags.stable_listing()
             if tag.snapshot.id > first_id and tag.name not in own_tag_names
         ),
         dropped=dropped,
+    )
+
+
+def _refuse_rolled_back(branch: TableSession, name: str, snapshots: Sequence[Snapshot]) -> None:
+    """Raise CommitConflictError while a branch is being rolled back: nobody would finish its marker on main.
+
+    The marker may have landed after `snapshots` were listed, or be deleted since.
+    """
+    target_id = branch.snapshots.rollback_under_way()
+    for snapshot in snapshots:
+        target_id = rollback_target(snapshot) if target_id is None else target_id
+    if target_id is not None:
+        raise _rolled_back_error(name, target_id)
+
+
+def _rolled_back_error(name: str, target_id: int) -> CommitConflictError:
+    return CommitConflictError(
+        f"branch {name!r} is being rolled back to snapshot {target_id}; nothing was changed, try again later. If "
+        f"that rollback died, roll the branch back to {target_id} again, which finishes it",
+        branch=name,
+        snapshot_id=target_id,
     )
 
 
@@ -328,7 +358,7 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
     except (CommitConflictError, CommitUnknownError):
         raise
     except LsmError as cause:
-        # The branch is there by its new name: an error that says that nothing was changed would be wrong.
+        # The branch exists by its new name, so that the rename counts, and is not finished.
         raise CommitUnknownError(
             f"branch {name!r} is there as {new_name!r}, and its old name could not be deleted; "
             "rename it again to finish",
@@ -445,8 +475,17 @@ def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str
     hints = {paths.snapshot_hint(LATEST), paths.snapshot_hint(EARLIEST)}
     besides = {paths.schema_file(0), paths.snapshot_file(stop.id), *hints}
     files = {}
-    for status in store.files(paths.branch_name):
-        if status.name.startswith(".") or status.path in besides:
+    listed = store.files(paths.branch_name)
+    # Nothing is committed on the stop: what is above it belongs to a rollback, which would go on in the old branch.
+    if max(ids_of(listed), default=0) > stop.id:
+        target_id = old.snapshots.rollback_under_way()
+        raise (
+            _rolled_back_error(paths.branch_name, target_id)
+            if target_id
+            else _changed_error(paths.branch_name)
+        )
+    for status in listed:
+        if status.name.startswith(".") or status.path in besides or _is_sign(status.name):
             continue
         content = old.file_io.read(status.path)
         if len(content) != status.size:
@@ -465,6 +504,11 @@ def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str
             files[f"snapshot/{EARLIEST}"] = encode_hint(earliest)
         files[f"snapshot/{LATEST}"] = encode_hint(stop.id - 1)
     return files
+
+
+def _is_sign(file_name: str) -> bool:
+    """Whether a file is the sign of a rollback: that ends with the old name, and would hold up expiry by the new one."""
+    return file_name.startswith(f"{TAG_PREFIX}{ROLLING_BACK}")
 
 
 def _stop_of_copy(session: TableSession, old: TableSession, new_name: str) -> Snapshot | None:
@@ -517,7 +561,7 @@ def _delete_old(
 
     def carry(path: str, content: bytes) -> None:
         relative = path.removeprefix(before + "/")
-        if copied is None or not relative.startswith(_CARRIED):
+        if copied is None or not relative.startswith(_CARRIED) or _is_sign(path.rpartition("/")[2]):
             return
         copy = copied.get(relative)
         # What was made after the copy was acknowledged under the old name, and must not be lost.

@@ -14,6 +14,7 @@ from dataclasses import replace as changed
 
 from lsm_engine.base.errors import (
     CommitConflictError,
+    CommitUnknownError,
     ErrorKind,
     ExpiredError,
     InvalidInputError,
@@ -296,7 +297,8 @@ class RollbackReport:
 def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> RollbackReport:
     """Return to a snapshot, also one that only a tag still keeps; finish what a dead one has begun.
 
-    Raises CommitConflictError while another rollback, or an expiry of the target, is under way.
+    Raises CommitConflictError while another rollback, or an expiry of the target, is under way, and CommitUnknownError
+    where the storage failed after the rollback was decided: the same rollback finishes it.
     """
     session.options.require_writable()
     plan = plan_rollback(session, target)
@@ -341,12 +343,20 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     except CommitConflictError:
         _take_down(session, [sign])
         raise
-    except StorageError:
+    except StorageError as cause:
         # A disk that refuses the marker decides nothing, and the sign would hold up every expiry for an hour. Once
         # the marker may be there, the sign stays: the rollback has to be done again.
         with suppress(LsmError):
             if not plan.has_marker and session.snapshots.rollback_under_way() is None:
                 _take_down(session, [sign])
+        # Readers may see the target by now: an error of which nothing is changed would be wrong.
+        if plan.has_marker:
+            raise CommitUnknownError(
+                f"the rollback to snapshot {plan.target.id} was decided, and could not be finished; roll back to "
+                f"{plan.target.id} again, which finishes it",
+                snapshot_id=plan.target.id,
+                reason=str(cause),
+            ) from cause
         raise
     return plan
 

@@ -453,7 +453,8 @@ def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
         yield LOST, _difference(state, expected)
     yield from lost_undos(done)
     has_died = any(
-        isinstance(answer, KilledAnswer | StorageError) for answer in (done.ours, *done.theirs)
+        isinstance(answer, CommitUnknownError | StorageError)
+        for answer in (done.ours, *done.theirs)
     )
     later = list(later_problems(done.disk.clone(), state, finishes_rollback=has_died))
     if later:
@@ -649,13 +650,16 @@ def later_problems(
 
 
 def _finished_rollback(disk: Disk, name: str) -> bool:
-    """Roll back again if a rollback is under way; locks that belonged to who died are abandoned by then."""
+    """Roll back again what is being rolled back; locks that belonged to who died are abandoned by then."""
     table = disk.opened(judge(), name)
-    target = table.session.snapshots.rollback_under_way()
-    if target is not None:
-        disk.clock.advance(2 * ABANDONED_MILLIS)
-        table.rollback_to(target)
-    return target is not None
+    is_finished = False
+    for line in (table.branch(branch) for branch in ("main", *table.branches())):
+        target = line.session.snapshots.rollback_under_way()
+        if target is not None:
+            disk.clock.advance(2 * ABANDONED_MILLIS)
+            line.rollback_to(target)
+            is_finished = True
+    return is_finished
 
 
 def _later_problems_of(disk: Disk, name: str) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from lsm_engine.api.table import Table
 from lsm_engine.ddl.create import create_table
 from lsm_engine.metadata import snapshots
-from lsm_engine.storage import bulk, executor
+from lsm_engine.storage import executor
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import parse_location
 from lsm_engine.storage.object_requests import Requests
@@ -448,8 +448,7 @@ def object_doubles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("get", "get_ranges", "head", "list", "list_with_delimiter", "put", "delete"):
             patch.setattr(obstore, name, _asked(name, getattr(obstore, name)))
-        patch.setattr(executor, "_pool", lambda: pool)
-        patch.setattr(bulk, "_pool", lambda: pool)
+        patch.setattr(executor, "_pool", lambda _: pool)
         patch.setattr(snapshots, "_clock", monotonic)
         yield
 

@@ -357,3 +357,23 @@ def test_a_rename_that_waits_in_vain_for_the_old_name_says_that_the_new_one_is_t
     assert isinstance(renamed, CommitUnknownError)
     assert "'side' is there as 'new'" in str(renamed)
     assert not list(problems_of(done))
+
+
+@pytest.mark.parametrize(
+    "theirs", ["fast-forward by force", "rename a branch", "roll a branch back"]
+)
+def test_the_marker_of_a_rollback_goes_nowhere_else(theirs: str) -> None:
+    """A fast-forward and a rename took it along, and nobody finished it there; a rollback that failed over it said no."""
+    combination = Combination("objects", "plain", "roll a branch back", (theirs,))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    branch = "branch/branch-side"
+    marker = calls.index(StorageCall("put", (f"{branch}/snapshot/snapshot-9",)))
+    places = (
+        marker + 2,
+        calls.index(StorageCall("delete", (f"{branch}/snapshot/snapshot-7",))) + 2,
+        calls.index(StorageCall("put", (f"{branch}/snapshot/.snapshot-8.lock",))) + 2,
+        calls.index(StorageCall("delete", (f"{branch}/snapshot/.snapshot-8.lock",))) + 2,
+    )
+    for at in places:
+        done, _ = schedule(combination, at)
+        assert not list(problems_of(done)), at
