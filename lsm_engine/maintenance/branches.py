@@ -34,7 +34,7 @@ from lsm_engine.metadata.publishing import published, replaced, unclaimed
 from lsm_engine.metadata.snapshots import ids_of
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
-from lsm_engine.planning.names import checked_branch_name
+from lsm_engine.planning.names import MAIN_BRANCH, checked_branch_name
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, Proposal
 from lsm_engine.planning.snapshot_chain import RENAMED_TO, renamed_to, rollback_target
@@ -119,6 +119,8 @@ def _plan(
             f"branch {name!r} is being renamed to {new_name!r}; nothing was taken over, name it so",
             branch=name,
         )
+    _require_whole(session, own)
+    _require_whole(branch, theirs)
     common = _common(own, theirs, name)
     lost = [snapshot for snapshot in own if common is None or snapshot.id > common.id]
     dropped = None
@@ -156,6 +158,20 @@ def _plan(
         ),
         dropped=dropped,
     )
+
+
+def _require_whole(session: TableSession, listed: Sequence[Snapshot]) -> None:
+    """Raise CommitConflictError if a listing has not the newest snapshot: it was read across an expiry or a rollback.
+
+    An empty one would be a table without any snapshot, in which everything of the branch could land.
+    """
+    newest = session.snapshots.latest()
+    if newest is not None and not any(same_state(newest, snapshot) for snapshot in listed):
+        raise CommitConflictError(
+            "the snapshots changed while they were read; nothing was changed, try again",
+            branch=session.paths.branch_name or MAIN_BRANCH,
+            snapshot_id=newest.id,
+        )
 
 
 def _refuse_rolled_back(branch: TableSession, name: str, snapshots: Sequence[Snapshot]) -> None:

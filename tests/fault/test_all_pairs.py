@@ -377,3 +377,17 @@ def test_the_marker_of_a_rollback_goes_nowhere_else(theirs: str) -> None:
     for at in places:
         done, _ = schedule(combination, at)
         assert not list(problems_of(done)), at
+
+
+@pytest.mark.parametrize("theirs", ["forget", "roll back to a tag that holds"])
+def test_a_fast_forward_does_not_take_a_listing_that_is_out_of_date_for_the_table(
+    theirs: str,
+) -> None:
+    """All that it had listed went before it was read: it took main for empty, and put the branch below main's newest."""
+    combination = Combination("memory", "plain", "fast-forward", (theirs,))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    beyond = StorageCall("exists", ("snapshot/snapshot-8",))
+    ahead = StorageCall("read", ("branch/branch-ahead/snapshot/snapshot-8",))
+    for call in (beyond, ahead):
+        done, _ = schedule(combination, calls.index(call) + 1)
+        assert not list(problems_of(done)), call
