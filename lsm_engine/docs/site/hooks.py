@@ -80,9 +80,7 @@ DAGSTER = [
 
 
 GUIDES = {
-    **dict.fromkeys(
-        ("troubleshooting.md", "guarantees.md", "history.md", "iceberg.md", "rows-by-key.md"), 8
-    ),
+    **dict.fromkeys(("troubleshooting.md", "guarantees.md", "history.md", "rows-by-key.md"), 8),
     **dict.fromkeys(
         (
             "schema-changes.md",
@@ -106,6 +104,7 @@ GUIDES = {
         5,
     ),
     "spark.md": 7,
+    "iceberg.md": 5,
     **dict.fromkeys(
         ("dagster-tasks.md", "assets.md", "spark-clusters.md", "semantics.md", "catalog.md"), 1
     ),
