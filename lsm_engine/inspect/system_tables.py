@@ -35,7 +35,7 @@ from lsm_engine.read.scan_plan import ScanRequest, fallback_of, held_partitions,
 from lsm_engine.table.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, bucket_pairs, live_rows
 from lsm_engine.table.names import names_of, refuse_taken
 from lsm_engine.table.session import TableSession
-from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.table_schema import TableSchema, has_unread_columns
 from lsm_engine.types.type_text import columns_of_text
 from lsm_engine.types.types import DataField, type_text
 
@@ -300,7 +300,7 @@ def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     for (schema_id, names), places in layouts.items():
         schema = session.schemas.load(schema_id)
         # Without the types of all columns none of their statistics can be decoded.
-        if schema.leaves_out(names):
+        if has_unread_columns(schema, names):
             parts.append(dict.fromkeys(_STATS, pa.nulls(len(places), pa.string())))
             continue
         fields = schema.written_fields(names)

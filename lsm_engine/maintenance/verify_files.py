@@ -27,7 +27,12 @@ from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.bucket_keys import bucket_hashes
 from lsm_engine.table.components import LocalExecutor
 from lsm_engine.types.declared_lengths import upper_bounds
-from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.types.table_schema import (
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    TableSchema,
+    has_unread_columns,
+)
 from lsm_engine.write.buckets import listed_hashes
 
 Progress = Callable[[str, int], None]
@@ -258,7 +263,9 @@ class _Rows:
 
     def _has_all_stats(self) -> bool:
         file = self._file
-        return file.value_stats_columns is None and not self._schema.leaves_out(file.write_columns)
+        return file.value_stats_columns is None and not has_unread_columns(
+            self._schema, file.write_columns
+        )
 
     def _compare_bounds(self, rows: pa.Table) -> None:
         stats, types = self._file.value_stats, list(self._types.values())

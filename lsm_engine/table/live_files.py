@@ -22,7 +22,7 @@ from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.metadata.manifests import ManifestStore
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.scan import Split
-from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.table_schema import TableSchema, has_unread_columns
 
 Mask = npt.NDArray[np.bool_]
 KeepRows = Callable[[pa.Table], Mask]
@@ -380,7 +380,7 @@ def stats_layouts(
         file_schema = written_with(schema_id)
         stored = file_schema.written_fields(written)
         # The rows of statistics have values for columns of types that are not read, too.
-        is_known = not file_schema.leaves_out(written if listed is None else listed)
+        is_known = not has_unread_columns(file_schema, written if listed is None else listed)
         values = [file.value_stats if is_known else EMPTY_STATS for file in members]
         yield StatsLayout(
             files=tuple(members),

@@ -159,11 +159,6 @@ class TableSchema:
             )
         return tuple(fields_by_name[name] for name in names)
 
-    def leaves_out(self, names: Iterable[str] | None) -> bool:
-        """Whether some of the columns of a file (None: all) have types that this version does not read."""
-        unread = self.options.unread_columns
-        return bool(unread) if names is None else any(name in unread for name in names)
-
     @property
     def unpadded_keys(self) -> frozenset[str]:
         """CHAR columns of keys that may be stored without the blanks at their end, and are read as they are."""
@@ -276,3 +271,9 @@ class SameSchema:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SameSchema) and other.schema is self.schema
+
+
+def has_unread_columns(schema: TableSchema, names: Iterable[str] | None) -> bool:
+    """Whether some of the columns of a file (None: all) have types that this version does not read."""
+    unread = schema.options.unread_columns
+    return bool(unread) if names is None else any(name in unread for name in names)
