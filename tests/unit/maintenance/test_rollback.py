@@ -125,7 +125,7 @@ def dying(told: Story, at: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for verb in deletes:
             patch.setattr(told.disk, verb, mortal(verb))
-        with pytest.raises(lsm.StorageError):
+        with pytest.raises(lsm.CommitUnknownError, match="finishes it"):
             told.table.rollback_to(2)
 
 

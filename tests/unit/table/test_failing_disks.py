@@ -123,9 +123,12 @@ def state(location: str) -> dict[str, Any]:
 
 
 def is_explained(error: lsm.LsmError) -> bool:
-    """Whether an error names a path and says what to do, or that it is not known what was done."""
+    """Whether an error names a path and says what to do, or what is not known or finished."""
     if isinstance(error, lsm.CommitUnknownError):
-        return "before trying again" in error.message
+        return any(
+            way in error.message
+            for way in ("before trying again", "again to finish", "which finishes it")
+        )
     return (
         isinstance(error, lsm.StorageError) and "path" in error.facts and "retry" in error.message
     )
