@@ -135,7 +135,9 @@ def sync_directory(file_io: FileIO, directory: str) -> None:
     """Return when what was deleted from a directory stays deleted after a power cut."""
     # A remote store has a deletion on its disks when it answers, and directories of an object store are names alone.
     if file_io.facts.has_directories and not file_io.facts.is_far:
-        file_io.sync([directory])
+        # A branch that another process has renamed or deleted meanwhile has no directory to bring anything back in.
+        with suppress(NotFoundError):
+            file_io.sync([directory])
 
 
 # -- What some stores offer: nothing happens on the others -----------------------------------------

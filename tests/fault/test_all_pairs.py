@@ -391,3 +391,15 @@ def test_a_fast_forward_does_not_take_a_listing_that_is_out_of_date_for_the_tabl
     for call in (beyond, ahead):
         done, _ = schedule(combination, calls.index(call) + 1)
         assert not list(problems_of(done)), call
+
+
+def test_a_rollback_that_is_done_does_not_fail_where_its_branch_is_renamed_before_it_returns() -> (
+    None
+):
+    """The last act makes its deletions durable, in a directory that is gone by then."""
+    combination = Combination("memory", "plain", "roll a branch back", ("rename a branch",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    last = max(at for at, call in enumerate(calls, 1) if call.verb == "sync")
+    done, _ = schedule(combination, last)
+    assert not isinstance(done.ours, Exception)
+    assert not list(problems_of(done))
