@@ -138,7 +138,8 @@ def failed_attempts(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
     attempts = storage.get_latest_asset_partition_materialization_attempts_without_materializations(
         key
     )
-    ended = {run_id for run_id, _ in attempts.values() if has_ended(instance, run_id)}
+    run_ids = {run_id for run_id, _ in attempts.values()}
+    ended = {run_id for run_id in run_ids if has_ended(instance, run_id)}
     return {name for name, (run_id, _) in attempts.items() if run_id in ended}
 
 

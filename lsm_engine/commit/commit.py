@@ -258,9 +258,8 @@ def _moved_partitions(
         return frozenset()
     try:
         before = {} if rebased_on is None else _bucket_indexes(session, rebased_on)
-    except (
-        NotFoundError
-    ):  # the snapshot expired: its indexes are unknown, so every partition is written again
+    except NotFoundError:
+        # The snapshot expired: its indexes are unknown, so every partition is written again.
         before = {}
     now = _bucket_indexes(session, base)
     touched = {entry.partition for entry in step.delta}

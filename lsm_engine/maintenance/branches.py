@@ -179,11 +179,9 @@ def _refuse_rolled_back(branch: TableSession, name: str, snapshots: Sequence[Sna
 
     The marker may have landed after `snapshots` were listed, or be deleted since.
     """
-    target_id = branch.snapshots.rollback_under_way()
-    for snapshot in snapshots:
-        target_id = rollback_target(snapshot) if target_id is None else target_id
-    if target_id is not None:
-        raise _rolled_back_error(name, target_id)
+    for target_id in (branch.snapshots.rollback_under_way(), *map(rollback_target, snapshots)):
+        if target_id is not None:
+            raise _rolled_back_error(name, target_id)
 
 
 def _rolled_back_error(name: str, target_id: int) -> CommitConflictError:
@@ -495,11 +493,9 @@ def _contents(store: BranchStore, old: TableSession, stop: Snapshot) -> dict[str
     # Nothing is committed on the stop: what is above it belongs to a rollback, which would go on in the old branch.
     if max(ids_of(listed), default=0) > stop.id:
         target_id = old.snapshots.rollback_under_way()
-        raise (
-            _rolled_back_error(paths.branch_name, target_id)
-            if target_id
-            else _changed_error(paths.branch_name)
-        )
+        if target_id is None:
+            raise _changed_error(paths.branch_name)
+        raise _rolled_back_error(paths.branch_name, target_id)
     for status in listed:
         if status.name.startswith(".") or status.path in besides or _is_sign(status.name):
             continue

@@ -1,10 +1,19 @@
 """Spark of other versions, with the table formats that bring a plugin for the JVM."""
 
+import re
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.environments import made_once, make_virtual_environment, maven_jars
+import pytest
+
+from tests.interop.environments import (
+    EnvironmentFailedError,
+    made_once,
+    make_virtual_environment,
+    maven_jars,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,23 @@ class OtherSpark:
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.jars": ",".join(map(str, self.jars())),
             **given,
+        }
+
+    def as_page_says(self, page: str, lake: Path) -> tuple[Path, dict[str, str]]:
+        """Return the interpreter, and the settings with those of a page's recipe; skips the test where they cannot be had."""
+        if shutil.which("mvn") is None or shutil.which("java") is None:
+            pytest.skip("Maven and Java are not on this machine")
+        block = re.search(r"```properties\n(spark\.jars\.packages.*?)```", page, re.DOTALL)
+        assert block is not None
+        recipe = dict(line.split("=", 1) for line in block[1].strip().splitlines())
+        try:
+            settings = self.configured(lake)
+            python = self.python()
+        except EnvironmentFailedError as failed:
+            pytest.skip(f"cannot be fetched here: {failed}")
+        assert recipe.pop("spark.jars.packages") == self.artifacts[0]
+        return python, settings | {
+            key: text.replace("file:/lake", f"file:{lake}") for key, text in recipe.items()
         }
 
 

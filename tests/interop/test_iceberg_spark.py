@@ -1,8 +1,6 @@
 """The recipe of docs/iceberg.md for Spark: iceberg-spark reads what a scan reads, and every type of it."""
 
 import json
-import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 import lsm_engine as lsm
 from tests.engines.iceberg_histories import VALUES
-from tests.interop.environments import HERE, EnvironmentFailedError
+from tests.interop.environments import HERE
 from tests.interop.other_sparks import ICEBERG
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop_full]
@@ -20,19 +18,8 @@ EXACT = {"iceberg-compatibility.enabled": "true"}
 
 
 def test_iceberg_spark_reads_each_commit_tags_and_branches(tmp_path):
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("Maven and Java are not on this machine")
     lake = tmp_path / "lake"
-    block = re.search(r"```properties\n(spark\.jars\.packages.*?)```", PAGE, re.DOTALL)
-    assert block is not None
-    page = dict(line.split("=", 1) for line in block[1].strip().splitlines())
-    try:
-        settings = ICEBERG.configured(lake)
-        python = ICEBERG.python()
-    except EnvironmentFailedError as failed:
-        pytest.skip(f"cannot be fetched here: {failed}")
-    assert page.pop("spark.jars.packages") == ICEBERG.artifacts[0]
-    settings |= {key: text.replace("file:/lake", f"file:{lake}") for key, text in page.items()}
+    python, settings = ICEBERG.as_page_says(PAGE, lake)
     in_warehouse = EXACT | {"metadata.iceberg.storage": "hadoop-catalog"}
     kinds = {f"c{number}": kind for number, kind in enumerate(VALUES)}
     with lsm.open_catalog(lake) as catalog:

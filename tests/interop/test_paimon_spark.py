@@ -1,8 +1,6 @@
 """The recipe of docs/spark.md for SQL that Spark leaves to plugins: paimon-spark over our warehouse and back."""
 
 import json
-import re
-import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from tests.interop.environments import HERE, EnvironmentFailedError
+from tests.interop.environments import HERE
 from tests.interop.other_sparks import PAIMON
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop_full]
@@ -18,19 +16,8 @@ PAGE = (Path(lsm.__file__).parent / "docs" / "spark.md").read_text()
 
 
 def test_paimon_spark_does_full_sql_over_our_warehouse(tmp_path):
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("Maven and Java are not on this machine")
     lake = tmp_path / "lake"
-    block = re.search(r"```properties\n(spark\.jars\.packages.*?)```", PAGE, re.DOTALL)
-    assert block is not None
-    page = dict(line.split("=", 1) for line in block[1].strip().splitlines())
-    try:
-        settings = PAIMON.configured(lake)
-        python = PAIMON.python()
-    except EnvironmentFailedError as failed:
-        pytest.skip(f"cannot be fetched here: {failed}")
-    assert page.pop("spark.jars.packages") == PAIMON.artifacts[0]
-    settings |= {key: text.replace("file:/lake", f"file:{lake}") for key, text in page.items()}
+    python, settings = PAIMON.as_page_says(PAGE, lake)
     with lsm.open_catalog(lake) as catalog:
         orders = catalog.create_table(
             "shop.orders",
