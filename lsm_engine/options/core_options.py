@@ -894,7 +894,7 @@ FIELD_OPTIONS = (
     FieldOption(suffix="stats-mode", doc="`metadata.stats-mode` of one column."),
     FieldOption(
         suffix="sequence-group", guards=READ,
-        doc="Columns that this column is the clock of (partial-update).",
+        doc="Columns of which this column is the sequence field (partial-update).",
     ),
     FieldOption(
         suffix="aggregate-function", guards=READ,

@@ -1,28 +1,74 @@
 """The options page, docs/options.md, from the declarations; a test keeps the two equal."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from enum import Enum
+from inspect import getclosurevars
 from typing import Any
 
-from lsm_engine.base.units import format_bytes
-from lsm_engine.options import core_options
+from lsm_engine.base.units import format_bytes, parse_bytes, parse_millis
+from lsm_engine.options import core_options, option
 from lsm_engine.options.foreign import OTHER_FAMILIES, OTHER_OPTIONS, OtherOption
 from lsm_engine.options.option import FieldOption, Option
 
 _HEAD = """# Table options
 
-Generated from `lsm_engine/options/core_options.py` and `other_options.py`; rewrite with
-`pytest tests/tidy/test_options_page.py --rewrite`.
+Generated from `lsm_engine/options`; rewrite with `pytest tests/tidy/test_options_page.py --rewrite`.
 
-Names and defaults are Apache Paimon's. An option that is not in this first list is refused when a
-table is created or altered; the second list sorts those of other clients. *Not yet* marks options
-whose other values are refused by name: a table that needs them is not created, and one that another
-client made is not read (or not written) wrongly.
-*Fixed* options cannot change once a table has data.
+Names and defaults are Apache Paimon's. Options are set when a table is created, and changed by `orders.alter(lsm.SetOption(…))`,
+`lsm alter --set` or `ALTER TABLE … SET TBLPROPERTIES`. Those marked *fixed* cannot change once a table has data.
 
-| option | default | supported | meaning |
+- A value that is struck through is Paimon's and not supported here. A table that needs it is not created, and one that another client
+  made is not read, or not written, wrongly: the option is named.
+- An option that this page lacks is refused when a table is created or altered.
+- A duration has a unit (`30 min`, `12 h`, `7 d`), a size as well (`64 kb`, `128 mb`).
+"""
+_TABLE_HEAD = """
+## {}
+
+| option | values | default | meaning |
 |---|---|---|---|
 """
+
+# Options of a group are those that begin so and are in no group above.
+_GROUPS: dict[str, Sequence[str]] = {
+    "Key and order of rows": (
+        "primary-key", "char-keys.", "pk-clustering", "sequence.", "rowkind.", "ignore-", "record-level.",
+    ),
+    "Merge engines": ("merge-engine", "partial-update.", "aggregation.", "fields."),
+    "Buckets": ("bucket", "dynamic-bucket.", "postpone.", "cross-partition-upsert.", "local-merge-"),
+    "Partitions": ("partition.", "dynamic-partition-overwrite"),
+    "Changes and consumers": (
+        "changelog", "delete.force-produce-changelog", "consumer", "streaming-read-overwrite", "incremental-",
+    ),
+    "Compaction": (
+        "num-", "compaction.", "full-compaction.", "lookup-compact", "lookup-wait", "write-only", "commit.force-compact",
+    ),
+    "Deletion vectors": ("deletion-vector",),
+    "Data files": ("file.", "target-file-size", "data-file.", "parquet.", "metadata.stats-"),
+    "File indexes": ("file-index.",),
+    "Iceberg metadata": ("iceberg-", "metadata.iceberg."),
+    "Commits": ("commit", "write.", "snapshot.ignore-empty-commit"),
+    "Manifests": ("manifest.",),
+    "Memory of a write": ("write-buffer-", "sort-"),
+    "Snapshots, expiry and trash": ("snapshot.", "maintenance."),
+    "Tags": ("tag.", "sink."),
+    "Reads": ("scan.", "source."),
+    "Lookups": ("lookup.", "cache-page-size"),
+    "Where rows are located: `index.type`": ("index.", "bloom.index.", "simple.index."),
+    "Schema changes": ("alter-column", "disable-explicit-type-casting"),
+    "Append tables": ("row-tracking.", "data-evolution."),
+    "What describes the table": ("path", "owner", "type", "chain-table."),
+}  # fmt: skip
+_PLAIN_VALUES = {
+    option.parse_bool: "`true`, `false`",
+    option.names: "names, with commas",
+    option.bounded_or_unlimited: "1 or more; -1: no limit",
+    option.fraction: "between 0 and 1",
+    option.parse_lag: "commits, or a duration",
+    parse_bytes: "a size",
+    parse_millis: "a duration",
+    str: "text",
+}
 
 
 _OTHERS = """
@@ -39,31 +85,73 @@ warns, once for a table; `lsm verify` and `lsm show schema` list them all.
 
 def options_page() -> str:
     """Return the whole page as Markdown."""
-    rows = [_row(option) for _, option in sorted(core_options.BY_KEY.items())]
-    rows += [_field_row(option) for option in core_options.FIELD_OPTIONS]
-    return _HEAD + "\n".join(rows) + "\n" + _OTHERS + _others()
+    keys = sorted(core_options.BY_KEY)
+    pieces = [_HEAD]
+    for title, prefixes in _GROUPS.items():
+        members = [key for key in keys if key.startswith(tuple(prefixes))]
+        keys = [key for key in keys if key not in members]
+        rows = [_row(core_options.BY_KEY[key]) for key in members]
+        rows += [
+            _field_row(field) for field in core_options.FIELD_OPTIONS if field.prefix in prefixes
+        ]
+        pieces.append(_TABLE_HEAD.format(title) + "\n".join(rows) + "\n")
+    assert not keys, f"add a group of tests/tidy/options_page.py for {keys}"
+    return "".join(pieces) + _OTHERS + _others()
 
 
-def _row(option: Option[Any]) -> str:
-    also = f" Also read as {_codes(option.aliases)}." if option.aliases else ""
-    fixed = " *Fixed.*" if option.immutable else ""
+def _row(declared: Option[Any]) -> str:
+    also = f" Also read as {_codes(declared.aliases)}." if declared.aliases else ""
+    fixed = " *Fixed.*" if declared.immutable else ""
     return (
-        f"| `{option.key}` | {_default(option)} | {_supported(option)} "
-        f"| {_cell(option.doc)}{fixed}{also} |"
+        f"| `{declared.key}` | {_cell(_values(declared))} | {_default(declared)} "
+        f"| {_cell(declared.doc)}{fixed}{also} |"
     )
 
 
-def _field_row(option: FieldOption) -> str:
-    supported = "yes" if option.supported else "not yet"
-    return (
-        f"| `{option.prefix}<column>.{option.suffix}` | none | {supported} | {_cell(option.doc)} |"
+def _field_row(declared: FieldOption) -> str:
+    return f"| `{declared.prefix}<column>.{declared.suffix}` | | none | {_cell(declared.doc)} |"
+
+
+def _values(declared: Option[Any]) -> str:
+    """Return what an option may be: the words of a closed vocabulary, or the kind of value."""
+    if declared.parse in _PLAIN_VALUES and declared.supported is None:
+        return _PLAIN_VALUES[declared.parse]
+    bound = (
+        getclosurevars(declared.parse).nonlocals if hasattr(declared.parse, "__closure__") else {}
     )
+    words = _words(declared, bound)
+    if words:
+        return ", ".join(
+            f"`{word}`" if declared.is_supported(value) else f"~~{word}~~"
+            for word, value in words.items()
+        )
+    if declared.supported is not None:
+        return f"only {_default(declared)}"
+    return _numbers(declared.parse, bound)
 
 
-def _default(option: Option[Any]) -> str:
-    if option.default_text is not None:
-        return _cell(option.default_text)
-    value = option.default
+def _words(declared: Option[Any], bound: dict[str, Any]) -> dict[str, Any]:
+    if "members" in bound:
+        return dict(bound["members"])
+    if declared.parse is option.parse_bool:
+        return {"true": True, "false": False}
+    return {word: word for word in bound.get("words", ())}
+
+
+def _numbers(parse: Callable[[str], Any], bound: dict[str, Any]) -> str:
+    if "highest" in bound:
+        return f"{getclosurevars(bound['parse_number']).nonlocals['lowest']} to {bound['highest']}"
+    if "lowest" in bound:
+        return f"{bound['lowest']} or more"
+    if "parse" in bound:
+        return "level:value pairs, with commas"
+    return "text"
+
+
+def _default(declared: Option[Any]) -> str:
+    if declared.default_text is not None:
+        return _cell(declared.default_text)
+    value = declared.default
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Enum):
@@ -73,21 +161,6 @@ def _default(option: Option[Any]) -> str:
     if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
         return format_bytes(value).lower()
     return _cell(str(value))
-
-
-def _supported(option: Option[Any]) -> str:
-    if option.supported is None:
-        return "yes"
-    values = list(_supported_members(option))
-    return ", ".join(values) if values else "not yet"
-
-
-def _supported_members(option: Option[Any]) -> Iterator[str]:
-    """The words of a closed vocabulary that are supported, where there is one."""
-    if isinstance(option.default, Enum):
-        for member in type(option.default):
-            if option.is_supported(member):
-                yield str(member.value)
 
 
 def _codes(names: tuple[str, ...]) -> str:
