@@ -21,6 +21,7 @@ from lsm_engine import (
     RUN_DAGSTER_ID,
     CommitKind,
     ExpiredError,
+    IcebergState,
     Lineage,
     LsmError,
     NotFoundError,
@@ -74,6 +75,28 @@ def data_version(
         if not page:
             return version_from_snapshot(oldest)
     return EMPTY_VERSION
+
+
+def iceberg_version(table: lsm.Table, lineage: Lineage, state: IcebergState) -> TableVersion:
+    """Return the last commit that changed the rows which readers of the Iceberg metadata see.
+
+    If that commit has expired, the oldest live snapshot replaces it; EMPTY_VERSION without metadata.
+    """
+    sees_each_commit = not table.schema.primary_keys or table.hides_level_0
+    if sees_each_commit and not state.lag:
+        return data_version(table, lineage)
+    version = EMPTY_VERSION
+    for snapshot in table.newest_snapshots():
+        if snapshot.id <= (state.snapshot_id or 0):
+            version = version_from_snapshot(snapshot)
+            # New rows reach the files that are read without a merge by a compaction or an overwrite.
+            if (
+                changes_rows(table, snapshot)
+                if sees_each_commit
+                else snapshot.commit_kind is not CommitKind.APPEND
+            ):
+                break
+    return version
 
 
 def live_versions(table: lsm.Table) -> dict[int, TableVersion]:

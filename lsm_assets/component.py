@@ -264,7 +264,7 @@ class LsmTable(dg.Model, dg.Resolvable):
     ] = Field(default=None, description="module:class, a subclass of LsmTranslator")
     tag_daily: bool = Field(default=False, description="Whether to offer a schedule of daily tags")
     views: Sequence[str] = Field(
-        default=(), description="Virtual assets: ro, or branch_<name> of a branch"
+        default=(), description="Virtual assets: ro, branch_<name> of a branch, or iceberg"
     )
 
     def declaration(self) -> TableDeclaration:

@@ -8,7 +8,7 @@ from datetime import datetime
 import dagster as dg
 import pyarrow as pa
 
-from lsm_assets.keys import TableKeys, viewed_table
+from lsm_assets.keys import ICEBERG, TableKeys, viewed_table
 from lsm_assets.versions import ChangedRanges, CommitFacts, Range, TableVersion
 from lsm_engine import ErrorKind, InvalidInputError, core_options, given_options, record
 
@@ -369,7 +369,7 @@ class TableDeclaration:
         partition_columns: Template by column, such as {"day": "{key}"} or {"month": "{key:%m}"}, that derives the
             value of the column from a partition key of the asset; see `PartitionTemplates`.
         fresh_within_minutes: Dagster reports the table as late if its last write is older than this.
-        views: Names of views of the table, each a virtual asset: `ro`, or `branch_<name>`.
+        views: Names of views of the table, each a virtual asset: `ro`, `branch_<name>`, or `iceberg`.
 
     Raises InvalidInputError if `partition_columns` has a column that the table does not have.
     """
@@ -396,9 +396,13 @@ class TableDeclaration:
         return TableKeys(name=self.name)
 
     def __post_init__(self) -> None:
-        if strange := [name for name in self.views if viewed_table(self.keys.view(name)) is None]:
+        if strange := [
+            name
+            for name in self.views
+            if name != ICEBERG and viewed_table(self.keys.view(name)) is None
+        ]:
             raise InvalidInputError(
-                "views are ro, and branch_<name> of a branch",
+                "views are ro, branch_<name> of a branch, and iceberg",
                 kind=ErrorKind.INVALID_NAME,
                 table=self.name,
                 views=strange,

@@ -83,6 +83,8 @@ class TableKeys:
 
 READ_OPTIMIZED, BRANCH_PREFIX = "ro", "branch_"
 """Names of views, as after the `$` in Paimon's table names."""
+ICEBERG = "iceberg"
+"""The name of the view of a table's Iceberg metadata, which has events of its own."""
 
 
 def table_keys(key: dg.AssetKey) -> TableKeys:
@@ -94,7 +96,7 @@ def table_keys(key: dg.AssetKey) -> TableKeys:
 
 
 def viewed_table(key: dg.AssetKey) -> dg.AssetKey | None:
-    """Return the table of a virtual asset; None for other keys."""
+    """Return the table of a virtual asset without events of its own; None for other keys."""
     name, _, view = key.path[-1].partition(".")
     is_view = view == READ_OPTIMIZED or view.startswith(BRANCH_PREFIX)
     return dg.AssetKey([*key.path[:-1], name]) if is_view else None

@@ -18,6 +18,7 @@ from lsm_assets.keys import AssetKind, TableKeys, asset_link, run_link, snapshot
 from lsm_assets.settings import served_lineage
 from lsm_engine import (
     Amplification,
+    IcebergState,
     RetentionSimulation,
     RowCounts,
     Snapshot,
@@ -766,6 +767,23 @@ def retention_metadata(simulated: RetentionSimulation) -> Metadata:
     if rows:
         headings = ["kept by", "files", "size", "alone"]
         metadata["lsm/retained_by"] = dg.MetadataValue.md(markdown_table(headings, rows))
+    return metadata
+
+
+def iceberg_metadata(keys: TableKeys, state: IcebergState) -> Metadata:
+    """Return the state of a table's Iceberg metadata: where it is, what it shows, and its lag."""
+    metadata: Metadata = {
+        "dagster/table_name": dg.MetadataValue.text(keys.name),
+        "dagster/storage_kind": dg.MetadataValue.text("iceberg"),
+        "lsm/iceberg": dg.MetadataValue.text(str(state)),
+        "lsm/lag": dg.MetadataValue.int(state.lag),
+        "lsm/hidden_files": dg.MetadataValue.int(state.hidden_files),
+        "lsm/waiting_commits": dg.MetadataValue.int(state.waiting_commits),
+    }
+    if state.metadata_location is not None:
+        metadata["dagster/uri"] = dg.MetadataValue.text(state.metadata_location)
+    if state.snapshot_id is not None:
+        metadata["lsm/snapshot"] = dg.MetadataValue.md(snapshot_links(keys, state.snapshot_id))
     return metadata
 
 

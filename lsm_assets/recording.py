@@ -8,10 +8,12 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets import inspection, metadata
+from lsm_assets.commits import iceberg_version
 from lsm_assets.dagster_core import StepExecutionContext, latest_tags, step_context
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.inspection import TableInspection, manifest_counts
 from lsm_assets.keys import (
+    ICEBERG,
     AssetKind,
     TableKeys,
     partition_set_name,
@@ -21,7 +23,16 @@ from lsm_assets.keys import (
 from lsm_assets.metadata import lineage_link
 from lsm_assets.settings import lineage_page_url
 from lsm_assets.versions import TableVersion, parse_version, version_from_snapshot
-from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, core_options, provenance_properties, record
+from lsm_engine import (
+    RUN_DAGSTER_ID,
+    IcebergState,
+    Lineage,
+    Snapshot,
+    Tag,
+    core_options,
+    provenance_properties,
+    record,
+)
 from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 
@@ -158,6 +169,34 @@ def table_page_metadata(
         row_count=row_count,
         **facts,
     )
+
+
+def iceberg_events(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    lineage: Lineage,
+    state: IcebergState | None = None,
+) -> list[dg.AssetMaterialization]:
+    """Return the event of the view of a table's Iceberg metadata; none if Dagster has it, or without such a view.
+
+    `state`: of the metadata, if it was read already.
+    """
+    if ICEBERG not in declaration.views:
+        return []
+    keys, state = declaration.keys, state or table.inspect.iceberg()
+    key, version = keys.view(ICEBERG), iceberg_version(table, lineage, state)
+    event = _materialization(key, metadata.iceberg_metadata(keys, state), version.text, None)
+    entry = instance.get_latest_materialization_event(key)
+    recorded = entry.asset_materialization if entry is not None else None
+    is_recorded = recorded is not None and _facts(recorded) == _facts(event)
+    return [] if is_recorded else [event]
+
+
+def _facts(event: dg.AssetMaterialization) -> tuple[object, ...]:
+    """Return what distinguishes events of Iceberg metadata: an age alone is no news."""
+    names = ("dagster/uri", "lsm/lag", "lsm/hidden_files", "lsm/waiting_commits")
+    return (event.tags or {}).get(DATA_VERSION_TAG), *map(event.metadata.get, names)
 
 
 def _event_partition(declaration: TableDeclaration, name: str | None) -> str | None:

@@ -31,6 +31,7 @@ from lsm_engine import (
     NotFoundError,
     Staging,
     arrow_type,
+    core_options,
     format_bytes,
     type_of_field,
     type_text,
@@ -217,6 +218,28 @@ class LsmResource(dg.ConfigurableResource):
         if table is None:
             raise dg.Failure(f"There is no table {table_keys(key).name}: {materialize_first(key)}")
         return table
+
+    def iceberg_location(self, key: dg.AssetKey) -> str:
+        """Return the location of the Iceberg metadata of an asset's table, for engines that read it by Iceberg.
+
+        Metadata that is behind is brought to the newest snapshot. If it cannot be, a warning says why, and the location
+        is that of the newest version there is. Raises dagster.Failure, with the remedy, without any.
+        """
+        table = self.upstream_table(key)
+        state, reason = table.inspect.iceberg(), ""
+        if state.lag:
+            try:
+                state = table.maintenance.sync_iceberg()
+            except (lsm.LsmError, OSError) as error:
+                reason = str(error)
+        if state.metadata_location is None:
+            raise dg.Failure(
+                f"{table.name} has no Iceberg metadata: {reason or state.problem}; set "
+                f"{core_options.METADATA_ICEBERG_STORAGE.key!r} to 'table-location', then run `lsm iceberg sync {table.name}`"
+            )
+        if reason:
+            log.warning("the Iceberg metadata of %s is behind: %s", table.name, reason)
+        return state.metadata_location
 
     def table(self, declaration: TableDeclaration) -> lsm.Table:
         """Return the declared table. It is created if the catalog has no table of that name.

@@ -17,6 +17,7 @@ from lsm_assets.commits import EMPTY_VERSION, data_version, is_rolled_back
 from lsm_assets.dagster_core import RUN_KEY_TAG, failed_attempts, report_evaluation
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import (
+    ICEBERG,
     AssetKind,
     TableKeys,
     parse_snapshot_partition,
@@ -34,6 +35,7 @@ from lsm_assets.partitions import (
     recorded_partitions,
 )
 from lsm_assets.recording import (
+    iceberg_events,
     in_reading_order,
     inherited_tags,
     recorded_version,
@@ -541,11 +543,32 @@ def sync_table(
             states[declaration.name] = before
         else:
             events += moved
+    if table is not None and not plan.is_recording:
+        events += _iceberg_events(context.instance, declaration, table, catalog.lineage, state)
     if table is None:
         del states[declaration.name]
     elif with_physical:
         events += _renewed_checks(context.instance, declaration, table, state)
     return events, plan
+
+
+def _iceberg_events(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    lineage: Lineage,
+    state: dict[str, Any],
+) -> list[dg.AssetMaterialization]:
+    """Return the event of the table's Iceberg metadata. Metadata that shows all of the newest commit is read once."""
+    newest = table.latest_snapshot()
+    version = EMPTY_VERSION if newest is None else version_from_snapshot(newest)
+    look = f"{version.text} {table.schema.id}"  # by another schema the option may be gone
+    if ICEBERG not in declaration.views or state.get("iceberg") == look:
+        return []
+    shown = table.inspect.iceberg()
+    if not (shown.lag or shown.hidden_files or shown.problem):
+        state["iceberg"] = look
+    return iceberg_events(instance, declaration, table, lineage, shown)
 
 
 def _renewed_checks(

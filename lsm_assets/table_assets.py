@@ -64,6 +64,7 @@ from lsm_assets.recording import (
     commit_identity,
     declared_code_version,
     files_event,
+    iceberg_events,
     in_reading_order,
     input_tags,
     partition_events,
@@ -122,6 +123,8 @@ def compact_table(
         yield from record_commit(context, table, declaration.keys, snapshot)
         after = inspect_table(table, snapshot)
         yield files_event(declaration.keys, after)
+        lineage = context.resources.lsm.catalog.lineage
+        yield from iceberg_events(context.instance, declaration, table, lineage)
     yield sorted_runs_evaluation(declaration, after.tree, stop_trigger=table.options.stop_trigger)
     yield _result(context, declaration, table, snapshot, before, after)
 
@@ -613,6 +616,7 @@ def write_table(
     if not all(own.is_same(version) for own in newest_versions):
         tags = input_tags(step, declaration.keys.asset(AssetKind.TABLE))
         yield table_event(declaration, table, version, tags=tags)
+    yield from iceberg_events(context.instance, declaration, table, lineage)
     # The events above hide what failed before, although its cause may still be there.
     for evaluation, _ in renewed_evaluations(context.instance, declaration, table):
         yield evaluation

@@ -8,6 +8,7 @@ from lsm_assets.dagster_core import virtual_spec
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import (
     BRANCH_PREFIX,
+    ICEBERG,
     READ_OPTIMIZED,
     AssetKind,
     snapshot_partitions,
@@ -142,18 +143,19 @@ class LsmTranslator:
     def view(self, declaration: TableDeclaration, name: str) -> dg.AssetSpec:
         """Return the spec of a view: a virtual asset, behind which readers are as stale as those of the table."""
         table = declaration.name
-        reads = (
-            f"`{table}$ro`: its rows as of compactions, read without merging"
-            if name == READ_OPTIMIZED
-            else f"the branch `{name.removeprefix(BRANCH_PREFIX)}` of `{table}`"
-        )
+        branch = name.removeprefix(BRANCH_PREFIX)
+        reads = {
+            READ_OPTIMIZED: f"`{table}$ro`: its rows as of compactions, read without merging",
+            ICEBERG: f"the Iceberg metadata of `{table}`, by which other engines read its files",
+        }.get(name, f"the branch `{branch}` of `{table}`")
+        kinds = {"iceberg"} if name == ICEBERG else self.kinds(declaration, AssetKind.TABLE)
         return virtual_spec(
             key=declaration.keys.view(name),
             deps=[declaration.keys.asset(AssetKind.TABLE)],
             description=f"A view: {reads}. It stores nothing.",
             group_name=declaration.group_name,
             owners=list(declaration.owners) or None,
-            kinds=self.kinds(declaration, AssetKind.TABLE) | {"view"},
+            kinds=kinds | {"view"},
         )
 
     def spec(self, declaration: TableDeclaration, kind: AssetKind) -> dg.AssetSpec:

@@ -36,22 +36,28 @@ def in_order(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
-@cache
-def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection | None:
-    """A connection with DuckDB's extension, from a package or as it is installed; None where it is not to be had."""
-    connection = duckdb.connect()
-    connection.execute("SET threads = 1")
-    names = ("avro", "iceberg")
-    packages = [importlib.util.find_spec(f"duckdb_extension_{name}") for name in names]
-    paths = [
-        path
+EXTENSIONS = ("avro", "iceberg")
+
+
+def duckdb_extensions() -> list[str]:
+    """The paths of DuckDB's extensions, from their packages."""
+    packages = [importlib.util.find_spec(f"duckdb_extension_{name}") for name in EXTENSIONS]
+    return [
+        str(path)
         for package in packages
         if package is not None
         for folder in package.submodule_search_locations or ()
         for path in Path(folder).glob(f"extensions/v{duckdb.__version__}/*.duckdb_extension")
     ]
+
+
+@cache
+def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection | None:
+    """A connection with DuckDB's extension, from a package or as it is installed; None where it is not to be had."""
+    connection = duckdb.connect()
+    connection.execute("SET threads = 1")
     try:
-        for source in map(str, paths or names):
+        for source in duckdb_extensions() or EXTENSIONS:
             connection.execute(f"LOAD '{source}'")
     except duckdb.Error:
         return None
