@@ -517,10 +517,11 @@ class MetadataSync:
             tags_left_out, next_row_id = self._add_tagged(history, older, former, next_row_id)
             shown, next_row_id = self._shown(before, base, snapshot, next_row_id)
             history.append(shown)
-        if before is None or base is None or with_branches:
+        shown_branches = (
+            None if before is None or base is None or with_branches else _as_before(before, history)
+        )
+        if shown_branches is None:
             shown_branches, next_row_id = self._branches(before, history, next_row_id)
-        else:
-            shown_branches = _as_before(before, history)
         tag_ids = {
             tag.name: tag.snapshot.id
             for tag in tags
@@ -1042,12 +1043,16 @@ class MetadataSync:
         return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))
 
 
-def _as_before(before: TableMetadata, history: Sequence[JsonObject]) -> ShownBranches:
-    """Return the branches as a version shows them, for one that shows a newer snapshot of the table."""
+def _as_before(before: TableMetadata, history: Sequence[JsonObject]) -> ShownBranches | None:
+    """Return the branches as a version shows them, for one that shows a newer snapshot of the table.
+
+    None if a branch has to be looked at again: it showed a snapshot of the table that has expired there.
+    """
     own = [shown for shown in before.snapshots if BRANCH in shown["summary"]]
     ids = {shown["snapshot-id"] for shown in (*history, *own)}
-    refs = {name: number for name, number in before.branches.items() if number in ids}
-    return ShownBranches(refs=refs, snapshots=own, left_out=before.branches_left_out)
+    if not ids.issuperset(before.branches.values()):
+        return None
+    return ShownBranches(refs=before.branches, snapshots=own, left_out=before.branches_left_out)
 
 
 def _require_alike(branch: TableSchema, main: TableSchema) -> None:

@@ -939,6 +939,17 @@ def test_a_fast_forward_is_shown_with_the_branch(tmp_path):
     assert branch_rows(table, "work") == in_order(work.to_arrow())
 
 
+def test_a_branch_is_shown_after_its_table_has_expired_the_snapshot_they_shared(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    table.tags.create("start")
+    table.branches.create("work", tag="start")
+    table.upsert(small(1, value=9))
+    table.tags.delete("start")
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert branch_rows(table, "work") == in_order(table.branch("work").to_arrow())
+
+
 def test_a_branch_with_other_columns_is_left_out_and_named(tmp_path):
     table = create(tmp_path, SMALL)
     table.upsert(small(*range(5)))
