@@ -18,7 +18,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.commit.commit import propose
-from lsm_engine.commit.publish import publish, report
+from lsm_engine.commit.publish import Retries, publish, report
 from lsm_engine.format.documents import decode_snapshot, encode_hint, encode_snapshot
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
@@ -26,8 +26,10 @@ from lsm_engine.maintenance.rollback import (
     FORWARDING,
     ROLLING_BACK,
     RollbackPlan,
+    Replacement,
     plan_rollback,
     rollback,
+    under_way,
 )
 from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.publishing import published, replaced, unclaimed
@@ -49,7 +51,7 @@ from lsm_engine.table.branches import (
 )
 from lsm_engine.table.references import identifiers_up_to, take_identifiers_over
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.tags import AN_HOUR, is_expiring, is_rolled_back, locked
+from lsm_engine.table.tags import AN_HOUR, is_expiring, is_rolled_back, is_there, locked
 from lsm_engine.types.table_schema import TableSchema
 
 # -- Fast-forward: main takes over the snapshots that a branch has made since it began -------------
@@ -104,7 +106,10 @@ def fast_forward(
     branch = on_branch(session, name)
     plan = _plan(session, branch, name, force=force)
     if not dry_run:
-        _carry_out(session, branch, plan)
+        with _snapshots_retained(session, branch, plan):
+            _carry_out(session, branch, plan, force=force)
+        for tag in plan.tags:
+            _take_tag_over(session, branch, tag, plan)
         session.follow_iceberg(with_branches=True)
     return FastForwardReport(plan=plan, dry_run=dry_run)
 
@@ -121,7 +126,7 @@ def _plan(
         )
     _require_whole(session, own)
     _require_whole(branch, theirs)
-    common = _common(own, theirs, name)
+    common = _common(_below_marker(session, own), theirs, name)
     lost = [snapshot for snapshot in own if common is None or snapshot.id > common.id]
     dropped = None
     if lost and (not force or common is None):
@@ -193,6 +198,17 @@ def _rolled_back_error(name: str, target_id: int) -> CommitConflictError:
     )
 
 
+def _below_marker(session: TableSession, own: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """Return the snapshots that main is being rolled back to: a fast-forward that died is finished from its target on."""
+    target_id = session.snapshots.rollback_under_way()
+    if target_id is None:
+        return own
+    below = [snapshot for snapshot in own if snapshot.id <= target_id]
+    if not below:
+        raise under_way(target_id)
+    return below
+
+
 def _common(own: Sequence[Snapshot], theirs: Sequence[Snapshot], name: str) -> Snapshot | None:
     """Return the newest snapshot that both have; None if main has none at all."""
     by_id = {snapshot.id: snapshot for snapshot in theirs}
@@ -220,30 +236,97 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
     return tuple(schema for schema in theirs if schema.id not in own)
 
 
-def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
+def _carry_out(
+    session: TableSession, branch: TableSession, plan: FastForwardPlan, *, force: bool
+) -> None:
+    """Take over what a plan says; with `force` also where others commit between two of its snapshots.
+
+    Raises CommitUnknownError once main has taken something over.
+    """
+    retries, pending = Retries(session), plan
+    while True:
+        try:
+            overtaken = _take_over(session, branch, pending)
+        except (CommitConflictError, StorageError) as cause:
+            if _taken_over(session, plan):
+                raise _unfinished(session, plan, cause) from cause
+            raise
+        if overtaken is None:
+            return
+        # Who passes force drops what main commits until it is where the branch is.
+        if not force and not _taken_over(session, plan):
+            raise overtaken
+        if not force or retries.is_late:
+            raise _unfinished(session, plan, overtaken) from overtaken
+        retries.sleep()
+        try:
+            pending = _plan(session, branch, plan.branch, force=True)
+        except LsmError as cause:
+            # Main was rolled back, so that nothing less may be said.
+            raise _unfinished(session, plan, cause) from cause
+
+
+def _taken_over(session: TableSession, plan: FastForwardPlan) -> str:
+    """Return what main has of what it takes over; an empty text: nothing."""
+    own_schemas = session.schemas.all()
+    schemas = [f"schema {schema.id}" for schema in plan.schemas if schema in own_schemas]
+    snapshots = [snapshot for snapshot in plan.snapshots if is_there(session, snapshot)]
+    return ", ".join((*schemas, *(f"snapshot {snapshot.id}" for snapshot in snapshots)))
+
+
+def _unfinished(
+    session: TableSession, plan: FastForwardPlan, cause: LsmError
+) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"main has {_taken_over(session, plan) or 'nothing'} of branch {plan.branch!r}, and is not where that is; look "
+        "at the plan again, and fast-forward again to finish, by force if others have committed on main",
+        branch=plan.branch,
+        reason=str(cause),
+    )
+
+
+def _take_over(
+    session: TableSession, branch: TableSession, plan: FastForwardPlan
+) -> CommitConflictError | None:
+    """Take a branch over; return the error, and stop, where others have committed between two of its snapshots."""
     # Read first: the branch may be deleted while main takes it over.
     schemas = [(schema, branch.schemas.copied(schema.id)) for schema in plan.schemas]
     identifiers = identifiers_up_to(branch, plan.snapshots[-1]) if plan.snapshots else None
-    with _snapshots_retained(session, branch, plan):
-        if plan.dropped is not None:
-            rollback(session, plan.dropped.target, dry_run=False)
+
+    def publish_schemas() -> None:
         for schema, data in schemas:
-            if not session.schemas.publish(schema, data):
+            if session.schemas.publish(schema, data) is None and schema != session.schemas.load(
+                schema.id
+            ):
                 raise _overtaken(plan, f"schema {schema.id}")
-        # As it was planned, not as it is read now: a rollback may have taken it, and then nothing lands on it.
-        base = plan.common
+
+    def take_identifiers() -> None:
         # Before the snapshots that rest on it: a stop leaves a file that has more than they.
         take_identifiers_over(session, identifiers, is_done=False)
-        for snapshot in plan.snapshots:
-            # Each snapshot is confirmed on the one before, so that a commit on main in between
-            # wins.
-            if publish(session, snapshot, base) is CommitOutcome.LOST:
-                raise _overtaken(plan, f"snapshot {snapshot.id}")
-            report(session, snapshot)
-            base = snapshot
-        take_identifiers_over(session, identifiers, is_done=True)
-    for tag in plan.tags:
-        _take_tag_over(session, branch, tag, plan)
+
+    # As it was planned, not as it is read now: a rollback may have taken it, and then nothing lands on it.
+    base, snapshots = plan.common, plan.snapshots
+    if plan.dropped is not None:
+        replacement = Replacement(
+            snapshots=snapshots, publish_schemas=publish_schemas, take_identifiers=take_identifiers
+        )
+        rollback(session, plan.dropped.target, dry_run=False, replacement=replacement)
+        in_place = [snapshot for snapshot in snapshots if is_there(session, snapshot)]
+        for snapshot in in_place[-1:]:
+            base, snapshots = snapshot, snapshots[len(in_place) :]
+            session.snapshots.announce_behind(snapshot)
+    if base is plan.common:
+        publish_schemas()
+        take_identifiers()
+    for snapshot in snapshots:
+        # Each snapshot is confirmed on the one before, so that a commit on main in between
+        # wins.
+        if publish(session, snapshot, base) is CommitOutcome.LOST:
+            return _overtaken(plan, f"snapshot {snapshot.id}")
+        report(session, snapshot)
+        base = snapshot
+    take_identifiers_over(session, identifiers, is_done=True)
+    return None
 
 
 def _take_tag_over(

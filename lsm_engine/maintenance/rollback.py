@@ -7,7 +7,7 @@ again. Data files are left to the removal of orphans: reads of a snapshot that g
 disturbed. A commit before the marker is rolled back, too; a commit after it stays
 (docs/commit-protocol.md, decision 25)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from dataclasses import replace as changed
@@ -37,7 +37,13 @@ from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.expire import ExpirePlan, MetadataNames
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, LiveChange, Proposal
-from lsm_engine.planning.rollback import divide_by_marker, leads_to, rollback_marker, takes_first
+from lsm_engine.planning.rollback import (
+    as_rollback,
+    divide_by_marker,
+    leads_to,
+    rollback_marker,
+    takes_first,
+)
 from lsm_engine.planning.snapshot_chain import follows, linked_run, rollback_target
 from lsm_engine.storage.bulk import sync_directory
 from lsm_engine.table import tags
@@ -90,6 +96,46 @@ class RollbackPlan:
         """Whether the table is there already."""
         has_further = self.tags or self.changelogs or self.restores or self.markers
         return not (self.snapshots or has_further)
+
+
+def _nothing() -> None:
+    """Do nothing: a rollback brings neither schemas nor commit identifiers."""
+
+
+@record
+class Replacement:
+    """The snapshots of a branch, oldest first, that a forced fast-forward puts in the places of those that go.
+
+    `publish_schemas` is called once no commit can land any more, and `take_identifiers` before the first snapshot
+    is replaced.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+    publish_schemas: Callable[[], None] = _nothing
+    take_identifiers: Callable[[], None] = _nothing
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is one of those that are put into place."""
+        return any(same_state(new, snapshot) for new in self.snapshots)
+
+    def take(self, session: TableSession, snapshot: Snapshot) -> None:
+        """Replace or delete a snapshot that goes, in one step with the look whether it is still that.
+
+        Raises CommitConflictError where another has its id, as what follows would stand on that.
+        """
+        successor = next((new for new in self.snapshots if new.id == snapshot.id), None)
+        if successor is None:
+            session.snapshots.delete_state(snapshot)
+        elif not session.snapshots.replace_state(snapshot, successor) and not is_there(
+            session, successor
+        ):
+            raise CommitConflictError(
+                f"snapshot {snapshot.id} was rolled back by others while main was fast-forwarded; look at the plan again",
+                snapshot_id=snapshot.id,
+            )
+
+
+_DELETION = Replacement()
 
 
 def snapshot_to_return_to(
@@ -200,28 +246,36 @@ def _with_what_names(
     )
     return replace(
         plan,
-        tags=_above(listed_tags, plan),
+        tags=tuple(tag for tag in listed_tags if _goes(tag, plan, _DELETION)),
         changelogs=tuple(listed for listed in session.changelogs.all() if listed.id > target_id),
         consumers=tuple(consumers_beyond),
     )
 
 
-def with_tags_of_now(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
-    """Return a plan with the tags that are there once its marker is: a tag made after that sees the marker.
+def with_tags_of_now(
+    session: TableSession, plan: RollbackPlan, replacement: Replacement = _DELETION
+) -> RollbackPlan:
+    """Return a plan with the tags that are there once the table is at its target: a tag made after that sees it.
 
     Until the first snapshot goes no commit is made above the target, so that all of them are of what goes.
     """
-    return (
-        plan if plan.has_begun else replace(plan, tags=_above(session.tags.stable_listing(), plan))
-    )
+    if plan.has_begun and not replacement.snapshots:
+        return plan
+    listed_tags = session.tags.stable_listing()
+    return replace(plan, tags=tuple(tag for tag in listed_tags if _goes(tag, plan, replacement)))
 
 
-def _above(listed_tags: Sequence[Tag], plan: RollbackPlan) -> tuple[Tag, ...]:
-    return tuple(
-        tag
-        for tag in listed_tags
-        if tag.snapshot.id > plan.target.id and not tag.name.startswith((ROLLING_BACK, FORWARDING))
-    )
+def _goes(tag: Tag, plan: RollbackPlan, replacement: Replacement) -> bool:
+    """Whether a tag is of what goes, and of no process that works on the table."""
+    is_of_operation = tag.name.startswith((ROLLING_BACK, FORWARDING))
+    if tag.snapshot.id <= plan.target.id or is_of_operation:
+        return False
+    if plan.has_begun:  # tags of what was committed since may be above the target
+        snapshots = plan.snapshots
+        return any(takes_first(marker, tag.snapshot) for marker in plan.markers) or any(
+            same_state(tag.snapshot, snapshot) for snapshot in snapshots
+        )
+    return not replacement.holds(tag.snapshot)
 
 
 def signs(session: TableSession) -> list[Tag]:
@@ -294,21 +348,34 @@ class RollbackReport:
         )
 
 
-def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> RollbackReport:
+def rollback(
+    session: TableSession,
+    target: Snapshot,
+    *,
+    dry_run: bool,
+    replacement: Replacement = _DELETION,
+) -> RollbackReport:
     """Return to a snapshot, also one that only a tag still keeps; finish what a dead one has begun.
 
+    `replacement`: what gets the places of the snapshots that go, up to that of the marker.
     Raises CommitConflictError while another rollback, or an expiry of the target, is under way, and CommitUnknownError
     where the storage failed after the rollback was decided: the same rollback finishes it.
     """
     session.options.require_writable()
     plan = plan_rollback(session, target)
     if not dry_run:
-        plan = _carry_out(session, plan)
+        plan = _carry_out(session, plan, replacement)
     return RollbackReport(plan=plan, dry_run=dry_run)
 
 
-def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
+def _carry_out(session: TableSession, plan: RollbackPlan, replacement: Replacement) -> RollbackPlan:
     """Carry out a rollback under a sign, which every expiry sees; return the plan as it was carried out."""
+    is_first_free = plan.has_begun and not any(
+        is_there(session, new) for new in replacement.snapshots[:1]
+    )
+    # Nothing may stand on an id that is free, or another's: what is left of a dead rollback is deleted first.
+    if is_first_free or plan.restores:
+        replacement = _DELETION
     if plan.is_empty:
         # A rollback that died after its last deletion leaves its sign, and nothing else to do.
         _take_down(session, signs_of(session, plan.target))
@@ -329,17 +396,18 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         holder=holders[0] if holders and (plan.restores or goes_on) else None,
     )
     try:
-        had_marker, plan = plan.has_marker, _with_marker(session, plan, sign)
+        had_marker, plan = plan.has_marker, _with_marker(session, plan, sign, replacement)
         if plan.has_marker and not had_marker and not session.tags.exists(sign.name):
             # Another rollback to the target deleted the sign before the marker landed, and has ended since; or it goes
             # on with the marker, and stops. Nobody else would finish this one.
-            return _carry_out(session, plan_rollback(session, plan.target))
+            return _carry_out(session, plan_rollback(session, plan.target), replacement)
         former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
         _take_down(session, former_signs)  # of dead rollbacks; one that is alive stops
         _restore(session, plan, sign)
-        if plan.has_marker:
+        if plan.has_marker and not replacement.snapshots:
+            _decide(session, plan)
             plan = with_tags_of_now(session, plan)
-        _clean(session, plan, sign)
+        _clean(session, plan, sign, replacement)
     except CommitConflictError:
         _take_down(session, [sign])
         raise
@@ -361,7 +429,16 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
     return plan
 
 
-def _with_marker(session: TableSession, plan: RollbackPlan, sign: Tag) -> RollbackPlan:
+def _decide(session: TableSession, plan: RollbackPlan) -> None:
+    """Let the marker of a forced fast-forward that died be that of a rollback: the table is at the target then."""
+    for marker in plan.markers[-1:]:
+        if marker != as_rollback(marker):
+            session.snapshots.replace_state(marker, as_rollback(marker))
+
+
+def _with_marker(
+    session: TableSession, plan: RollbackPlan, sign: Tag, replacement: Replacement
+) -> RollbackPlan:
     """Commit the marker on the newest snapshot, which may be another than that of the plan."""
     retries, target = Retries(session), plan.target
     own_placeholders: list[Snapshot] = []
@@ -372,7 +449,9 @@ def _with_marker(session: TableSession, plan: RollbackPlan, sign: Tag) -> Rollba
             newer_plan = plan if _is_linked(plan) else plan_rollback(session, target)
             if newer_plan.snapshots == plan.snapshots:
                 _require_sign(session, sign)
-                markers = _publish_marker(session, plan, own_placeholders)
+                markers = _publish_marker(
+                    session, plan, own_placeholders, replaces=bool(replacement.snapshots)
+                )
                 if markers:
                     return changed(plan, markers=markers, has_marker=True)
                 retries.wait()
@@ -413,7 +492,11 @@ def _is_linked(plan: RollbackPlan) -> bool:
 
 
 def _publish_marker(
-    session: TableSession, plan: RollbackPlan, own_placeholders: list[Snapshot]
+    session: TableSession,
+    plan: RollbackPlan,
+    own_placeholders: list[Snapshot],
+    *,
+    replaces: bool,
 ) -> tuple[Snapshot, ...]:
     """Return the marker that landed, and before it the file below a target to come; empty: it lost.
 
@@ -427,6 +510,7 @@ def _publish_marker(
         commit_user=session.ids.new_id(),
         uuid=session.ids.new_id(),
         now_millis=session.clock.now_millis(),
+        replaces=replaces,
     )
     # It holds the id above the target until that exists again: an orphan snapshot there would count
     # with it.
@@ -511,31 +595,55 @@ def _move_back(session: TableSession, consumer: Consumer, next_snapshot_id: int,
     session.consumers.move(consumer.name, position_after)
 
 
-def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
-    """Delete what was rolled back: first what names ids above the target, which writers then use again."""
-    # First of all: a replay of a commit that was taken back has to be a new commit.
+def _clean(session: TableSession, plan: RollbackPlan, sign: Tag, replacement: Replacement) -> None:
+    """Delete or replace what goes: first what names ids above the target, which writers then use again."""
+    try:
+        replacement.publish_schemas()
+    except CommitConflictError:
+        _take_marker_back(session, plan)
+        raise
+    # A replay of a commit that was taken back has to be a new commit.
     roll_identifiers_back(session, plan.target, lambda: _require_sign(session, sign))
+    replacement.take_identifiers()
     expire_plan = _expire_plan(plan)
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not plan.has_begun:
         keep_in_trash(session, expire_plan, paths=_only_theirs(session, plan))
+    snapshots = (*plan.markers[:-1], *plan.snapshots)
+    if replacement.snapshots:
+        # Until the first snapshot is replaced the table is as before, and tags of it are made: they are listed then.
+        _take_snapshots(session, snapshots[:1], plan, sign, replacement)
+        plan, snapshots = with_tags_of_now(session, plan, replacement), snapshots[1:]
     # Tags and changelogs go before the snapshots. Once an id is free a writer may use it for a
     # snapshot that is not theirs.
     for tag in plan.tags:
-        _take_above(session, tag, plan.target, sign)
+        _take_above(session, tag, plan, sign, replacement)
     for changelog in reversed(plan.changelogs):
         session.changelogs.delete_unchanged(changelog)
     for consumer in plan.consumers:
         _move_back(session, consumer, plan.target.id + 1, sign)
-    delete_rolled_back(session, plan, sign)
+    _take_snapshots(session, snapshots, plan, sign, replacement)
+    _end(session, plan, sign, replacement)
     session.follow_iceberg()
     notify_removed(session, expire_plan, "rollback")
 
 
-def delete_rolled_back(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
-    """Delete the snapshots of a plan, oldest first: an id is free only once the one below is deleted.
+def _take_marker_back(session: TableSession, plan: RollbackPlan) -> None:
+    """Delete the marker of a forced fast-forward that cannot go on: nothing was replaced, the table is as it was."""
+    for marker in plan.markers[-1:]:
+        if plan.snapshots and not plan.has_begun:
+            session.snapshots.hint_latest(plan.snapshots[-1].id, may_skip=False)
+            _force(session)
+            session.snapshots.delete_state(marker)
 
-    The marker goes last, and before it what an expiry and another rollback look for.
-    """
+
+def _take_snapshots(
+    session: TableSession,
+    going: Sequence[Snapshot],
+    plan: RollbackPlan,
+    sign: Tag,
+    replacement: Replacement,
+) -> None:
+    """Delete or replace snapshots of a plan, oldest first: an id is free only once the one below is deleted."""
     snapshots = session.snapshots
     for marker in plan.markers[-1:]:
         # No file that has the id of one that goes may be trusted for it, nor be missed.
@@ -547,21 +655,28 @@ def delete_rolled_back(session: TableSession, plan: RollbackPlan, sign: Tag) -> 
             snapshots.forget_latest()
     # Oldest first: an id is free only when its base is missing, so that no commit on one of these
     # counts.
-    for snapshot in (*plan.markers[:-1], *plan.snapshots):
+    for snapshot in going:
         _require_sign(session, sign)
-        snapshots.delete_state(snapshot)
+        replacement.take(session, snapshot)
         _force(session)
+
+
+def _end(session: TableSession, plan: RollbackPlan, sign: Tag, replacement: Replacement) -> None:
+    """Delete or replace the marker, and before that what an expiry and another rollback look for."""
+    snapshots, newest = session.snapshots, plan.target
     _require_sign(session, sign)
     for marker in plan.markers[-1:]:
         _require_not_built_on(session, marker)
-    snapshots.hint_latest(plan.target.id, may_skip=False)
+        in_place = [new for new in replacement.snapshots if new.id < marker.id]
+        newest = in_place[-1] if in_place else newest
+    snapshots.hint_latest(newest.id, may_skip=False)
     _force(session)
-    snapshots.announce(plan.target)
+    snapshots.announce(newest)
     # The sign goes before the marker: an expiry and a second rollback see one of the two until the
     # end.
     _take_down(session, [sign])
     for marker in plan.markers[-1:]:
-        snapshots.delete_state(marker)
+        replacement.take(session, marker)
         _force(session)
     snapshots.mend_earliest()
 
@@ -595,11 +710,13 @@ def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
         )
 
 
-def _take_above(session: TableSession, tag: Tag, target: Snapshot, sign: Tag) -> None:
-    """Delete a tag of a snapshot above the target; one that others have moved below it meanwhile stays."""
+def _take_above(
+    session: TableSession, tag: Tag, plan: RollbackPlan, sign: Tag, replacement: Replacement
+) -> None:
+    """Delete a tag of what goes; one that others have moved to what stays meanwhile stays."""
     above: Tag | None = tag
     # Others may move the tag meanwhile; its newest snapshot decides whether it goes.
-    while above is not None and above.snapshot.id > target.id:
+    while above is not None and _goes(above, plan, replacement):
         # Without the sign the tag may be of what was committed after another rollback had ended.
         _require_sign(session, sign)
         session.tags.delete(above)

@@ -37,7 +37,7 @@ from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
 from lsm_engine.planning.commit import note_of_files, noted_files, noted_state
 from lsm_engine.planning.ownership import same_state
-from lsm_engine.planning.rollback import leads_to, takes_first
+from lsm_engine.planning.rollback import leads_to, replaces_first, takes_first
 from lsm_engine.planning.snapshot_chain import (
     believed,
     follows,
@@ -717,7 +717,8 @@ class SnapshotStore(SnapshotHints):
         """Return the newest snapshot of a table whose top is this one: beside a rollback marker another one.
 
         That is the marker's target, or what has been made on it since. Until the target is there again,
-        which only a tag kept, the marker changes nothing. None: look again.
+        which only a tag kept, the marker changes nothing; nor does that of a forced fast-forward until the first
+        snapshot is replaced. None: look again.
         """
         target = rollback_target(newest)
         if target is None:
@@ -726,6 +727,8 @@ class SnapshotStore(SnapshotHints):
         first = self.find(target + 1)
         target_snapshot = self.find(target)  # after `first`
         if target_snapshot is None or not leads_to(newest, target_snapshot):
+            return self.find(newest.id - 1)
+        if replaces_first(newest, first):
             return self.find(newest.id - 1)
         if first is None or takes_first(newest, first) or not follows(first, target_snapshot):
             return target_snapshot
@@ -956,6 +959,13 @@ class SnapshotStore(SnapshotHints):
 
     def delete_state(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file in one step with the look whether it is its own; False, and no change, otherwise."""
+        return self._change_state(snapshot, None)
+
+    def replace_state(self, old: Snapshot, new: Snapshot) -> bool:
+        """Replace a snapshot's file in one step with the look whether it is its own; False, and no change, otherwise."""
+        return self._change_state(old, encode_snapshot(new))
+
+    def _change_state(self, snapshot: Snapshot, data: bytes | None) -> bool:
         self._newest.forget()
         path = self._paths.snapshot_file(snapshot.id)
         content = current_content(self._file_io, path)
@@ -963,7 +973,11 @@ class SnapshotStore(SnapshotHints):
         if document is None:
             return False
         stored = decoded_snapshot(document, path, snapshot.id, if_another=_ANOTHER)
-        return same_state(stored, snapshot) and deleted(self._file_io, path, expected=document)
+        if not same_state(stored, snapshot):
+            return False
+        if data is None:
+            return deleted(self._file_io, path, expected=document)
+        return replaced(self._file_io, path, data, expected=document)
 
     def delete_unchanged(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file if it still is what was read; False, and no change, otherwise."""

@@ -24,6 +24,8 @@ from lsm_engine.planning.tags import without_changelog
 
 FIRST = "lsm.rollback-first"
 """Property of a rollback marker: the delta manifest list of the snapshot that goes first, the one above the target."""
+_REPLACES = "lsm.rollback-replaces"
+"""Property of the marker of a forced fast-forward: snapshots of a branch replace those that go."""
 
 
 def rollback_marker(
@@ -34,15 +36,19 @@ def rollback_marker(
     commit_user: str,
     uuid: str,
     now_millis: int,
+    replaces: bool = False,
 ) -> Snapshot:
     """Return the marker of a rollback to `target`, made on `newest`.
 
-    `first`: the snapshot above the target, None where that has expired, and only a tag keeps the target.
+    `first`: the snapshot above the target, None where that has expired, and only a tag keeps the target. `replaces`: it is
+    a forced fast-forward, and the table stays as it is until `first` is replaced.
     """
     marks = {
         ROLLBACK_TARGET: str(target.id),
         FIRST: "" if first is None else first.delta_manifest_list,
     }
+    if replaces:
+        marks[_REPLACES] = "true"
     # The numbers go back with the rows: a replay of a commit that was taken back is a new commit.
     identifiers = carried(target)
     if identifiers is not None:
@@ -72,6 +78,18 @@ def leads_to(marker: Snapshot, snapshot: Snapshot | None) -> bool:
 def takes_first(marker: Snapshot, snapshot: Snapshot) -> bool:
     """Whether `snapshot` is what goes first, and not what a writer has made on the target since."""
     return (marker.properties or {}).get(FIRST) == snapshot.delta_manifest_list
+
+
+def replaces_first(marker: Snapshot, first: Snapshot | None) -> bool:
+    """Whether a marker is of a forced fast-forward that has still to replace what goes first."""
+    is_of_fast_forward = _REPLACES in (marker.properties or {})
+    return is_of_fast_forward and first is not None and takes_first(marker, first)
+
+
+def as_rollback(marker: Snapshot) -> Snapshot:
+    """Return the marker of a forced fast-forward as that of a rollback: the table is at the target by it."""
+    marks = {key: text for key, text in (marker.properties or {}).items() if key != _REPLACES}
+    return replace(marker, properties=marks)
 
 
 @record
