@@ -25,8 +25,8 @@ from lsm_engine.format.tag import Tag
 from lsm_engine.maintenance.rollback import (
     FORWARDING,
     ROLLING_BACK,
-    RollbackPlan,
     Replacement,
+    RollbackPlan,
     plan_rollback,
     rollback,
     under_way,
@@ -62,6 +62,7 @@ from lsm_engine.types.table_schema import TableSchema
 # rolled back first.
 
 log = logging.getLogger(__name__)
+_RACES = 10  # times that a tag is read anew which others keep changing
 
 
 @record
@@ -332,30 +333,45 @@ def _take_over(
 def _take_tag_over(
     session: TableSession, branch: TableSession, tag: Tag, plan: FastForwardPlan
 ) -> None:
-    """Make a branch's tag on main; none where it went meanwhile, with its files, or main is rolled back below it.
+    """Make a branch's tag on main as it is by now; none where it went, with its files, or main is rolled back below it.
 
     A lock tag of main keeps the files until the tag is there: the branch's may be the last to name them, and be deleted.
     """
-    with locked(session, tag.snapshot, FORWARDING):
-        stored = branch.tags.find(tag.name)
-        is_there = stored is not None and stored.content == tag.content
-        # A tag that is unchanged keeps its files; otherwise an expiry may be deleting them.
-        if not is_there and is_expiring(session, tag.snapshot):
-            log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
-            return
-        try:
-            copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
-        except AlreadyExistsError:
-            # Made since the plan, by another fast-forward for example: it keeps its own snapshot.
-            log.info("main has a tag %s since", tag.name)
-            return
-        is_taken_over = any(same_state(snapshot, tag.snapshot) for snapshot in plan.snapshots)
-        # A rollback that listed main's tags before would leave this one. A state that the branch itself was rolled
-        # back from is kept by its tag alone, on main as on the branch.
-        if is_taken_over and is_rolled_back(session, tag.snapshot):
-            session.tags.delete(copied)
-            log.info("tag %s was rolled back on main", tag.name)
-    session.follow_iceberg()
+    for _ in range(_RACES):
+        stored = branch.tags.find(tag.name) or tag  # of a branch that was deleted since: as it was
+        with locked(session, stored.snapshot, FORWARDING):
+            now = branch.tags.find(tag.name)
+            # A tag that is unchanged keeps its files; of one that changed the new content is taken over.
+            if now is not None and now.content != stored.content:
+                continue
+            if now is None and is_expiring(session, stored.snapshot):
+                log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
+                return
+            _make_tag(session, stored, plan)
+        session.follow_iceberg()
+        return
+    raise CommitUnknownError(
+        f"main is where branch {plan.branch!r} is, and others keep changing tag {tag.name!r}; fast-forward again, "
+        "which takes it over",
+        branch=plan.branch,
+        tag=tag.name,
+    )
+
+
+def _make_tag(session: TableSession, tag: Tag, plan: FastForwardPlan) -> None:
+    """Make a branch's tag on main, unless main has one of the name since, or a rollback takes its snapshot."""
+    try:
+        copied = session.tags.create(replace(tag, id=session.ids.new_id()), numeric=True)
+    except AlreadyExistsError:
+        # Made since the plan, by another fast-forward for example: it keeps its own snapshot.
+        log.info("main has a tag %s since", tag.name)
+        return
+    is_taken_over = any(same_state(snapshot, tag.snapshot) for snapshot in plan.snapshots)
+    # A rollback that listed main's tags before would leave this one. A state that the branch itself was rolled
+    # back from is kept by its tag alone, on main as on the branch.
+    if is_taken_over and is_rolled_back(session, tag.snapshot):
+        session.tags.delete(copied)
+        log.info("tag %s was rolled back on main", tag.name)
 
 
 @contextmanager

@@ -233,20 +233,22 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
         has_marker=has_marker,
         has_begun=has_begun,
     )
-    return plan if has_begun else _with_what_names(session, plan, listed_tags)
+    return _with_what_names(session, plan, listed_tags)
 
 
 def _with_what_names(
     session: TableSession, plan: RollbackPlan, listed_tags: Sequence[Tag]
 ) -> RollbackPlan:
     """Return a plan with the tags, changelogs and consumers above the target, too."""
+    plan = replace(plan, tags=tuple(tag for tag in listed_tags if _goes(tag, plan, _DELETION)))
+    if plan.has_begun:
+        return plan
     target_id = plan.target.id
     consumers_beyond = (
         listed for listed in session.consumers.list() if listed.next_snapshot_id > target_id + 1
     )
     return replace(
         plan,
-        tags=tuple(tag for tag in listed_tags if _goes(tag, plan, _DELETION)),
         changelogs=tuple(listed for listed in session.changelogs.all() if listed.id > target_id),
         consumers=tuple(consumers_beyond),
     )
@@ -259,8 +261,6 @@ def with_tags_of_now(
 
     Until the first snapshot goes no commit is made above the target, so that all of them are of what goes.
     """
-    if plan.has_begun and not replacement.snapshots:
-        return plan
     listed_tags = session.tags.stable_listing()
     return replace(plan, tags=tuple(tag for tag in listed_tags if _goes(tag, plan, replacement)))
 
@@ -610,6 +610,9 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag, replacement: Re
         keep_in_trash(session, expire_plan, paths=_only_theirs(session, plan))
     snapshots = (*plan.markers[:-1], *plan.snapshots)
     if replacement.snapshots:
+        # Who dies after the first replacement leaves no consumer that waits for snapshots that went.
+        for consumer in plan.consumers:
+            _move_back(session, consumer, plan.target.id + 1, sign)
         # Until the first snapshot is replaced the table is as before, and tags of it are made: they are listed then.
         _take_snapshots(session, snapshots[:1], plan, sign, replacement)
         plan, snapshots = with_tags_of_now(session, plan, replacement), snapshots[1:]

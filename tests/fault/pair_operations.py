@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
+from lsm_engine.maintenance import branches
+from lsm_engine.table.branches import on_branch
 from lsm_engine.types.schema_changes import AddColumn, SetOption
 from tests.fault.doubles import ManualClock
 from tests.fault.paused_lakes import LakeDisk
@@ -228,6 +230,15 @@ def _drop_and_create(catalog: Catalog) -> object:
     return _append(_create(catalog))
 
 
+def _take_first_over(table: Table) -> None:
+    """Fast-forward main by force as far as the first snapshot of a branch, as readers see it on the way."""
+    session = table.session
+    branch = on_branch(session, "side")
+    plan = branches._plan(session, branch, "side", force=True)
+    first = replace(plan, snapshots=plan.snapshots[:1])
+    branches._carry_out(session, branch, first, force=True)
+
+
 OPERATIONS: Mapping[str, Operation] = {
     # rows and schemas
     "upsert": Operation(lambda table: write(table, 70, 2, "upserted")),
@@ -268,7 +279,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "expire a branch": Operation(lambda table: expire(table.branch("side")), is_stepwise=True),
     "roll a branch back": Operation(lambda table: table.branch("side").rollback_to(tag="live")),
     "fast-forward": Operation(lambda table: table.fast_forward("ahead"), is_stepwise=True),
-    "fast-forward by force": Operation(lambda table: table.fast_forward("side", force=True), is_stepwise=True),
+    "fast-forward by force": Operation(
+        lambda table: table.fast_forward("side", force=True), is_stepwise=True, steps=("take the first over", "take the rest over")
+    ),
+    "take the first over": _of(NO_KIND, _take_first_over),
+    "take the rest over": _of(NO_KIND, lambda table: table.fast_forward("side", force=True)),
     # consumers
     "create a consumer": Operation(lambda table: table.reset_consumer("new", _oldest(table))),
     "move a consumer": Operation(lambda table: table.reset_consumer("reader", _oldest(table))),
