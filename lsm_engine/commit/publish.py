@@ -100,11 +100,11 @@ class Retries:
         return self._session.clock.now_millis() - self._started_millis
 
     def sleep(self) -> None:
-        """Wait for a random time that depends on `lost` (planning/proposal.retry_wait_millis)."""
+        """Wait for a random time that depends on `lost`, at least as after the first (planning/proposal.retry_wait_millis)."""
         options = self._session.options
         self._session.clock.sleep_millis(
             self._wait_millis(
-                self.lost,
+                max(self.lost, 1),
                 least=options[core_options.COMMIT_MIN_RETRY_WAIT],
                 longest=options[core_options.COMMIT_MAX_RETRY_WAIT],
                 fraction=self._session.ids.fraction(),

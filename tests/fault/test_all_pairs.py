@@ -9,11 +9,13 @@ import pytest
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.metadata.trash import TrashRecord
+from lsm_engine.planning.ownership import same_state
 from tests.fault import all_pairs
 from tests.fault.all_pairs import (
     UNCHANGING,
     Combination,
     Schedule,
+    attempted,
     calls_of,
     campaign,
     killed,
@@ -24,9 +26,19 @@ from tests.fault.all_pairs import (
     schedule,
     schedules,
 )
-from tests.fault.pair_operations import JUDGE, KINDS, OPERATIONS, STORES, expire, prepared, write
+from tests.fault.pair_operations import (
+    JUDGE,
+    KINDS,
+    OPERATIONS,
+    OURS,
+    STORES,
+    actor_of_theirs,
+    expire,
+    prepared,
+    write,
+)
 from tests.fault.paused_lakes import lake_doubles
-from tests.fault.paused_stores import StorageCall, object_doubles
+from tests.fault.paused_stores import Disk, StorageCall, object_doubles
 
 PAIRS_IN_CI = 12
 OF_THE_WHOLE = ("forget", "branch", "fast-forward", "rescale", "roll back", "restore")
@@ -238,6 +250,124 @@ def test_a_deletion_on_condition_that_deletes_all_the_same_is_noticed(
     calls = all_pairs.calls_of(combination.store, combination.kind, ROLLING_BACK)
     deleted = calls.index(StorageCall("delete", ("snapshot/snapshot-8",))) + 1
     assert list(problems_of(schedule(combination, deleted)[0]))
+
+
+@pytest.mark.parametrize("theirs", ["upsert", "tag the newest"])
+def test_what_is_done_beside_a_forced_fast_forward_is_on_a_state_before_it_or_of_the_branch(
+    theirs: str,
+) -> None:
+    """Main was at the snapshot of both on the way: a tag had that state, and a commit on it left main there."""
+    assert not failed_at_changes(Combination("memory", "plain", FORCED, (theirs,)))
+
+
+def _forwarded(
+    disk: Disk, name: str, path: str, act: Callable[[Disk], object], *, force: bool
+) -> None:
+    """Fast-forward main, and let others act before each first call that publishes a path."""
+    acts = [act]
+
+    def on_call(call: StorageCall) -> None:
+        if acts and (call.verb, *call.paths) == ("publish", path):
+            acts.pop()(disk)
+
+    process = disk.process(OURS, on_call)
+    with process.announcing():
+        process.open_table().fast_forward(name, force=force)
+
+
+@pytest.mark.parametrize("store", ["memory", "objects"])
+def test_a_forced_fast_forward_goes_from_the_newest_snapshot_to_those_of_the_branch(
+    store: str,
+) -> None:
+    disk = prepared(store, "plain")
+    seen: list[tuple[int, str]] = []
+
+    def on_call(call: StorageCall) -> None:
+        if call.verb not in UNCHANGING:
+            newest = disk.opened(JUDGE).latest_snapshot()
+            assert newest is not None
+            if (newest.id, newest.commit_user) not in seen:
+                seen.append((newest.id, newest.commit_user))
+
+    process = disk.process(OURS, on_call)
+    with process.announcing():
+        process.open_table().fast_forward("side", force=True)
+    table = disk.opened(JUDGE)
+    assert [number for number, _ in seen] == [7, 7, 8][: len(seen)]
+    assert (
+        seen[1:]
+        == [(each.id, each.commit_user) for each in table.snapshots()[-2:]][: len(seen) - 1]
+    )
+    assert len(seen) > 1
+
+
+def test_a_forced_fast_forward_goes_on_after_a_commit_between_two_snapshots_of_a_long_branch() -> (
+    None
+):
+    """It raised a conflict, and left main at a snapshot of the branch, with that commit."""
+    disk = prepared("memory", "plain")
+    branch = disk.opened(OURS).branch("side")
+    for key in (40, 42):
+        write(branch, key, 1, "long")
+    newest = branch.latest_snapshot()
+    assert newest is not None
+    assert newest.id == 10
+
+    def commit(disk: Disk) -> None:
+        write(disk.opened(actor_of_theirs(0)), 70, 1, "upserted")
+
+    _forwarded(disk, "side", "snapshot/snapshot-10", commit, force=True)
+    table = disk.opened(JUDGE)
+    assert same_state(table.latest_snapshot(), newest)
+    assert table.scan().to_arrow() == table.branch("side").scan().to_arrow()
+    assert not table.verify().problems
+
+
+def test_a_fast_forward_that_others_overtake_on_the_way_says_what_main_has() -> None:
+    disk = prepared("memory", "plain")
+    write(disk.opened(OURS).branch("ahead"), 40, 1, "long")
+
+    def commit(disk: Disk) -> None:
+        write(disk.opened(actor_of_theirs(0)), 70, 1, "upserted")
+
+    with pytest.raises(CommitUnknownError, match="main has snapshot 8 of branch 'ahead'"):
+        _forwarded(disk, "ahead", "snapshot/snapshot-9", commit, force=False)
+    process = disk.process(JUDGE)
+    process.open_table().fast_forward("ahead", force=True)
+    table = disk.opened(JUDGE)
+    assert table.scan().to_arrow() == table.branch("ahead").scan().to_arrow()
+
+
+@pytest.mark.parametrize("path", ["snapshot/snapshot-8", "snapshot/snapshot-7", "tag/tag-top"])
+def test_a_forced_fast_forward_that_died_is_finished_by_another_or_by_a_rollback(path: str) -> None:
+    calls = calls_of("memory", "plain", FORCED)
+    for theirs in (FORCED, ROLLING_BACK):
+        changed = [
+            at
+            for at, call in enumerate(calls, 1)
+            if call.paths == (path,) and call.verb not in UNCHANGING
+        ]
+        for at in changed:
+            done = killed_at(Combination("memory", "plain", FORCED, ()), at + 1, at + 1)
+            attempted(theirs, done.disk.process(JUDGE))
+            table = done.disk.opened(JUDGE)
+            newest = table.latest_snapshot()
+            assert newest is not None
+            assert newest.id == 8 if theirs == FORCED else newest.id <= 7, at
+            assert "top" not in [tag.name for tag in table.tags()], at
+            write(table, 200, 1, "later")
+            assert not table.verify().problems, at
+
+
+def test_a_tag_of_the_branch_that_is_written_anew_meanwhile_is_taken_over_as_it_is_by_now() -> None:
+    """Its content had changed since the plan, and its old state had expired: main got no tag."""
+    combination = Combination("memory", "plain", "fast-forward", ("forget",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    published = max(
+        at for at, call in enumerate(calls, 1) if call.paths == ("snapshot/snapshot-8",)
+    )
+    done, _ = schedule(combination, published)
+    assert not list(problems_of(done))
 
 
 def test_a_fast_forward_leaves_no_tag_of_what_a_rollback_of_main_has_taken() -> None:
