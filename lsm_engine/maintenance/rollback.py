@@ -44,7 +44,7 @@ from lsm_engine.planning.rollback import (
     rollback_marker,
     takes_first,
 )
-from lsm_engine.planning.snapshot_chain import follows, linked_run, rollback_target
+from lsm_engine.planning.snapshot_chain import believed, follows, linked_run, rollback_target
 from lsm_engine.storage.bulk import sync_directory
 from lsm_engine.table import tags
 from lsm_engine.table.references import (
@@ -178,8 +178,12 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     divided = divide_by_marker(snapshots)
     # Only the rollback that was begun may be finished: one to another target would take its
     # snapshots away.
-    if divided.marker is not None and not leads_to(divided.marker, target):
-        raise under_way(rollback_target(divided.marker))
+    # A marker whose snapshots are gone, or were replaced, stands alone above the chain.
+    newest_id = snapshots[-1].id if snapshots else 0
+    above = [snapshot for snapshot in orphan_snapshots if snapshot.id > newest_id]
+    for marker in (*above, *([] if divided.marker is None else [divided.marker])):
+        if rollback_target(marker) is not None and not leads_to(marker, target):
+            raise under_way(rollback_target(marker))
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
     listed_tags = session.tags.stable_listing()
@@ -192,15 +196,11 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
             snapshot_id=target.id,
         )
+    if divided.marker is None and is_held:
+        _refuse_beside_expiry(session, target)
     # A target that only a tag keeps comes back as the oldest snapshot: no file may be at or below
     # its id.
     older = [number for number in session.snapshots.listed_ids() if number <= target.id]
-    if not present and older and marked is not None and min(older) < marked:
-        raise CommitConflictError(
-            f"snapshots before {marked} are just expiring, or an expiry of them died; nothing was "
-            "changed, expire once more, remove orphan files, and try again",
-            snapshot_id=target.id,
-        )
     if not present and older:
         raise InvalidInputError(
             "the tag is of another history than the snapshots that are there; use "
@@ -234,6 +234,21 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
         has_begun=has_begun,
     )
     return _with_what_names(session, plan, listed_tags)
+
+
+def _refuse_beside_expiry(session: TableSession, target: Snapshot) -> None:
+    """Raise CommitConflictError if snapshots are left that an expiry has passed, and the target is one of these.
+
+    An expiry that goes on would take the target, or what is committed with the ids that become free.
+    """
+    listed_ids = session.snapshots.listed_ids()
+    start = believed(session.snapshots.earliest_hint(), max(listed_ids, default=0))
+    if target.id < start and listed_ids[0] < start:
+        raise CommitConflictError(
+            f"snapshots before {start} are just expiring, or an expiry of them died; nothing was "
+            "changed, expire once more, remove orphan files, and try again; or lsm repair TABLE earliest",
+            snapshot_id=target.id,
+        )
 
 
 def _with_what_names(
@@ -396,6 +411,8 @@ def _carry_out(session: TableSession, plan: RollbackPlan, replacement: Replaceme
         holder=holders[0] if holders and (plan.restores or goes_on) else None,
     )
     try:
+        if holders and not plan.has_marker:  # an expiry that comes later sees the sign
+            _refuse_beside_expiry(session, plan.target)
         had_marker, plan = plan.has_marker, _with_marker(session, plan, sign, replacement)
         if plan.has_marker and not had_marker and not session.tags.exists(sign.name):
             # Another rollback to the target deleted the sign before the marker landed, and has ended since; or it goes

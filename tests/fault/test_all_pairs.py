@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lsm_engine.base.errors import CommitUnknownError, LsmError
+from lsm_engine.base.errors import CommitConflictError, CommitUnknownError, LsmError
 from lsm_engine.metadata.trash import TrashRecord
 from lsm_engine.planning.ownership import same_state
 from tests.fault import all_pairs
@@ -163,6 +163,17 @@ def failed_at_changes(combination: Combination) -> list[str]:
 ROLLING_BACK, TO_A_TAG = "roll back", "roll back to a tag that holds"
 
 
+def test_a_rollback_to_a_tag_is_refused_while_an_expiry_deletes_what_it_has_passed() -> None:
+    """The expiry had looked at a snapshot, and deleted the one that a commit made with its id since."""
+    combination = Combination("memory", "plain", "expire", (TO_A_TAG, "upsert", "delete"))
+    calls = calls_of("memory", "plain", "expire")
+    last = calls.index(StorageCall("delete", ("snapshot/snapshot-4",))) + 1
+    done, _ = schedule(combination, last)
+    assert isinstance(done.theirs[0], CommitConflictError)
+    assert "snapshots before 7 are just expiring" in str(done.theirs[0])
+    assert not list(problems_of(done))
+
+
 @pytest.mark.parametrize(
     ("store", "ours", "theirs"),
     [
@@ -257,7 +268,15 @@ def test_what_is_done_beside_a_forced_fast_forward_is_on_a_state_before_it_or_of
     theirs: str,
 ) -> None:
     """Main was at the snapshot of both on the way: a tag had that state, and a commit on it left main there."""
-    assert not failed_at_changes(Combination("memory", "plain", FORCED, (theirs,)))
+    combination = Combination("memory", "plain", FORCED, (theirs,))
+    changing = [
+        at
+        for at, call in enumerate(calls_of("memory", "plain", FORCED), 1)
+        if call.verb not in UNCHANGING
+        and call.paths[0] in ("snapshot/snapshot-7", "snapshot/snapshot-8", "tag/tag-top")
+    ]
+    for at in (changing[0] + 1, changing[1], changing[1] + 1, changing[-1]):
+        assert not list(problems_of(schedule(combination, at)[0])), at
 
 
 def _forwarded(
@@ -338,7 +357,7 @@ def test_a_fast_forward_that_others_overtake_on_the_way_says_what_main_has() -> 
     assert table.scan().to_arrow() == table.branch("ahead").scan().to_arrow()
 
 
-@pytest.mark.parametrize("path", ["snapshot/snapshot-8", "snapshot/snapshot-7", "tag/tag-top"])
+@pytest.mark.parametrize("path", ["snapshot/snapshot-8", "snapshot/snapshot-7"])
 def test_a_forced_fast_forward_that_died_is_finished_by_another_or_by_a_rollback(path: str) -> None:
     calls = calls_of("memory", "plain", FORCED)
     for theirs in (FORCED, ROLLING_BACK):
@@ -361,13 +380,13 @@ def test_a_forced_fast_forward_that_died_is_finished_by_another_or_by_a_rollback
 
 def test_a_tag_of_the_branch_that_is_written_anew_meanwhile_is_taken_over_as_it_is_by_now() -> None:
     """Its content had changed since the plan, and its old state had expired: main got no tag."""
-    combination = Combination("memory", "plain", "fast-forward", ("forget",))
+    combination = Combination("memory", "plain", FORCED, ("forget",))
     calls = calls_of(combination.store, combination.kind, combination.ours)
-    published = max(
-        at for at, call in enumerate(calls, 1) if call.paths == ("snapshot/snapshot-8",)
-    )
-    done, _ = schedule(combination, published)
-    assert not list(problems_of(done))
+    first_look = StorageCall("read", ("branch/branch-side/tag/tag-done",))
+    last = max(at for at, call in enumerate(calls, 1) if call == first_look)
+    for at in (last - 1, last):  # before and after the lock tag of main
+        done, _ = schedule(combination, at)
+        assert not list(problems_of(done)), at
 
 
 def test_a_fast_forward_leaves_no_tag_of_what_a_rollback_of_main_has_taken() -> None:
