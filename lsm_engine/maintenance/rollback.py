@@ -98,7 +98,7 @@ class RollbackPlan:
         return not (self.snapshots or has_further)
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Do nothing: a rollback brings neither schemas nor commit identifiers."""
 
 
@@ -111,8 +111,8 @@ class Replacement:
     """
 
     snapshots: tuple[Snapshot, ...] = ()
-    publish_schemas: Callable[[], None] = _nothing
-    take_identifiers: Callable[[], None] = _nothing
+    publish_schemas: Callable[[], None] = _no_op
+    take_identifiers: Callable[[], None] = _no_op
 
     def holds(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot is one of those that are put into place."""
