@@ -38,6 +38,7 @@ from lsm_engine.planning.expire import ExpirePlan, MetadataNames
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import CommitIdentity, CommitOutcome, LiveChange, Proposal
 from lsm_engine.planning.rollback import (
+    as_fast_forward,
     as_rollback,
     divide_by_marker,
     leads_to,
@@ -527,8 +528,9 @@ def _publish_marker(
         commit_user=session.ids.new_id(),
         uuid=session.ids.new_id(),
         now_millis=session.clock.now_millis(),
-        replaces=replaces,
     )
+    if replaces:
+        marker = as_fast_forward(marker)
     # It holds the id above the target until that exists again: an orphan snapshot there would count
     # with it.
     placeholder = changed(marker, id=target.id + 1)

@@ -36,19 +36,15 @@ def rollback_marker(
     commit_user: str,
     uuid: str,
     now_millis: int,
-    replaces: bool = False,
 ) -> Snapshot:
     """Return the marker of a rollback to `target`, made on `newest`.
 
-    `first`: the snapshot above the target, None where that has expired, and only a tag keeps the target. `replaces`: it is
-    a forced fast-forward, and the table stays as it is until `first` is replaced.
+    `first`: the snapshot above the target, None where that has expired, and only a tag keeps the target.
     """
     marks = {
         ROLLBACK_TARGET: str(target.id),
         FIRST: "" if first is None else first.delta_manifest_list,
     }
-    if replaces:
-        marks[_REPLACES] = "true"
     # The numbers go back with the rows: a replay of a commit that was taken back is a new commit.
     identifiers = carried(target)
     if identifiers is not None:
@@ -84,6 +80,11 @@ def replaces_first(marker: Snapshot, first: Snapshot | None) -> bool:
     """Whether a marker is of a forced fast-forward that has still to replace what goes first."""
     is_of_fast_forward = _REPLACES in (marker.properties or {})
     return is_of_fast_forward and first is not None and takes_first(marker, first)
+
+
+def as_fast_forward(marker: Snapshot) -> Snapshot:
+    """Return a marker as that of a forced fast-forward: the table stays as it is until the first snapshot is replaced."""
+    return replace(marker, properties={**(marker.properties or {}), _REPLACES: "true"})
 
 
 def as_rollback(marker: Snapshot) -> Snapshot:
