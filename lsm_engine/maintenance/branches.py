@@ -240,7 +240,7 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
 def _carry_out(
     session: TableSession, branch: TableSession, plan: FastForwardPlan, *, force: bool
 ) -> None:
-    """Take over what a plan says; with `force` also where others commit between two of its snapshots.
+    """Take over what a plan states; with `force` also where others commit between two of its snapshots.
 
     Raises CommitUnknownError once main has taken something over.
     """
@@ -263,7 +263,7 @@ def _carry_out(
         try:
             pending = _plan(session, branch, plan.branch, force=True)
         except LsmError as cause:
-            # Main was rolled back, so that nothing less may be said.
+            # Main was rolled back, so that its state has to be reported.
             raise _unfinished(session, plan, cause) from cause
 
 

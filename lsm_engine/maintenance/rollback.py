@@ -179,7 +179,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     divided = divide_by_marker(snapshots)
     # Only the rollback that was begun may be finished: one to another target would take its
     # snapshots away.
-    # A marker whose snapshots are gone, or were replaced, stands alone above the chain.
+    # A marker whose snapshots are deleted, or were replaced, stands alone above the chain.
     newest_id = snapshots[-1].id if snapshots else 0
     above = [snapshot for snapshot in orphan_snapshots if snapshot.id > newest_id]
     for marker in (*above, *([] if divided.marker is None else [divided.marker])):
