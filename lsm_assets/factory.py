@@ -11,6 +11,7 @@ from lsm_assets.checks import contents_spec, shape_spec, table_checks
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.keys import AssetKind
 from lsm_assets.maintenance import (
+    asset_jobs,
     diff_job,
     expiry_job,
     expiry_schedule,
@@ -41,7 +42,7 @@ class LsmTableAssets:
     declaration: TableDeclaration
     assets: tuple[dg.AssetsDefinition | dg.AssetSpec, ...]
     checks: tuple[dg.AssetChecksDefinition, ...]
-    jobs: tuple[dg.JobDefinition, ...]
+    jobs: tuple[Any, ...]
     schedules: tuple[dg.ScheduleDefinition, ...]
 
     def definitions(self, executor: ExecutorName | None = None) -> dg.Definitions:
@@ -118,14 +119,14 @@ def lsm_table_assets(
 
 def _maintenance(
     declaration: TableDeclaration,
-) -> tuple[tuple[dg.JobDefinition, ...], tuple[dg.ScheduleDefinition, ...]]:
+) -> tuple[tuple[Any, ...], tuple[dg.ScheduleDefinition, ...]]:
     expiry = expiry_job(declaration)
     orphans, verify = orphans_job(declaration), verify_job(declaration)
     schedules = (
         expiry_schedule(declaration, expiry),
         *maintenance_schedules(declaration, orphans, verify),
     )
-    return (expiry, orphans, verify, diff_job(declaration)), schedules
+    return (expiry, orphans, verify, diff_job(declaration), *asset_jobs(declaration)), schedules
 
 
 def _table_asset(

@@ -3,6 +3,7 @@
 Jobs that delete files have two steps: the first reports its plan on the page of `files`, the second deletes. With
 `dry_run` in the run's config only the plan is reported. Schedules start stopped."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -216,6 +217,36 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
         compare()
 
     return job
+
+
+def asset_jobs(declaration: TableDeclaration) -> tuple[Any, ...]:
+    """Return the jobs that materialise assets of one table: `<table>__compact_due` and `<table>__read_snapshots`.
+
+    One job takes assets of the same partitions only. Partitions of the table itself are launched on its page.
+    """
+    keys = declaration.keys
+    return (
+        compaction_job([declaration], keys.op("compact_due")),
+        dg.define_asset_job(
+            keys.op("read_snapshots"),
+            selection=dg.AssetSelection.assets(
+                keys.asset(AssetKind.MANIFEST_LISTS), keys.asset(AssetKind.SNAPSHOTS)
+            ),
+            description=f"Read and check snapshots of {declaration.name}, by partition.",
+            tags={"lsm/table": keys.identifier},
+        ),
+    )
+
+
+def compaction_job(declarations: Sequence[TableDeclaration], name: str) -> Any:
+    """Return the job that compacts the due buckets of tables."""
+    keys = [declaration.keys.asset(AssetKind.COMPACTION) for declaration in declarations]
+    tables = declarations[0].name if len(declarations) == 1 else "every table"
+    return dg.define_asset_job(
+        name,
+        selection=dg.AssetSelection.assets(*keys),
+        description=f"Compact the due buckets of {tables}.",
+    )
 
 
 def maintenance_schedules(

@@ -31,6 +31,7 @@ from lsm_assets.maintenance import (
     VERIFY_NIGHTLY,
     OrphansConfig,
     VerifyConfig,
+    compaction_job,
     expire_table,
     plan_expiry,
     plan_orphans,
@@ -608,12 +609,13 @@ def warehouse_definitions(
     """
     declarations = [table.declaration for table in tables]
     jobs = fleet_jobs(declarations, prefix=name)
+    compaction = [compaction_job(declarations, f"{name}_compact")] if declarations else []
     health = health_asset(declarations, prefix=name)
     return dg.Definitions.merge(
         *(table.definitions(settings.executor) for table in tables),
         dg.Definitions(
             assets=[health],
-            jobs=jobs,
+            jobs=[*jobs, *compaction],
             schedules=[*fleet_schedules(jobs), health_schedule(health, prefix=name)],
             sensors=table_sensors(declarations, prefix=name) if declarations else [],
             resources=resources_from(settings) if with_resources else {},

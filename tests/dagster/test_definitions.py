@@ -53,6 +53,20 @@ def test_the_graph_is_as_reviewed(rewrite: bool) -> None:
     assert text == GRAPH.read_text()
 
 
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+def test_a_selection_takes_the_compactions_of_all_tables_or_the_parts_of_one() -> None:
+    graph = defs.get_repository_def().asset_graph
+
+    def names(text: str) -> set[str]:
+        return {key.path[-1] for key in dg.AssetSelection.from_string(text).resolve(graph)}
+
+    compactions = names('tag:"lsm/kind"=compaction')
+    assert len(compactions) == 9
+    assert all(name.endswith(".compaction") for name in compactions)
+    parts = ("", ".manifest_lists", ".snapshots", ".tags", ".compaction")
+    assert names('tag:"lsm/table"=flights__flights') == {f"flights{part}" for part in parts}
+
+
 def test_sensors_run_by_themselves_and_schedules_wait_for_a_decision() -> None:
     repository = defs.get_repository_def()
     assert {each.name: each.default_status for each in repository.sensor_defs} == dict.fromkeys(

@@ -180,7 +180,10 @@ def test_one_component_looks_after_a_warehouse(warehouse: Warehouse) -> None:
         "lsm_expire",
         "lsm_verify",
         "lsm_orphans",
+        "lsm_compact",
     }
+    job = warehouse.definitions.resolve_job_def("lsm_compact")
+    assert len(job.asset_layer.selected_asset_keys) == 3
     assert not any("shop__orders__expire" in each.name for each in repository.get_all_jobs())
 
 

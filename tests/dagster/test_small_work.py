@@ -44,19 +44,21 @@ def spark_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spar
 
 
 def test_small_work_starts_no_jvm_and_says_why(spark_lake: SparkLake) -> None:
+    def run(job: str, **how: Any) -> bool:
+        named = spark_lake.repository.get_job(KEYS.op(job))
+        return named.execute_in_process(instance=spark_lake.instance, **how).success
+
     spark_lake.write(*(rows(number) for number in range(6)))
-    spark_lake.materialise(AssetKind.COMPACTION)
+    assert run("compact_due")
     (event,) = spark_lake.events(AssetKind.COMPACTION)[-1:]
     assert event.metadata["lsm/executor"].value.startswith("this process: files of ")
     assert event.metadata["lsm/executor"].value.endswith("up to the 256 MB that need no Spark")
-    tables = AssetKind.MANIFEST_LISTS, AssetKind.SNAPSHOTS
-    assert spark_lake.materialise(*tables, partition_key="6").success
+    assert run("read_snapshots", partition_key="6")
     (event,) = spark_lake.events(AssetKind.SNAPSHOTS)[-1:]
     assert event.metadata["lsm/executor"].value.startswith("this process: ")
     spark_lake.add_tag_partition("v1")
     assert spark_lake.materialise(AssetKind.TAGS, partition_key="v1").success
-    verify = spark_lake.repository.get_job(KEYS.op("verify"))
-    assert verify.execute_in_process(instance=spark_lake.instance).success
+    assert run("verify")
 
 
 def test_large_work_starts_spark(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> None:
