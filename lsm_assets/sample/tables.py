@@ -176,7 +176,8 @@ FLIGHTS = TableDeclaration(
     primary_key=tuple(FLIGHTS_KEY),
     partitioned_by=("month",),
     partitions_def=DAYS,
-    partition_columns={"month": "{key:%m}"},
+    # A commit of other clients makes readers of its days stale: `day` is in the key.
+    partition_columns={"month": "{key:%m}", "day": "{key:%d}"},
     owners=OWNERS,
     options={
         "bucket": "2",

@@ -1,6 +1,7 @@
 """The sync sensor beside tables that trouble it: one repartitioned, one broken, slow ones, and very old ones."""
 
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from lsm_assets.commits import EMPTY_VERSION, data_version
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.keys import AssetKind
+from lsm_assets.sample.replay import replay
+from lsm_assets.sample.tables import FLIGHTS
 from lsm_assets.sensors import FEW_SECONDS, TICK_SECONDS, tables_in_turn
 from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
 from lsm_assets.versions import Pin, resolve_pin, version_from_snapshot
@@ -150,3 +153,18 @@ def test_a_quiet_tick_looks_at_no_commit_again(monkeypatch: pytest.MonkeyPatch) 
         asked.clear()
         assert data_version(table, lineage, (looked, version)) == version
         assert asked == [6]
+
+
+def test_a_commit_of_another_client_moves_the_days_that_it_has_written(tmp_path: Path) -> None:
+    """Days of a month share its directory: without the column `day` a commit moved 31 of them."""
+    key, first, second = FLIGHTS.keys.asset(AssetKind.TABLE), date(2013, 1, 1), date(2013, 1, 2)
+    schedules = [next(replay([day])) for day in (first, second)]
+    arrivals = next(change for change in replay([second]) if change.label.startswith("arrivals"))
+    moved = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [lsm_table_assets(FLIGHTS)])
+        for change in (*schedules, arrivals):
+            lake.lsm.table(FLIGHTS).upsert(change.rows)
+            events = lake.sync().asset_events
+            moved.append([event.partition for event in events if event.asset_key == key])
+    assert moved == [["2013-01-01"], ["2013-01-02"], ["2013-01-02"]]
