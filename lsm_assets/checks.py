@@ -1,11 +1,21 @@
 """Asset checks: the shape of the tree, references of the metadata, and contents of data files."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.dagster_core import FailedCheck, check_target, failed_checks, partitioned_check_spec
+from lsm_assets.dagster_core import (
+    FailedCheck,
+    check_target,
+    failed_checks,
+    last_status,
+    latest_storage_ids,
+    partitioned_check_spec,
+    report_evaluation,
+)
 from lsm_assets.declaration import TableDeclaration
 from lsm_assets.inspection import compaction_page_metadata, inspect_table, recent_snapshots
 from lsm_assets.keys import (
@@ -25,7 +35,7 @@ from lsm_assets.metadata import (
     markdown_table,
 )
 from lsm_assets.recording import DATA_VERSION_TAG, files_event
-from lsm_assets.resource import LsmResource
+from lsm_assets.resource import LsmResource, now_seconds
 from lsm_assets.staleness import INPUTS, Reader, inputs_result, inputs_spec
 from lsm_engine import DamagedFile, LsmError, Snapshot, VerifyReport
 
@@ -460,11 +470,95 @@ def _verdict(full_buckets: Sequence[BucketTree], tree: TreeFacts, stop_trigger: 
     return f"at most {counted(tree.runs_max, 'sorted run')} in {buckets}"
 
 
+# -- The check of partitions by time ---------------------------------------------------------------
+#
+# Each is written within `fresh_within_minutes` after its end.
+
+FRESHNESS = "freshness"
+DUE_MAX = 20
+"""Newest partitions whose time has ended that a tick evaluates."""
+LATE_MAX = 100
+"""Late partitions that a tick asks for, to see whether they were written since."""
+
+
+def freshness_specs(declaration: TableDeclaration) -> list[dg.AssetCheckSpec]:
+    """Return the spec of the check; none for a table without partitions by time, or without the limit."""
+    definition, minutes = declaration.partitions_def, declaration.fresh_within_minutes
+    if minutes is None or not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return []
+    spec = partitioned_check_spec(
+        definition,
+        name=FRESHNESS,
+        asset=declaration.keys.asset(AssetKind.TABLE),
+        description=f"Each partition is written within {minutes:g} minutes after its end.",
+    )
+    return [spec]
+
+
+def due_partitions(declaration: TableDeclaration) -> Sequence[str]:
+    """Return the newest DUE_MAX partitions that have to be written by now, oldest first."""
+    now = datetime.fromtimestamp(now_seconds(), UTC)
+    definition = declaration.partitions_def
+    assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    end = start = now - timedelta(minutes=declaration.fresh_within_minutes or 0)
+    if definition.end is not None:
+        end = start = min(end, definition.end)
+    for _ in range(DUE_MAX):
+        window = definition.get_prev_partition_window(start)
+        if window is None:
+            break
+        end, start = (window.end if start == end else end), window.start
+    return definition.get_partition_keys_in_time_window(dg.TimeWindow(start, end))
+
+
+def freshness_evaluations(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    state: dict[str, Any],
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the evaluations of partitions that have become due, and report those of late ones that were written.
+
+    `state` has the newest partition that was due at the last call, and the late ones. It is updated.
+    """
+    due, newest = due_partitions(declaration), state.get("due")
+    new = due[due.index(newest) + 1 :] if newest in due else due
+    if not new and not state.get("late"):
+        return
+    key = declaration.keys.asset(AssetKind.TABLE)
+    written = latest_storage_ids(instance, key).keys()
+    check = dg.AssetCheckKey(key, FRESHNESS)
+    for partition in new:
+        # A run has evaluated what it has written; a second event without a run would be refused.
+        if last_status(instance, check, partition) is None:
+            yield freshness_evaluation(instance, key, partition, is_written=partition in written)
+    late = {*state.get("late", ()), *new}
+    for partition in sorted(late & written - set(new)):
+        evaluation = freshness_evaluation(instance, key, partition, is_written=True)
+        target = evaluation.target_materialization_data
+        if target is not None and target.run_id:
+            report_evaluation(instance, evaluation, target.run_id)
+    state |= {"due": due[-1] if due else newest, "late": sorted(late - written)[-LATE_MAX:]}
+
+
+def freshness_evaluation(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str, *, is_written: bool
+) -> dg.AssetCheckEvaluation:
+    """Return the evaluation of one partition of a table that is due."""
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=FRESHNESS,
+        passed=is_written,
+        description="written" if is_written else "late: its time has ended, and it was not written",
+        partition=partition,
+        target_materialization_data=check_target(instance, key, partition),
+    )
+
+
 # -- The asset checks of one table, which users run from the UI or after a write -------------------
 
 
 def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition]:
-    """Return one op for the checks of the table and one op for the check of its files."""
+    """Return an op for the checks of the table, one for that of its files, and one for that of its partitions by time."""
     keys, specs, readers = (
         declaration.keys,
         table_check_specs(declaration),
@@ -509,7 +603,21 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
         tree = inspect_table(table, history[-1]).tree
         yield sorted_runs_result(declaration, tree, stop_trigger=table.options.stop_trigger)
 
-    return [check_table, check_files]
+    if not (freshness := freshness_specs(declaration)):
+        return [check_table, check_files]
+
+    @dg.multi_asset_check(name=keys.op("check_freshness"), specs=freshness, can_subset=True)
+    def check_freshness(
+        context: dg.AssetCheckExecutionContext,
+    ) -> Iterator[dg.AssetCheckEvaluation]:
+        key, instance = keys.asset(AssetKind.TABLE), context.instance
+        written = latest_storage_ids(instance, key).keys()
+        for partition in context.op_execution_context.partition_keys:
+            if partition in written or partition in due_partitions(declaration):
+                is_written = partition in written
+                yield freshness_evaluation(instance, key, partition, is_written=is_written)
+
+    return [check_table, check_files, check_freshness]
 
 
 def _read_state(

@@ -254,7 +254,10 @@ class LsmTable(dg.Model, dg.Resolvable):
         "or a cron expression",
     )
     fresh_within_minutes: float | None = Field(
-        default=None, ge=1, description="The table is late where its last write is older than this"
+        default=None,
+        ge=1,
+        description="The table is late where its last write is older than this, or a partition by time was not written "
+        "this long after its end",
     )
     column_lineage: dict[str, Sequence[str]] = Field(
         default_factory=dict, description="By column: upstream columns, such as shop/orders:price"

@@ -368,7 +368,8 @@ class TableDeclaration:
         partitions_def: Partitions of the asset. Each run of the writer is for some of them.
         partition_columns: Template by column, such as {"day": "{key}"} or {"month": "{key:%m}"}, that derives the
             value of the column from a partition key of the asset; see `PartitionTemplates`.
-        fresh_within_minutes: Dagster reports the table as late if its last write is older than this.
+        fresh_within_minutes: Dagster reports the table as late if its last write is older than this; a partition by
+            time, if it was not written this long after its end.
         views: Names of views of the table, each a virtual asset: `ro`, `branch_<name>`, or `iceberg`.
 
     Raises InvalidInputError if `partition_columns` has a column that the table does not have.

@@ -57,6 +57,12 @@ instead of 17 s on the machine of lsm_engine/docs/performance.md), and rows do n
 CLOCK: ContextVar[Clock | None] = ContextVar("lsm_clock", default=None)
 """The clock of tables that runs open; None for the system clock. Tests set it (`lsm_assets.testing`)."""
 
+
+def now_seconds() -> float:
+    """Return the time of that clock in seconds since 1970."""
+    return (CLOCK.get() or lsm.SystemClock()).now_millis() / 1_000
+
+
 _ABSENT = (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE)
 
 

@@ -12,7 +12,13 @@ from typing import Any, TypeAlias, TypeVar
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.checks import files_events, renewed_evaluations, table_readers
+from lsm_assets.checks import (
+    files_events,
+    freshness_evaluations,
+    freshness_specs,
+    renewed_evaluations,
+    table_readers,
+)
 from lsm_assets.commits import EMPTY_VERSION, data_version, is_rolled_back
 from lsm_assets.dagster_core import RUN_KEY_TAG, failed_attempts, report_evaluation
 from lsm_assets.declaration import TableDeclaration
@@ -45,7 +51,7 @@ from lsm_assets.recording import (
     table_event,
     tag_event,
 )
-from lsm_assets.resource import CLOCK
+from lsm_assets.resource import now_seconds
 from lsm_assets.staleness import changed_evaluations
 from lsm_assets.storage import declarations_from_assets
 from lsm_assets.versions import (
@@ -54,7 +60,7 @@ from lsm_assets.versions import (
     parse_version,
     version_from_snapshot,
 )
-from lsm_engine import Lineage, LsmError, Snapshot, SystemClock, record
+from lsm_engine import Lineage, LsmError, Snapshot, record
 
 # -- Plan what to report to Dagster about commits of other clients ---------------------------------
 
@@ -197,6 +203,8 @@ UNCOMPRESSED_MAX = 4_000
 _POSITION, _PACKED = "", "z:"
 _INPUTS = "$inputs"
 """The key of the cursor for all readers: the newest event of each at which its inputs were compared."""
+_DUE = "$due"
+"""The key of the cursor for partitions by time that have become due, by table."""
 _NAMES_MAX = 20
 T = TypeVar("T")
 
@@ -243,7 +251,7 @@ def tables_in_turn(
         seconds = FEW_SECONDS if len(declarations) <= FEW_TABLES else TICK_SECONDS
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
-    for dropped in states.keys() - {_INPUTS, *names}:
+    for dropped in states.keys() - {_INPUTS, _DUE, *names}:
         del states[dropped]
     start = names.index(first) if first in names else 0
     deadline = clock() + seconds
@@ -461,6 +469,9 @@ def sync_sensor(
                     states[declaration.name] = before
                 continue
             events += table_events
+            if with_physical and freshness_specs(declaration):
+                due = states.setdefault(_DUE, {}).setdefault(declaration.name, {})
+                events += freshness_evaluations(context.instance, declaration, due)
             requests += partition_requests(declaration, plan)
         if readers:
             events += changed_evaluations(context.instance, readers, states.setdefault(_INPUTS, {}))
@@ -578,7 +589,7 @@ def _renewed_checks(
     state: dict[str, Any],
 ) -> list[Event]:
     """Return failed checks that pass by now, or that events have hidden. The wait grows with their cost."""
-    start = _now_seconds()
+    start = now_seconds()
     if start < state.get("checks_due", 0):
         return []
     evaluations: list[Event] = []
@@ -587,7 +598,7 @@ def _renewed_checks(
             evaluations.append(evaluation)
         else:
             report_evaluation(instance, evaluation, failure.run_id)
-    spent = _now_seconds() - start
+    spent = now_seconds() - start
     # A quick look is repeated by every tick, and leaves the cursor as it is.
     if spent > 1:
         state["checks_due"] = int(start + spent * RENEWAL_WAIT)
@@ -691,10 +702,6 @@ def run_commits(
     )
 
 
-def _now_seconds() -> float:
-    return (CLOCK.get() or SystemClock()).now_millis() / 1_000
-
-
 def is_recording(instance: dg.DagsterInstance, keys: TableKeys, run_id: str) -> bool:
     """Whether a run may still commit to a table, or record what it has committed.
 
@@ -705,7 +712,7 @@ def is_recording(instance: dg.DagsterInstance, keys: TableKeys, run_id: str) -> 
     if run is None or run.is_finished:
         return False
     newest_event = instance.get_records_for_run(run_id, limit=1, ascending=False).records
-    if newest_event and _now_seconds() - newest_event[0].timestamp > SILENCE_SECONDS_MAX:
+    if newest_event and now_seconds() - newest_event[0].timestamp > SILENCE_SECONDS_MAX:
         return False
     assets = {keys.asset(kind) for kind in AssetKind}
     planned, ended = set(), set()
@@ -854,7 +861,7 @@ def _next_request(
         retry_seconds = ended + min(
             FIRST_WAIT_SECONDS << min(attempts - 1, 20), LONGEST_WAIT_SECONDS
         )
-        if _now_seconds() < retry_seconds:
+        if now_seconds() < retry_seconds:
             retry_time = f"{datetime.fromtimestamp(retry_seconds, UTC):%H:%M} UTC"
             return f"the compaction of {declaration.name} has failed, and is asked for again at {retry_time}"
     compactable = [bucket for bucket in table.pressure() if bucket.compactable]

@@ -32,6 +32,16 @@ def executed_by(spec: dg.AssetSpec, executor: str) -> dg.AssetSpec:
     return spec.merge_attributes(kinds={_EXECUTOR_KINDS[executor]}) if writes else spec
 
 
+def _longest_partition(definition: dg.TimeWindowPartitionsDefinition) -> timedelta:
+    """Return the length of the longest of the first twelve partitions, as months differ."""
+    end, longest = definition.start, timedelta()
+    for _ in range(12):
+        window = definition.get_next_partition_window(end, respect_bounds=False)
+        assert window is not None, "only bounds end the windows"
+        end, longest = window.end, max(longest, window.end - window.start)
+    return longest
+
+
 class LsmTranslator:
     """Decides how a table appears in Dagster. Subclass it and override methods to change names, tags or dependencies.
 
@@ -135,10 +145,14 @@ class LsmTranslator:
         self, declaration: TableDeclaration, kind: AssetKind
     ) -> dg.FreshnessPolicy | None:
         """Return the freshness policy. Only the table asset has one."""
-        minutes = declaration.fresh_within_minutes
+        minutes, definition = declaration.fresh_within_minutes, declaration.partitions_def
         if kind is not AssetKind.TABLE or minutes is None:
             return None
-        return dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=minutes))
+        window = timedelta(minutes=minutes)
+        if isinstance(definition, dg.TimeWindowPartitionsDefinition):
+            # A day is written after its end: until then the last write may be a whole day older.
+            window += _longest_partition(definition)
+        return dg.FreshnessPolicy.time_window(fail_window=window)
 
     def view(self, declaration: TableDeclaration, name: str) -> dg.AssetSpec:
         """Return the spec of a view: a virtual asset, behind which readers are as stale as those of the table."""

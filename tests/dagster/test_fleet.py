@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -380,6 +381,7 @@ def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
     assert spec.partitions_def.timezone == "Europe/Berlin"
     assert spec.automation_condition is not None
     assert spec.freshness_policy is not None
+    assert spec.freshness_policy.fail_window.to_timedelta() == timedelta(days=1, minutes=90)
     assert table.op.retry_policy.max_retries == 2
     assert table.backfill_policy == dg.BackfillPolicy.single_run()
     schema = spec.metadata["dagster/column_schema"].value

@@ -1,4 +1,7 @@
-"""Nothing is ever shown as out of date without reason, and readers read what is recorded."""
+"""Nothing is shown as out of date or late without reason, and readers read what is recorded."""
+
+from datetime import datetime
+from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
@@ -10,7 +13,9 @@ from lsm_assets.declaration import TableDeclaration
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.keys import AssetKind
 from lsm_assets.pinning import input_snapshot
-from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows, version_id
+from lsm_assets.resource import CLOCK
+from lsm_assets.testing import SetClock
+from tests.dagster.lake import KEYS, MARKS, ORDERS, SCHEMA, Lake, rows, version_id
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
 
@@ -96,3 +101,57 @@ def test_a_reader_reads_the_snapshot_that_is_recorded_as_its_input(two_tables: L
     assert version_id(tags["dagster/input_data_version/shop/orders"]) == 1
     inputs = counts.latest_snapshot().properties["lsm.inputs"]
     assert '"snapshot":1' in inputs
+
+
+LATE = TableDeclaration(
+    name="shop.days",
+    schema=pa.schema([*SCHEMA, pa.field("day", pa.string(), nullable=False)]),
+    primary_key=("id", "day"),
+    partitioned_by=("day",),
+    options={"bucket": "1"},
+    partitions_def=dg.DailyPartitionsDefinition(start_date="2024-01-01"),
+    fresh_within_minutes=90,
+)
+
+
+def test_a_day_that_is_not_written_in_time_is_red_until_it_is_written(tmp_path: Path) -> None:
+    check = dg.AssetCheckKey(LATE.keys.asset(AssetKind.TABLE), "freshness")
+
+    def write(context: dg.AssetExecutionContext, table: object) -> pa.Table:
+        return rows(1).append_column("day", pa.array([context.partition_key]))
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [lsm_table_assets(LATE, write)])
+
+        def colours(now: str) -> dict[str, str]:
+            clock = SetClock(int(datetime.fromisoformat(f"{now}+00:00").timestamp() * 1000))
+            token = CLOCK.set(clock)
+            lake.sync()
+            CLOCK.reset(token)
+            infos = instance.event_log_storage.get_asset_check_partition_info([check])
+            return {
+                info.partition_key: info.latest_execution_status.value[:4]
+                for info in infos
+                if info.is_current
+            }
+
+        def run(day: str) -> None:
+            job = lake.repository.get_implicit_job_def_for_assets([check.asset_key])
+            chosen = {"asset_selection": [check.asset_key], "partition_key": day}
+            assert job.execute_in_process(instance=instance, **chosen).success
+
+        assert colours("2024-01-02 01:29") == {}
+        assert colours("2024-01-02 01:30") == {"2024-01-01": "FAIL"}, "before the table is there"
+        run("2024-01-02")
+        assert colours("2024-01-03 01:30") == {"2024-01-01": "FAIL", "2024-01-02": "SUCC"}
+        run("2024-01-01")
+        lake.cursors.clear()
+        assert set(colours("2024-01-04 02:00").items()) == {
+            ("2024-01-01", "SUCC"),
+            ("2024-01-02", "SUCC"),
+            ("2024-01-03", "FAIL"),
+        }
+        table = lake.lsm.existing_table(LATE.name)
+        table.upsert([{"id": 1, "name": "x", "day": "2024-01-03"}])
+        colours("2024-01-04 03:00")
+        assert "2024-01-03" not in colours("2024-01-04 03:01"), "written by another client since"
