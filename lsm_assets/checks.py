@@ -412,7 +412,7 @@ def files_events(
     compaction = declaration.keys.asset(AssetKind.COMPACTION)
     # A compaction asset with an event needs no other one.
     if instance.get_latest_materialization_event(compaction) is not None or table.due_buckets():
-        return [files_event(declaration.keys, inspection), verdict]
+        return [files_event(table, declaration.keys, inspection), verdict]
     reason = "no compaction has been due so far"
     metadata = compaction_page_metadata(
         table, declaration.keys, None, inspection, inspection, reason
@@ -420,7 +420,7 @@ def files_events(
     nothing_due = dg.AssetMaterialization(
         asset_key=compaction, metadata=metadata, tags={DATA_VERSION_TAG: str(snapshot.id)}
     )
-    return [files_event(declaration.keys, inspection), verdict, nothing_due]
+    return [files_event(table, declaration.keys, inspection), verdict, nothing_due]
 
 
 def sorted_runs_evaluation(
@@ -520,8 +520,8 @@ def freshness_evaluations(
 
     `state` has the newest partition that was due at the last call, and the late ones. It is updated.
     """
-    due, newest = due_partitions(declaration), state.get("due")
-    new = due[due.index(newest) + 1 :] if newest in due else due
+    partitions, newest = due_partitions(declaration), state.get("due")
+    new = partitions[partitions.index(newest) + 1 :] if newest in partitions else partitions
     if not new and not state.get("late"):
         return
     key = declaration.keys.asset(AssetKind.TABLE)
@@ -537,7 +537,10 @@ def freshness_evaluations(
         target = evaluation.target_materialization_data
         if target is not None and target.run_id:
             report_evaluation(instance, evaluation, target.run_id)
-    state |= {"due": due[-1] if due else newest, "late": sorted(late - written)[-LATE_MAX:]}
+    state |= {
+        "due": partitions[-1] if partitions else newest,
+        "late": sorted(late - written)[-LATE_MAX:],
+    }
 
 
 def freshness_evaluation(
@@ -587,7 +590,7 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
             yield references_result(declaration, table, newest)
         if TOTALS in selected:
             before = earlier[-1] if earlier else None
-            yield totals_result(declaration, newest, before, inspect_table(table, newest).tree)
+            yield totals_result(declaration, newest, before, count_tree(table.tree(newest)))
 
     @dg.multi_asset_check(
         name=keys.op("check_files"),
@@ -600,7 +603,7 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
             yield _empty_table_result(sorted_runs_spec(declaration))
             return
         table, history = state
-        tree = inspect_table(table, history[-1]).tree
+        tree = count_tree(table.tree(history[-1]))
         yield sorted_runs_result(declaration, tree, stop_trigger=table.options.stop_trigger)
 
     if not (freshness := freshness_specs(declaration)):

@@ -231,10 +231,17 @@ def failed_checks(
         instance.event_log_storage.get_asset_check_partition_info(list(keys))
     )
     failed = {}
+    # A run plans all checks of its assets: it is asked for once.
+    planning = {
+        info.latest_planned_run_id
+        for info in infos
+        if info.latest_execution_status not in _EVALUATED
+    }
+    ended = {run_id for run_id in planning if has_ended(instance, run_id)}
     for info in infos:
         status: AssetCheckExecutionRecordStatus | None = info.latest_execution_status
         is_shown = info.is_current
-        if status not in _EVALUATED and has_ended(instance, info.latest_planned_run_id):
+        if status not in _EVALUATED and info.latest_planned_run_id in ended:
             status, is_shown = last_status(instance, info.check_key, info.partition_key), False
         if status is AssetCheckExecutionRecordStatus.FAILED:
             failed[info.check_key, info.partition_key] = FailedCheck(

@@ -1,11 +1,8 @@
 """Inspect a table once, for the metadata that assets, checks and sensors report."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
-
-import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets import metadata as metadata_lsm_assets
@@ -167,14 +164,12 @@ class TableInspection:
         tree: Its LSM trees.
         level_count: Number of levels that the table's options allow.
         history: The last snapshots, oldest first.
-        maintenance: Metadata of the next expiry and of branches.
     """
 
     snapshot: Snapshot
     tree: TreeFacts
     level_count: int
     history: tuple[Snapshot, ...]
-    maintenance: Mapping[str, dg.MetadataValue] = field(default_factory=dict)
 
 
 def inspect_table(table: lsm.Table, snapshot: Snapshot) -> TableInspection:
@@ -184,7 +179,6 @@ def inspect_table(table: lsm.Table, snapshot: Snapshot) -> TableInspection:
         tree=count_tree(table.tree(snapshot)),
         level_count=table.options.level_count,
         history=tuple(recent_snapshots(table)),
-        maintenance=read_maintenance_metadata(table),
     )
 
 

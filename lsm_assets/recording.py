@@ -100,16 +100,14 @@ def snapshot_page_metadata(
     }
 
 
-def files_event(keys: TableKeys, inspection: TableInspection) -> dg.AssetMaterialization:
+def files_event(
+    table: lsm.Table, keys: TableKeys, facts: TableInspection
+) -> dg.AssetMaterialization:
     """Return the event of the external asset `files`: the LSM tree after a commit."""
     page = metadata.files_metadata(
-        keys,
-        inspection.snapshot,
-        inspection.tree,
-        level_count=inspection.level_count,
-        history=inspection.history,
+        keys, facts.snapshot, facts.tree, level_count=facts.level_count, history=facts.history
     )
-    page |= inspection.maintenance
+    page |= inspection.read_maintenance_metadata(table)
     # Without a data version: assets downstream of files (tags, snapshots, compactions) do not become stale when a
     # later commit changes other files.
     return dg.AssetMaterialization(asset_key=keys.asset(AssetKind.FILES), metadata=page)

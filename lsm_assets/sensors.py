@@ -470,8 +470,8 @@ def sync_sensor(
                 continue
             events += table_events
             if with_physical and freshness_specs(declaration):
-                due = states.setdefault(_DUE, {}).setdefault(declaration.name, {})
-                events += freshness_evaluations(context.instance, declaration, due)
+                state = states.setdefault(_DUE, {}).setdefault(declaration.name, {})
+                events += freshness_evaluations(context.instance, declaration, state)
             requests += partition_requests(declaration, plan)
         if readers:
             events += changed_evaluations(context.instance, readers, states.setdefault(_INPUTS, {}))

@@ -122,7 +122,7 @@ def compact_table(
     if snapshot is not None:
         yield from record_commit(context, table, declaration.keys, snapshot)
         after = inspect_table(table, snapshot)
-        yield files_event(declaration.keys, after)
+        yield files_event(table, declaration.keys, after)
         lineage = context.resources.lsm.catalog.lineage
         yield from iceberg_events(context.instance, declaration, table, lineage)
     yield sorted_runs_evaluation(declaration, after.tree, stop_trigger=table.options.stop_trigger)

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.tree import Tree
 
 import lsm_engine as lsm
-from lsm_assets.inspection import changes_rows, inspect_table
-from lsm_assets.metadata import commit_label
+from lsm_assets.inspection import changes_rows
+from lsm_assets.metadata import commit_label, count_tree
 from lsm_assets.recording import run_id_from_snapshot
 from lsm_assets.sample.local_s3 import command_words
 from lsm_assets.sample.replay import FIRST_DAY, LAST_DAY
@@ -218,7 +218,7 @@ def _overview(tables: Mapping[str, lsm.Table], compactions: Mapping[str, tuple[i
         snapshots = table.snapshots()
         if not snapshots:
             continue
-        tree = inspect_table(table, snapshots[-1]).tree
+        tree = count_tree(table.tree(snapshots[-1]))
         before, after = compactions.get(name, (None, tree.runs_max))
         runs = str(tree.runs_max) if before is None else f"{before} → {after}"
         shown.add_row(
