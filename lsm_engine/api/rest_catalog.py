@@ -1,11 +1,13 @@
 """A catalog behind `lsm serve`: names, tables and lineage by HTTP; files are read and written as always."""
 
+import functools
 import http.client
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.catalog.lineage.lineage import Lineage
+from lsm_engine.catalog.lineage.questions import QUESTIONS, from_members, to_members
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.table_options import given_options
@@ -69,13 +72,16 @@ class Connection:
 
     def get(self, path: str, **query: str) -> Any:
         """Ask for something; returns the members of the answer."""
-        address = f"{path}?{urlencode(query)}" if query else path
+        return self.ask("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+        """Ask for something that the query, or the body, tells; returns the members of the answer."""
         try:
-            return self._sent("GET", address, None)
+            return self._sent(method, path, body)
         except (OSError, http.client.HTTPException):
             # The server may have closed an idle connection: to ask again changes nothing.
             try:
-                return self._sent("GET", address, None)
+                return self._sent(method, path, body)
             except (OSError, http.client.HTTPException) as error:
                 raise StorageError(
                     f"the server does not answer: {error}; is it running there?", url=self.url
@@ -188,6 +194,66 @@ def _unsupported(operation: str) -> UnsupportedError:
     )
 
 
+class RemoteLineage(Lineage):
+    """The lineage of a catalog behind a server, which answers the questions; it records by itself."""
+
+    def __init__(
+        self, post: Callable[[Mapping[str, Any]], Any], *, is_synced: bool = False
+    ) -> None:
+        self._post, self._is_synced = post, is_synced
+
+    def __repr__(self) -> str:
+        return "<Lineage behind a server>"
+
+    def synced(self, table: TableName | None = None) -> Self:
+        """Have the server record what is new of a table (None: of all); return the lineage as it is then."""
+        self.answer("synced", {"table": table})
+        return self.as_recorded()
+
+    def as_recorded(self) -> Self:
+        """Return the lineage as it is recorded: questions to it look at no file."""
+        return type(self)(self._post, is_synced=True)
+
+    def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
+        """Return what the server answers to a question."""
+        body = {
+            "question": question,
+            "arguments": {name: to_members(value) for name, value in arguments.items()},
+            "isSynced": self._is_synced,
+        }
+        return from_members(self._post(body)["answer"])
+
+
+def _asking(question: str) -> Callable[..., Any]:
+    """Return the method of `RemoteLineage` for a question; it takes the arguments that `Lineage` takes."""
+    method = getattr(Lineage, question)
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def ask(lineage: RemoteLineage, *values: Any, **options: Any) -> Any:
+        arguments = signature.bind(lineage, *values, **options).arguments
+        return lineage.answer(question, {k: v for k, v in arguments.items() if k != "self"})
+
+    return ask
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    method = getattr(Lineage, name)
+
+    @functools.wraps(method)
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise _unsupported(f"lineage.{name}")
+
+    return refuse
+
+
+for _name in set(QUESTIONS) - set(vars(RemoteLineage)):
+    setattr(RemoteLineage, _name, _asking(_name))
+for _name in ("record", "recorded_states", "has_snapshot", "rebuild", "catch_up", "forget"):
+    # A lineage is recorded where its database is.
+    setattr(RemoteLineage, _name, _refusing(_name))
+
+
 class RestCatalog(Catalog):
     """The catalog of a server. Made by `open_catalog("http://…")`; operations and errors are those of `Catalog`."""
 
@@ -235,8 +301,13 @@ class RestCatalog(Catalog):
 
     @property
     def lineage(self) -> Lineage:
-        """Refused: the lineage is on the server's page /lineage, or asked of a catalog with the database."""
-        raise _unsupported("lineage")
+        """The lineage of runs, snapshots, manifests, files and tags, as Arrow tables; the server answers.
+
+        Each question has the server record first what the files of the tables hold that is new.
+        """
+        return RemoteLineage(
+            lambda body: self._connection.ask("POST", f"{self._root}/engine/lineage", body)
+        )
 
     # --- databases -------------------------------------------------------------------------------
 
@@ -383,10 +454,6 @@ class RestCatalog(Catalog):
         return {
             name: self._synced(name) for name in (self.list_tables() if tables is None else tables)
         }
-
-    def write_lineage_page(self) -> str:
-        """Refused: the server has the page."""
-        raise _unsupported("write_lineage_page")
 
     # --- of requests -----------------------------------------------------------------------------
 

@@ -30,7 +30,13 @@ from lsm_engine.storage.clock import Clock
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import BEING_DROPPED, EARLIEST, LATEST, ROOT_DIRECTORIES, TablePaths
 from lsm_engine.table.incoming import ROW_KIND_COLUMN
-from lsm_engine.types.arrow_types import FieldIds, doubled_names, field_from_arrow
+from lsm_engine.types.alteration import check_default
+from lsm_engine.types.arrow_types import (
+    FieldIds,
+    doubled_names,
+    field_from_arrow,
+    nested_fields,
+)
 from lsm_engine.types.table_schema import (
     KEY_PREFIX,
     ROW_ID,
@@ -95,6 +101,9 @@ def create_table(
     check_columns(schema)
     check_keys(schema)
     check_options(schema)
+    for path, field in nested_fields(schema.fields):
+        if field.default_value is not None:
+            check_default(schema, path, field.default_value)
     schemas = SchemaStore(file_io, TablePaths())
     if schemas.latest() is None:
         hints = refuse_beside_drop(file_io)
@@ -304,12 +313,7 @@ def _not_null(field: DataField, primary_key: tuple[str, ...]) -> DataField:
     kind = field.type
     if isinstance(kind, ArrayType | MapType | RowType):
         return field  # refused with the other keys
-    return DataField(
-        id=field.id,
-        name=field.name,
-        type=kind.with_nullable(nullable=False),
-        description=field.description,
-    )
+    return replace(field, type=kind.with_nullable(nullable=False))
 
 
 def check_changelog(schema: TableSchema) -> None:

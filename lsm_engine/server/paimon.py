@@ -25,6 +25,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
+from lsm_engine.catalog.lineage.questions import answer
 from lsm_engine.catalog.names import TableName
 from lsm_engine.commit.commit import commit_snapshot
 from lsm_engine.format.documents import decode_snapshot, encode_snapshot
@@ -44,7 +45,7 @@ from lsm_engine.server.operation import (
     require_database,
     table_name_of,
 )
-from lsm_engine.types.arrow_types import DEFAULT_VALUE, declared_field
+from lsm_engine.types.arrow_types import declared_column, declared_field
 from lsm_engine.types.schema_changes import (
     AddColumn,
     ChangeType,
@@ -59,7 +60,14 @@ from lsm_engine.types.schema_changes import (
     SetNullable,
     SetOption,
 )
-from lsm_engine.types.types import DataType, field_json, parse_field, parse_type, type_text
+from lsm_engine.types.types import (
+    DataType,
+    ScalarType,
+    field_json,
+    parse_field,
+    parse_type,
+    type_text,
+)
 
 # -- Configuration and databases -------------------------------------------------------------------
 
@@ -237,10 +245,7 @@ def _column(member: JsonObject) -> pa.Field:
         raise InvalidInputError(
             f"a field of the schema has a name and a type: {error}", kind=ErrorKind.INVALID_SCHEMA
         ) from error
-    column = declared_field(declared.name, declared.type)
-    texts = {b"comment": declared.description, DEFAULT_VALUE: declared.default_value}
-    metadata = {key: text.encode() for key, text in texts.items() if text is not None}
-    return column.with_metadata({**(column.metadata or {}), **metadata})
+    return declared_column(declared)
 
 
 def _identifier(body: JsonObject, member: str) -> TableName:
@@ -316,11 +321,18 @@ def _add_column(change: JsonObject) -> SchemaChange:
     first, after = _place(change)
     return AddColumn(
         _path(change),
-        type_text(_type(change, "dataType")),
+        _new_type(change),
         change.optional_text("comment"),
         first=first,
         after=after,
     )
+
+
+def _new_type(change: JsonObject) -> pa.DataType | str:
+    """Return the type of a new column; that of a column with fields keeps their comments."""
+    kind = _type(change, "dataType")
+    is_nested = kind.nullable and not isinstance(kind, ScalarType)
+    return declared_field("", kind).type if is_nested else type_text(kind)
 
 
 def _place(change: JsonObject) -> tuple[bool, str | None]:
@@ -843,8 +855,17 @@ def sync_lineage(request: Request) -> JsonMembers:
     return {"recorded": recorded[table.name]}
 
 
+def ask_lineage(request: Request) -> JsonMembers:
+    """Answer a question to the lineage: a method of `catalog.lineage`, by its name and arguments."""
+    body, lineage = request.body, request.catalog.lineage
+    if body.flag("isSynced"):
+        lineage = lineage.as_recorded()
+    return {"answer": answer(lineage, body.text("question"), _object(body, "arguments").members)}
+
+
 ENGINE_OPERATIONS = (
     _operation("getWarehouse", f"GET {_ROOT}/engine/warehouse", get_warehouse),
+    _operation("askLineage", f"POST {_ROOT}/engine/lineage", ask_lineage),
     _operation("syncLineage", f"POST {_TABLE}/engine/sync", sync_lineage, _WRITE),
 )
 

@@ -22,6 +22,7 @@ from lsm_engine.options.table_options import TableOptions, given_options, with_i
 from lsm_engine.types.arrow_types import (
     FieldIds,
     default_of,
+    nested_fields,
     require_own_ids,
     type_from_arrow,
     with_ids,
@@ -147,7 +148,11 @@ def _type(declared: pa.DataType | type | str, column: str, ids: FieldIds) -> Dat
     # Text can declare a length, which Arrow types cannot hold.
     if isinstance(declared, str):
         return with_ids(type_of_column(column, declared), ids)
-    return type_from_arrow(given_type(declared, column), nullable=True, column=column, ids=ids)
+    kind = type_from_arrow(given_type(declared, column), nullable=True, column=column, ids=ids)
+    for path, field in nested_fields([DataField(id=0, name=column, type=kind)]):
+        if field.default_value is not None:
+            raise _within_a_column(path_text(path))
+    return kind
 
 
 def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None) -> Fields:
@@ -201,27 +206,7 @@ def _altered(
         case SetColumnComment():
             return replace(field, description=change.comment)
         case SetColumnDefault():
-            if len(path) > 1:
-                raise InvalidInputError(
-                    f"{name!r} is a field within a column, and only a whole column has a default; give "
-                    "the value with the rows",
-                    kind=ErrorKind.INVALID_SCHEMA,
-                    column=name,
-                )
-            if _is_among(path, schema.primary_keys):
-                raise InvalidInputError(
-                    f"key column {name!r} cannot have a default: a row without a key is no row",
-                    kind=ErrorKind.INVALID_SCHEMA,
-                    column=name,
-                )
-            engine = schema.options[core_options.MERGE_ENGINE]
-            if change.value is not None and engine.policy.combines_versions:
-                raise InvalidInputError(
-                    f"column {name!r} cannot have a default: to this table's merge engine null means "
-                    "that a row leaves the column as it is",
-                    kind=ErrorKind.INVALID_SCHEMA,
-                    column=name,
-                )
+            check_default(schema, path, change.value)
             return replace(field, default_value=change.value)
         case SetNullable():
             if not change.nullable and field.type.nullable:
@@ -252,6 +237,36 @@ def _altered(
             check_cast(name, field.type, kind)
             _check_type(schema, path, field.type, kind)
             return replace(field, type=kind)
+
+
+def check_default(schema: TableSchema, path: Steps, default: str | None) -> None:
+    """Refuse a default where no row could get it, or where null has a meaning of its own."""
+    name = path_text(path)
+    if len(path) > 1:
+        raise _within_a_column(name)
+    if _is_among(path, schema.primary_keys):
+        raise InvalidInputError(
+            f"key column {name!r} cannot have a default: a row without a key is no row",
+            kind=ErrorKind.INVALID_SCHEMA,
+            column=name,
+        )
+    engine = schema.options[core_options.MERGE_ENGINE]
+    if default is not None and engine.policy.combines_versions:
+        raise InvalidInputError(
+            f"column {name!r} cannot have a default: to this table's merge engine null means "
+            "that a row leaves the column as it is",
+            kind=ErrorKind.INVALID_SCHEMA,
+            column=name,
+        )
+
+
+def _within_a_column(name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{name!r} is a field within a column, and only a whole column has a default; give "
+        "the value with the rows",
+        kind=ErrorKind.INVALID_SCHEMA,
+        column=name,
+    )
 
 
 def _check_type(schema: TableSchema, path: Steps, source: DataType, target: DataType) -> None:

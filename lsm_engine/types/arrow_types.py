@@ -165,6 +165,14 @@ def sql_field(name: str, kind: str, *, nullable: bool = True) -> pa.Field:
     return declared_field(name, declared.with_nullable(nullable=nullable and declared.nullable))
 
 
+def declared_column(field: DataField) -> pa.Field:
+    """Return the Arrow field of a column; its comment, its default and those of fields within are in the metadata."""
+    column = declared_field(field.name, field.type)
+    texts = {b"comment": field.description, DEFAULT_VALUE: field.default_value}
+    metadata = {key: text.encode() for key, text in texts.items() if text is not None}
+    return column.with_metadata({**(column.metadata or {}), **metadata}) if metadata else column
+
+
 def declared_field(name: str, kind: DataType) -> pa.Field:
     """Return the Arrow field of a new column of a type; lengths, nested ones too, are in the metadata of fields."""
     metadata = None
@@ -175,7 +183,7 @@ def declared_field(name: str, kind: DataType) -> pa.Field:
             key = declared_field("key", kind.key).with_nullable(False)  # noqa: FBT003
             arrow = pa.map_(key, declared_field("value", kind.value))
         case RowType():
-            arrow = pa.struct([declared_field(field.name, field.type) for field in kind.fields])
+            arrow = pa.struct([declared_column(field) for field in kind.fields])
         case ScalarType():
             arrow = arrow_type(kind)
             if kind.root in BOUNDED:
@@ -263,7 +271,8 @@ def with_ids(value: DataType, ids: FieldIds) -> DataType:
 def require_own_ids(fields: Iterable[DataField]) -> None:
     """Raise InvalidInputError where two fields, nested ones included, have one id."""
     paths_by_id: dict[int, Steps] = {}
-    for path, number in _ids_of(fields):
+    for path, field in nested_fields(fields):
+        number = field.id
         if number in paths_by_id:
             # Files are matched to columns by id, so one of the two would read the other's values.
             raise InvalidInputError(
@@ -278,14 +287,17 @@ def require_own_ids(fields: Iterable[DataField]) -> None:
 
 def doubled_names(fields: Iterable[DataField]) -> set[str]:
     """Return the names that two columns have, or two fields of one structure, as a.b."""
-    counts = Counter(path for path, _ in _ids_of(fields))
+    counts = Counter(path for path, _ in nested_fields(fields))
     return {path_text(path) for path, count in counts.items() if count > 1}
 
 
-def _ids_of(fields: Iterable[DataField], within: Steps = ()) -> Iterator[tuple[Steps, int]]:
+def nested_fields(
+    fields: Iterable[DataField], within: Steps = ()
+) -> Iterator[tuple[Steps, DataField]]:
+    """Yield columns and all fields within them, each with its path."""
     for field in fields:
         path = (*within, field.name)
-        yield path, field.id
+        yield path, field
         kinds: list[tuple[DataType, Steps]] = [(field.type, path)]
         while kinds:
             kind, path = kinds.pop()
@@ -295,7 +307,7 @@ def _ids_of(fields: Iterable[DataField], within: Steps = ()) -> Iterator[tuple[S
                 case MapType(key=key, value=value):
                     kinds += ((value, (*path, "value")), (key, (*path, "key")))
                 case RowType(fields=inner):
-                    yield from _ids_of(inner, path)
+                    yield from nested_fields(inner, path)
                 case ScalarType():
                     pass
 

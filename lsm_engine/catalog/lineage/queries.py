@@ -284,6 +284,10 @@ class LineageQueries:
         Questions to what is returned look at no file: for pages and reports that ask many.
         """
         self._before_reading(table)
+        return self.as_recorded()
+
+    def as_recorded(self) -> Self:
+        """Return the lineage as it is recorded: questions to it look at no file."""
         return type(self)(self._database, catalog_key=self._catalog_key, before_reading=no_sync)
 
     # ---- snapshots and runs ---------------------------------------------------------------------

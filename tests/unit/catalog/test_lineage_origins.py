@@ -17,6 +17,7 @@ from lsm_engine.catalog.lineage.openlineage import run_events
 from lsm_engine.catalog.lineage.page import lineage_page
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
+from tests.served import WRITER, serving
 
 ORDERS, TOTALS = TableName.parse("shop.orders"), TableName.parse("shop.totals")
 COLUMNS = pa.schema([("id", pa.int64()), ("price", pa.int64())])
@@ -27,8 +28,8 @@ def told(run, *inputs):
     return provenance_properties(who, inputs)
 
 
-@pytest.fixture
-def catalog(tmp_path):
+@pytest.fixture(params=["with the database", "through a server"])
+def catalog(request, tmp_path):
     """orders 1, 2 from files; totals 1 from orders 2, 2 from the changes (2, 3]."""
     with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as opened:
         orders = opened.create_table("shop.orders", COLUMNS, primary_key=["id"])
@@ -43,7 +44,11 @@ def catalog(tmp_path):
         orders.upsert([{"id": 3, "price": 9}], properties=told("three"))
         again = Input(dataset="shop.orders", snapshot_id=3, after_snapshot_id=2)
         totals.upsert([{"id": 0, "price": 13}], properties=told("again", again))
-        yield opened
+        if request.param == "with the database":
+            yield opened
+            return
+        with serving(opened) as server, lsm.open_catalog(server.url, token=WRITER) as remote:
+            yield remote
 
 
 def column(table, name):

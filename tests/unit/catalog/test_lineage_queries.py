@@ -24,11 +24,11 @@ DELAYS = TableName(database="shop", table="delays")
 
 
 @pytest.fixture
-def lineage(catalog):
+def lineage(catalog, asked):
     story = upsert_and_compact()
     tags = [story.tag("before", 2), story.tag("after", 3, created=(2013, 1, 2, 3, 4, 5, 6))]
     catalog.lineage.rebuild(ORDERS, story.facts, tags)
-    return catalog.lineage
+    return asked
 
 
 def column(table, name):
@@ -44,9 +44,9 @@ def test_history(lineage):
     assert column(history, "bytes_deleted") == [0, 3000, 0, 0]
 
 
-def test_recent_activity(lineage):
+def test_recent_activity(lineage, catalog):
     other = Story(table=TOTALS)
-    lineage.record(other.commit(add(data_file("t1")), millis=MILLIS + 3_500))
+    catalog.lineage.record(other.commit(add(data_file("t1")), millis=MILLIS + 3_500))
     recent = lineage.recent_activity(limit=3)
     assert column(recent, "table_name") == ["shop.orders", "shop.totals", "shop.orders"]
     assert column(recent, "snapshot_id") == [4, 1, 3]
@@ -136,7 +136,7 @@ def test_unknown_things(lineage):
 
 
 @pytest.fixture
-def chain(catalog):
+def chain(catalog, asked):
     """weather.csv -> orders 1, 2, 3 -> totals 1 (state 1), 2 (changes 1..3) -> delays 1 (state 2)."""
     orders, totals, delays = (Story(table=table) for table in (ORDERS, TOTALS, DELAYS))
     for version in ("jan", "feb", "mar"):
@@ -152,7 +152,7 @@ def chain(catalog):
     delays.commit(run=Run(run_id="d-1"), inputs=[Input(dataset="shop.totals", snapshot_id=2)])
     for story in (orders, totals, delays):
         catalog.lineage.rebuild(story.table, story.facts)
-    return catalog.lineage
+    return asked
 
 
 def steps(walked):

@@ -99,9 +99,34 @@ def test_a_new_column_has_its_default_and_a_default_of_another_type_is_refused(
         "partitionKeys": [],
         "primaryKeys": ["id"],
     }
-    body = {"identifier": {"database": database, "object": "wrong"}, "schema": wrong}
-    assert served.post(f"databases/{database}/tables", body).status == 400
-    assert "wrong" not in served.catalog.list_tables(database)
+    within = {"type": "ROW", "fields": [{"id": 2, "name": "a", "type": "INT", "defaultValue": "7"}]}
+    for fields_, options in (
+        (wrong["fields"], {}),
+        ([FIELDS[0], {"id": 1, "name": "r", "type": within}], {}),
+        ([{**FIELDS[0], "defaultValue": "7"}], {}),
+        (fields, {"merge-engine": "partial-update"}),
+    ):
+        schema = {**wrong, "fields": fields_, "options": options}
+        body = {"identifier": {"database": database, "object": "wrong"}, "schema": schema}
+        reply = served.post(f"databases/{database}/tables", body)
+        assert (reply.status, "default" in reply.json["message"]) == (400, True), reply.body
+        assert "wrong" not in served.catalog.list_tables(database)
+    change = {"action": "addColumn", "fieldNames": ["r"], "dataType": within}
+    reply = served.post(f"databases/{database}/tables/orders", {"changes": [change]})
+    assert (reply.status, "r.a" in reply.json["message"]) == (400, True), reply.body
+
+
+def test_comments_of_fields_within_columns_are_kept(served, database) -> None:
+    inner = {"id": 2, "name": "a", "type": "INT", "description": "in euros"}
+    column = {"id": 1, "name": "r", "type": {"type": "ROW", "fields": [inner]}}
+    create(served, database, fields=[FIELDS[0], column], partitionKeys=[], primaryKeys=["id"])
+    path = f"databases/{database}/tables/orders"
+    change = {"action": "addColumn", "fieldNames": ["q"], "dataType": column["type"]}
+    assert served.post(path, {"changes": [change]}).status == 200
+    _, first, second = served.get(path).json["schema"]["fields"]
+    assert [field["type"]["fields"][0]["description"] for field in (first, second)] == [
+        "in euros"
+    ] * 2
 
 
 def test_a_schema_is_altered_by_all_changes_or_none(served, database) -> None:

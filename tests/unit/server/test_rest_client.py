@@ -1,5 +1,6 @@
 """`open_catalog("http://…")`: the operations of a catalog through a server are those with its database."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -64,8 +65,12 @@ def test_a_table_is_created_written_tagged_altered_renamed_and_dropped(catalog, 
     table.alter(lsm.AddColumn("w", "INT"))
     assert name in catalog
     assert list(catalog.table(name).schema.names) == ["id", "v", "dt", "w"]
-    with pytest.raises(lsm.InvalidInputError):
-        catalog.create_table(f"{database}.wrong", COLUMNS, "nothing")
+    inner = pa.field("a", pa.int64(), metadata={"lsm.default": "7"})
+    for columns in (COLUMNS, pa.schema([("id", pa.int64()), ("r", pa.struct([inner]))])):
+        with pytest.raises(lsm.InvalidInputError, match=r"primary key|r\.a"):
+            catalog.create_table(
+                f"{database}.wrong", columns, "nothing" if columns is COLUMNS else "id"
+            )
     with pytest.raises(lsm.InvalidOptionError):
         catalog.create_table(f"{database}.wrong", COLUMNS, KEY, options={"bucket": "many"})
     moved = catalog.rename_table(name, f"{database}.sales")
@@ -92,10 +97,9 @@ def test_what_needs_the_database_is_refused_by_its_name(remote, database) -> Non
     table = remote.create_table(f"{database}.orders", COLUMNS, KEY)
     table.upsert([{"id": 1, "v": "a", "dt": "x"}])
     for act in (
-        lambda: remote.lineage,
+        lambda: remote.lineage.forget(lsm.TableName.parse(table.name)),
         lambda: remote.unregister_table(table.name),
         remote.rebuild,
-        remote.write_lineage_page,
         lambda: table.maintenance.forget([{"id": 1, "dt": "x"}]),
     ):
         with pytest.raises(lsm.UnsupportedError, match="through a server"):
@@ -139,3 +143,47 @@ def test_the_command_line_asks_a_server(served, database, monkeypatch, capsys) -
     served.catalog.create_table(f"{database}.orders", COLUMNS, KEY)
     done = CliRunner().invoke(command, ["--catalog", served.url, "tables", database, "--json"])
     assert (done.exit_code, f'"{database}.orders"' in done.output) == (0, True), done.output
+    served.catalog.table(f"{database}.orders").upsert(
+        [{"id": 1, "v": "a", "dt": "x"}], commit_user="somebody"
+    )
+    for words in (["show", "commits", f"{database}.orders"], ["doctor", f"{database}.orders"]):
+        done = CliRunner().invoke(command, ["--catalog", served.url, *words, "--json"])
+        assert done.exit_code == 0, done.output
+        assert ("commit-user:somebody" in done.output) == (words[0] == "show"), done.output
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments"),
+    [
+        ("forget", {"table": {"table": "shop.orders"}}),
+        ("snapshots", {}),
+        ("snapshots", {"table": 1}),
+        ("snapshots", {"table": {"table": "shop"}}),
+        ("snapshots", {"table": {"rows": "AAAA"}}),
+        ("recent_activity", {"limit": "all"}),
+        ("recent_activity", {"self": 1}),
+        ("live_recorded", {"since": {"pairs": [1]}}),
+        ("snapshots_of_run", {"run_id": {"record": "FileLife", "members": {}}}),
+        ("snapshots_of_run", {"run_id": 1.5}),
+    ],
+)
+def test_a_malformed_question_to_the_lineage_is_refused(served, question, arguments) -> None:
+    reply = served.post("engine/lineage", {"question": question, "arguments": arguments})
+    assert reply.status == 400, reply.body
+
+
+def test_a_question_to_the_lineage_takes_what_the_method_takes(remote, database) -> None:
+    table = remote.create_table(f"{database}.orders", COLUMNS, KEY)
+    table.upsert([{"id": 1, "v": "a", "dt": "x"}], commit_user="one")
+    name = lsm.TableName.parse(table.name)
+    assert remote.lineage.as_recorded().snapshots(name).num_rows == 0
+    lineage = remote.lineage.synced(name)
+    assert lineage.snapshots(name, limit=np.int16(1), upto=np.int64(9)).num_rows == 1
+    (recorded,) = lineage.live_recorded({name: 0}).values()
+    assert list(recorded) == [1]
+    assert lineage.origin_of_commits(name, iter([1])).commits.num_rows == 1
+    assert remote.explain_row(table.name, {"id": 1, "dt": "x"}).origin.commits.num_rows == 1
+    assert remote.write_lineage_page().startswith(remote.warehouse)
+    with pytest.raises(TypeError):
+        lineage.snapshots()
+    assert lineage.snapshots(table.name).num_rows == 1
