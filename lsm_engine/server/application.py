@@ -335,7 +335,13 @@ class Application:
         self, exchange: Exchange, operation: Operation, protocol: Protocol, content: bytes
     ) -> Response:
         query = dict(parse_qsl(exchange.request.scope["query_string"].decode("ascii", "replace")))
-        request = Request(service=self.service, path=exchange.names, query=query, content=content)
+        request = Request(
+            service=self.service,
+            path=exchange.names,
+            query=query,
+            content=content,
+            authorization=exchange.request.headers.get("authorization", ""),
+        )
         prefix = exchange.names.get("prefix", self.service.prefix)
         if prefix != self.service.prefix:
             raise Refusal(404, f"this server has the catalog {self.service.prefix!r} alone")

@@ -2,6 +2,7 @@
 
 Names of operations are those of the specification (rest-catalog-open-api.yaml). What would change something is refused."""
 
+import base64
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -48,11 +49,24 @@ def get_config(request: Request) -> JsonMembers:
 def get_token(request: Request) -> JsonMembers:
     """Return the token that a client sends as the secret of its credentials."""
     form = dict(parse_qsl(request.content.decode("utf-8", "replace")))
-    secret = form.get("client_secret", "")
+    secret = form.get("client_secret") or _basic_secret(request.authorization)
     if form.get("grant_type") != "client_credentials" or request.service.access_of(secret) is None:
         raise InvalidInputError("a token of this server is needed as client_secret")
     kind = "urn:ietf:params:oauth:token-type:access_token"
     return {"access_token": secret, "token_type": "bearer", "issued_token_type": kind}
+
+
+def _basic_secret(authorization: str) -> str:
+    """Return the secret of a client that sends its credentials in the header, as DuckDB does; "" without any."""
+    kind, _, credentials = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return ""
+    try:
+        text = base64.b64decode(credentials, validate=True).decode()
+    except ValueError:
+        # No secret is none of this server: the caller says so.
+        return ""
+    return unquote(text.partition(":")[2])
 
 
 def list_namespaces(request: Request) -> JsonMembers:

@@ -53,12 +53,13 @@ class Service:
 
 @record
 class Request:
-    """The request of a client: parts of the path by their names, the query, and the body."""
+    """The request of a client: parts of the path by their names, the query, the body, and the header `Authorization`."""
 
     service: Service
     path: Mapping[str, str]
     query: Mapping[str, str] = field(default_factory=dict)
     content: bytes = b""
+    authorization: str = field(default="", repr=False)
 
     @property
     def catalog(self) -> Catalog:

@@ -36,7 +36,7 @@ def in_order(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
-EXTENSIONS = ("avro", "iceberg")
+EXTENSIONS = ("httpfs", "avro", "iceberg")
 
 
 def duckdb_extensions() -> list[str]:
