@@ -1,11 +1,13 @@
 """Prepare DAGSTER_HOME with the shipped dagster.yaml, and build the commands that open the UI."""
 
+import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from lsm_assets.settings import (
     WAREHOUSE,
     Settings,
 )
+from lsm_engine import InvalidOptionError
 
 # -- Run a process, until it ends or Ctrl-C, together with a companion process ---------------------
 
@@ -55,12 +58,42 @@ def run_with_companion(
         companion.wait(timeout=30)
 
 
+@contextmanager
+def served_catalog(settings: Settings) -> Iterator[dict[str, str]]:
+    """Serve the catalog by `lsm serve` until the end of the block; yield the variables by which Dagster asks the server.
+
+    Raises InvalidOptionError if the server does not start, such as on a port that is taken; it has said why on stderr.
+    """
+    token = secrets.token_urlsafe(24)
+    command = [
+        *(sys.executable, "-m", "lsm_engine.cli.main", "--json"),
+        *("--catalog", settings.catalog_url, "--warehouse", settings.warehouse),
+        *("serve", "--no-log", "--port", str(SERVER_PORT)),
+    ]
+    variables = {**os.environ, "LSM_SERVE_TOKEN": token}
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()  # it has one once the server listens
+            if not line:
+                raise InvalidOptionError(
+                    "lsm serve does not start; end what listens on its port", port=SERVER_PORT
+                )
+            yield {CATALOG_URL: json.loads(line)["url"], TOKEN: token}
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
 # -- Home ------------------------------------------------------------------------------------------
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 3000
 PAGES_PORT = 8577
 """The port on which `lsm ui` serves the pages of tables and of the lineage."""
+SERVER_PORT = 8578
+"""The port on which `lsm serve` answers clients of the REST catalog."""
+TOKEN = "LSM_TOKEN"
 SERVED_LINEAGE = f"http://{LOOPBACK}:{PAGES_PORT}/lineage"
 
 

@@ -148,7 +148,8 @@ class LsmResource(dg.ConfigurableResource):
     """
 
     catalog_url: str = Field(
-        description="SQLAlchemy URL of the catalog, e.g. sqlite:///lake/catalog.db"
+        description="SQLAlchemy URL of the catalog, e.g. sqlite:///lake/catalog.db, or the address of `lsm serve`, "
+        "whose token is LSM_TOKEN"
     )
     warehouse: str = Field(description="Directory or location (s3://…) of databases and tables")
     storage: dict[str, str] = Field(

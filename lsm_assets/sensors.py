@@ -52,12 +52,14 @@ from lsm_assets.recording import (
     tag_event,
 )
 from lsm_assets.resource import now_seconds
+from lsm_assets.settings import current_settings, is_server
 from lsm_assets.staleness import changed_evaluations
 from lsm_assets.storage import declarations_from_assets
 from lsm_assets.versions import (
     COMMIT_HASH_LENGTH,
     TableVersion,
     parse_version,
+    version_from_manifest,
     version_from_snapshot,
 )
 from lsm_engine import Lineage, LsmError, Snapshot, record
@@ -205,6 +207,8 @@ _INPUTS = "$inputs"
 """The key of the cursor for all readers: the newest event of each at which its inputs were compared."""
 _DUE = "$due"
 """The key of the cursor for partitions by time that have become due, by table."""
+_ALL_TABLES = "$all"
+"""The key of the cursor for the time at which all tables were looked at, where a server is asked for the new ones."""
 _NAMES_MAX = 20
 T = TypeVar("T")
 
@@ -251,7 +255,7 @@ def tables_in_turn(
         seconds = FEW_SECONDS if len(declarations) <= FEW_TABLES else TICK_SECONDS
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
-    for dropped in states.keys() - {_INPUTS, _DUE, *names}:
+    for dropped in states.keys() - {_INPUTS, _DUE, _ALL_TABLES, *names}:
         del states[dropped]
     start = names.index(first) if first in names else 0
     deadline = clock() + seconds
@@ -395,6 +399,8 @@ def _changed_partition_versions(
 # snapshots.
 
 INTERVAL_SECONDS = 30
+HEARING_SECONDS = 5
+"""Seconds between questions to a server for new commits: the daemon evaluates sensors no more often."""
 SILENCE_SECONDS_MAX = 6 * 60 * 60
 """Seconds without an event after which a run counts as dead, although Dagster shows it as running."""
 RENEWAL_WAIT = 50
@@ -425,12 +431,13 @@ def sync_sensor(
     """Return the sensor that keeps Dagster's partitions equal to the live snapshots and tags.
 
     Dagster's partitions are the state of the sensor: a second tick over the same table reports nothing. Only the newest
-    snapshots get events, older ones only partitions.
+    snapshots get events, older ones only partitions. Where LSM_CATALOG_URL is the address of `lsm serve`, a tick every
+    HEARING_SECONDS asks it which tables have new commits, and looks at those alone.
 
     Args:
         declarations: Tables of the sensor.
         name: Name of the sensor.
-        interval_seconds: Least seconds between ticks.
+        interval_seconds: Least seconds between looks at all tables.
         with_physical: Whether the tables have assets for their snapshots, files and tags.
     """
 
@@ -438,9 +445,12 @@ def sync_sensor(
     # Tables of the I/O manager have no checks: `reader_definitions` makes them.
     readers = table_readers(declarations) if with_physical else []
 
+    interval = tick_interval(declarations, interval_seconds)
+    may_hear = is_server(current_settings().catalog_url)
+
     @dg.sensor(
         name=name,
-        minimum_interval_seconds=tick_interval(declarations, interval_seconds),
+        minimum_interval_seconds=min(interval, HEARING_SECONDS) if may_hear else interval,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"lsm"},
         description="Reports to Dagster commits, tags and expiry that happened outside of it.",
@@ -451,7 +461,12 @@ def sync_sensor(
         looked_at = 0
         events: list[Event] = []
         requests: list[PartitionsRequest] = []
-        for declaration in tables_in_turn(declarations, states):
+        turn = tables_in_turn(declarations, states)
+        hears = is_server(context.resources.lsm.catalog_url)
+        if hears:
+            newest = newest_versions(context.resources.lsm.catalog.lineage)
+            turn = tables_heard_of(declarations, states, newest, interval=interval)
+        for declaration in turn:
             looked_at += 1
             before = states.get(declaration.name)
             try:
@@ -473,6 +488,11 @@ def sync_sensor(
                 state = states.setdefault(_DUE, {}).setdefault(declaration.name, {})
                 events += freshness_evaluations(context.instance, declaration, state)
             requests += partition_requests(declaration, plan)
+        if hears and not looked_at:
+            return dg.SensorResult(
+                skip_reason=dg.SkipReason("the server has heard of no commit"),
+                cursor=context.cursor,
+            )
         if readers:
             events += changed_evaluations(context.instance, readers, states.setdefault(_INPUTS, {}))
         messages = (tick_summary(events, requests), failure_message(failed, looked_at, states))
@@ -484,6 +504,43 @@ def sync_sensor(
         )
 
     return sensor
+
+
+def newest_versions(lineage: Lineage) -> dict[str, str]:
+    """Return the newest recorded commit of each table, by name, as the version of the table."""
+    newest = lineage.as_recorded().newest_recorded()
+    return {name.text: version_from_manifest(*commit).text for name, commit in newest.items()}
+
+
+def tables_heard_of(
+    declarations: Sequence[TableDeclaration],
+    states: dict[str, dict[str, Any]],
+    newest: Mapping[str, str],
+    *,
+    interval: float,
+) -> Iterator[TableDeclaration]:
+    """Yield the tables whose newest commit no tick has looked at, and once an interval all tables, in their turns.
+
+    Args:
+        declarations: All tables of the sensor.
+        states: States of the cursor.
+        newest: The newest commit of each table that the server has recorded.
+        interval: Seconds between looks at all tables: commits may also be made beside the server.
+    """
+    now, deadline = now_seconds(), time.monotonic() + FEW_SECONDS
+    is_due = now >= states.get(_ALL_TABLES, {}).get("looked", 0) + interval
+    fresh = [
+        declaration
+        for declaration in declarations
+        if newest.get(declaration.name, EMPTY_VERSION.text)
+        != states.get(declaration.name, {}).get("looked", EMPTY_VERSION.text)
+    ]
+    for declaration in fresh:
+        if time.monotonic() < deadline:
+            yield declaration
+    if is_due:
+        states[_ALL_TABLES] = {"looked": int(now)}
+        yield from (other for other in tables_in_turn(declarations, states) if other not in fresh)
 
 
 def io_sync_sensor(

@@ -29,7 +29,7 @@ class Settings:
 
     Attributes:
         warehouse: Absolute directory, or location with a scheme (s3://bucket/lake).
-        catalog_url: SQLAlchemy URL of the catalog.
+        catalog_url: SQLAlchemy URL of the catalog, or the address of `lsm serve`.
         dagster_home: Directory of Dagster's instance.
         executor: "spark" or "local".
         spark_master: Master of a Spark cluster; None for all cores of this machine.
@@ -74,6 +74,11 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         executor=cast(ExecutorName, executor),
         spark_master=environment.get(SPARK_MASTER) or None,
     )
+
+
+def is_server(catalog_url: str) -> bool:
+    """Whether a catalog is that of `lsm serve`."""
+    return catalog_url.startswith(("http://", "https://"))
 
 
 def current_settings() -> Settings:

@@ -20,9 +20,11 @@ from lsm_assets.home import (
     LOOPBACK,
     PAGES_PORT,
     SERVED_LINEAGE,
+    TOKEN,
     open_instance,
     pages_command,
     run_with_companion,
+    served_catalog,
     ui_command,
     ui_environment,
 )
@@ -34,7 +36,7 @@ from lsm_assets.sample.release import DAYS_JOB, FEED_JOB, REFERENCES_JOB
 from lsm_assets.sample.report import print_report
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import FED_TABLES, FLIGHTS, TABLES, offer_days
-from lsm_assets.settings import EXECUTOR, LINEAGE_URL, Settings, settings_from
+from lsm_assets.settings import CATALOG_URL, EXECUTOR, LINEAGE_URL, Settings, settings_from
 from lsm_assets.warehouse_component import health_key
 from lsm_engine import ErrorKind, InvalidInputError, LsmError
 
@@ -375,10 +377,14 @@ def _open_ui(settings: Settings, console: Console, port: int) -> None:
     """Run Dagster's UI and the pages of tables and lineage until Ctrl-C."""
     console.print(f"Starting the UI at http://{LOOPBACK}:{port} (Ctrl-C ends it)")
     console.print(f"Tables and their lineage, live: http://{LOOPBACK}:{PAGES_PORT}")
-    environment = {**os.environ, **ui_environment(settings)}
-    code = run_with_companion(
-        ui_command(settings, port), pages_command(settings, port), environment
-    )
+    with served_catalog(settings) as variables:
+        console.print(
+            f"For clients of Paimon's and Iceberg's REST: {variables[CATALOG_URL]}, token {variables[TOKEN]}"
+        )
+        environment = {**os.environ, **ui_environment(settings), **variables}
+        code = run_with_companion(
+            ui_command(settings, port), pages_command(settings, port), environment
+        )
     if code:
         raise SystemExit(code)
 

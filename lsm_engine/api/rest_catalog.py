@@ -75,7 +75,7 @@ class Connection:
         return self.ask("GET", f"{path}?{urlencode(query)}" if query else path)
 
     def ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """Ask for something that the query, or the body, tells; returns the members of the answer."""
+        """Ask for something by the query or by a body; returns the members of the answer."""
         try:
             return self._sent(method, path, body)
         except (OSError, http.client.HTTPException):

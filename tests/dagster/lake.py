@@ -65,9 +65,11 @@ class Lake:
     tables: list[LsmTableAssets]
     to_write: list[Any] = field(default_factory=list)
     cursors: dict[str, str | None] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        settings = settings_from({WAREHOUSE: str(self.warehouse), EXECUTOR: "local"})
+        variables = {WAREHOUSE: str(self.warehouse), EXECUTOR: "local", **self.variables}
+        settings = settings_from(variables)
         self.definitions = lsm_definitions(self.tables, settings)
         self.repository = self.definitions.get_repository_def()
         self.settings = settings

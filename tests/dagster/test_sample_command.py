@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
+from lsm_assets import home
 from lsm_assets.keys import AssetKind
 from lsm_assets.resource import create_table, resources_from
 from lsm_assets.sample import run
@@ -17,8 +18,9 @@ from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.release import KEY, SECOND_RELEASE
 from lsm_assets.sample.run import SamplePipeline
 from lsm_assets.sample.tables import AIRPORTS, FLIGHTS
-from lsm_assets.settings import EXECUTOR, WAREHOUSE, Settings, settings_from
+from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
 from lsm_assets.versions import version_from_snapshot
+from lsm_engine import open_catalog
 from tests.dagster.lake import MARKS
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
@@ -82,12 +84,19 @@ def test_the_failure_of_a_run_is_shown_as_a_sentence(
     assert AGAIN in told
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_the_command_ends_with_the_exit_code_of_the_ui(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+def test_the_ui_asks_a_server_and_the_command_ends_with_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "run_with_companion", lambda *_: code)
-    assert sample(tmp_path, "--ui", days=0)[0] == code
+    def asks(_: object, __: object, environment: dict[str, str]) -> int:
+        with open_catalog(environment[CATALOG_URL], token=environment["LSM_TOKEN"]) as catalog:
+            databases.append(catalog.list_databases())
+        return 3
+
+    databases: list[list[str]] = []
+    monkeypatch.setattr(home, "SERVER_PORT", 0)
+    monkeypatch.setattr(run, "run_with_companion", asks)
+    assert sample(tmp_path, "--ui", days=0)[0] == 3
+    assert len(databases) == 1
 
 
 def test_the_release_of_airports_is_fresh_right_after_it_was_made(tmp_path: Path) -> None:

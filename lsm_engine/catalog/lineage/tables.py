@@ -1,6 +1,6 @@
 """The whole recorded lineage of a table, newest first, for exports and graphs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from lsm_engine.catalog.models import (
     FILE_EDGES,
     FILES,
     INPUTS,
+    LIVE,
     MANIFEST_LISTS,
     MANIFESTS,
     RUNS,
@@ -86,6 +87,30 @@ class LineageTables(LineageOrigins):
             return result
 
         return self._read(work)
+
+    def newest_recorded(self) -> dict[TableName, Sequence[Any]]:
+        """Return the newest live snapshot of each table and branch, its id and delta manifest list, as of the last sync."""
+        newest = (
+            select(func.max(SNAPSHOTS.c.snapshot_id))
+            .where(SNAPSHOTS.c.table_id == TABLES.c.table_id, SNAPSHOTS.c.state == LIVE)
+            .correlate(TABLES)
+            .scalar_subquery()
+        )
+        statement = (
+            select(
+                TABLES.c.database_name, TABLES.c.table_name, TABLES.c.branch,
+                SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list,
+            )
+            .join(SNAPSHOTS, SNAPSHOTS.c.table_id == TABLES.c.table_id)
+            .where(TABLES.c.catalog_key == self._catalog_key, SNAPSHOTS.c.snapshot_id == newest)
+        )  # fmt: skip
+        recorded: dict[TableName, Sequence[Any]] = {}
+        for row in self._ask(statement).to_pylist():
+            name = TableName(
+                database=row["database_name"], table=row["table_name"], branch=row["branch"]
+            )
+            recorded[name] = (row["snapshot_id"], row["delta_manifest_list"])
+        return recorded
 
     def inputs_of_table(self, table: TableName, *, since: int = 0, upto: int = NO_END) -> pa.Table:
         """Return the inputs that each commit of a table records."""
