@@ -540,7 +540,11 @@ def tables_heard_of(
             yield declaration
     if is_due:
         states[_ALL_TABLES] = {"looked": int(now)}
-        yield from (other for other in tables_in_turn(declarations, states) if other not in fresh)
+        yield from (
+            declaration
+            for declaration in tables_in_turn(declarations, states)
+            if declaration not in fresh
+        )
 
 
 def io_sync_sensor(

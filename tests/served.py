@@ -132,7 +132,8 @@ def prepared(table: lsm.Table, rows: Any, *, commit_user: str = "client") -> Pre
     members.pop("lsmChecksum")
     members["properties"] = {}
     members["writerVersion"] = "other-1.0"
-    folder = Path(table.location) / "snapshot"
+    branch = table.name.partition("@")[2]
+    folder = Path(table.location) / (f"branch/branch-{branch}" if branch else "") / "snapshot"
     (folder / f"snapshot-{snapshot.id}").unlink()
     for hint in ("LATEST", "EARLIEST") if base is None else ("LATEST",):
         (folder / hint).unlink()

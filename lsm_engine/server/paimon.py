@@ -414,7 +414,7 @@ def _require_id(request: Request, table: Table, given_id: str | None) -> None:
     )
     if given_id is not None and given_id not in (table_id(table), table_id(own)):
         raise NotFoundError(
-            "the table of this id was dropped or renamed, so that nothing was committed; load the table again",
+            "the table of this id was dropped or renamed; this request committed nothing, load the table again",
             kind=ErrorKind.NO_SUCH_TABLE,
             table=request.table_name.text,
             table_id=given_id,

@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from tests.served import LANDED, LOST, Prepared, prepared
+from lsm_engine.api.lineage_sync import CatalogListener
+from lsm_engine.commit import commit as engine
+from tests.served import LANDED, LOST, Prepared, prepared, serving
 
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
 
@@ -249,3 +251,88 @@ def test_a_branch_is_committed_to_by_its_own_name(served, orders) -> None:
     database = orders.name.partition(".")[0]
     shown = served.get(f"databases/{database}/tables/orders$branch_fix/snapshot").json
     assert shown["snapshot"]["snapshot"]["uuid"] == base.uuid
+
+
+@pytest.mark.parametrize("between", ["drop", "rename", "made anew", "rollback", "branch deleted"])
+def test_a_retry_after_a_lost_reply_and_a_change_of_the_table_has_one_outcome(
+    served, orders, between
+) -> None:
+    """The first request landed, and the client does not know: what it sends again is refused, or is there once."""
+    orders.upsert(rows(1))
+    path = f"databases/{orders.name.replace('.', '/tables/')}"
+    given_id = served.get(path).json["id"]
+    catalog, target = served.catalog, orders
+    if between == "branch deleted":
+        orders.tags.create("v1")
+        orders.branches.create("fix", "v1")
+        target = orders.branch("fix")
+        path += "$branch_fix"
+    commit = prepared(target, rows(2))
+    body = {"tableId": given_id, "baseSnapshotUuid": commit.base_uuid, "snapshot": commit.members}
+    assert served.post(f"{path}/commit", body).json == LANDED
+    renamed = orders.name + "_moved"
+    match between:
+        case "drop":
+            catalog.drop_table(orders.name)
+        case "rename":
+            catalog.rename_table(orders.name, renamed)
+        case "made anew":
+            catalog.drop_table(orders.name)
+            orders = catalog.create_table(orders.name, COLUMNS, "id", options={"bucket": 1})
+            orders.upsert(rows(7))
+        case "rollback":
+            orders.rollback_to(1)
+        case _:
+            orders.branches.delete("fix")
+    addresses = [path, f"{path}_moved"] if between == "rename" else [path]
+    for address in addresses:
+        for sent in (body, {**body, "tableId": None}):
+            refused = served.post(f"{address}/commit", sent)
+            # Without an id the renamed table is the one of this commit, which is in it already. After a rollback the
+            # base is the newest again, and the commit is in the table once.
+            is_renamed = (address, sent["tableId"]) == (f"{path}_moved", None)
+            if is_renamed or between == "rollback":
+                assert refused.json == LANDED
+            else:
+                assert refused.status in (404, 409) or refused.json == LOST, refused.body
+    expected = {"made anew": [7], "rename": [1, 2], "rollback": [1, 2], "branch deleted": [1]}
+    if between == "drop":
+        assert orders.name not in catalog.list_tables()
+        return
+    left = catalog.table(renamed if between == "rename" else orders.name)
+    assert sorted(left.to_arrow()["id"].to_pylist()) == expected[between]
+    assert left.maintenance.verify(deep=True).is_clean
+
+
+class Killed(BaseException):
+    """The end of a server in the middle of a commit: nothing of it is carried on."""
+
+
+@pytest.mark.parametrize(
+    "moment", ["publish", "is_replaced", "report", "AutoTags", "committed_beside_others"]
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_whose_server_died_is_there_once_after_the_retry_at_the_other_server(
+    served, orders, monkeypatch, moment, when
+) -> None:
+    orders.upsert(rows(1))
+    commit = prepared(orders, rows(2))
+    home = CatalogListener if moment == "committed_beside_others" else engine
+    act = getattr(home, moment)
+
+    def dies(*given, **options):
+        if when == "after":
+            act(*given, **options)
+        raise Killed
+
+    monkeypatch.setattr(home, moment, dies)
+    with serving(served.catalog) as other:
+        assert served.commit(orders.name, commit).status == 500
+        monkeypatch.setattr(home, moment, act)
+        assert other.commit(orders.name, commit).json == LANDED
+        assert other.commit(orders.name, commit).json == LANDED
+    assert [snapshot.id for snapshot in orders.snapshots()] == [1, 2]
+    assert sorted(orders.to_arrow()["id"].to_pylist()) == [1, 2]
+    recorded = served.catalog.lineage.snapshots(lsm.TableName.parse(orders.name)).to_pylist()
+    assert [row["snapshot_id"] for row in recorded] == [2, 1]
+    assert orders.maintenance.verify(deep=True).is_clean
