@@ -62,16 +62,20 @@ class FollowRequest:
 
 
 class Followed:
-    """One snapshot of a stream: its changes, or with `is_full` its whole state as +I."""
+    """One snapshot of a stream: its changes, or with `is_full` its whole state as +I.
+
+    `snapshot` shows after a rollback, which gives ids away again, whether it is the one of that id by now.
+    """
 
     def __init__(
         self,
-        snapshot_id: int,
+        snapshot: Snapshot,
         changes: Changes,
         full: Scan | None = None,
         where: Predicate | None = None,
     ) -> None:
-        self.snapshot_id = snapshot_id
+        self.snapshot = snapshot
+        self.snapshot_id = snapshot.id
         self.is_full = full is not None
         self._changes = changes
         self._full = full
@@ -165,7 +169,7 @@ class Follower:
                 )
             if latest >= self.position:
                 self._read = snapshots.find_now(self.position)
-                item = self._item(self.position)
+                item = self._item(self._read or snapshots.load(self.position))
                 self.position += 1
                 self._seen = self.position
                 if item is not None:
@@ -194,11 +198,11 @@ class Follower:
     def _is_over(self, snapshot_id: int) -> bool:
         return self._request.upto is not None and snapshot_id > self._request.upto
 
-    def _item(self, snapshot_id: int) -> Followed | None:
+    def _item(self, snapshot: Snapshot) -> Followed | None:
         """Return the changes of a snapshot, None if it has none."""
         # Compactions and the like bring no changes: they are passed over.
-        changes = self._changes(snapshot_id - 1, snapshot_id)
-        return Followed(snapshot_id, changes) if next(changes.splits(), None) else None
+        changes = self._changes(snapshot.id - 1, snapshot.id)
+        return Followed(snapshot, changes) if next(changes.splits(), None) else None
 
     def _full_item(self) -> Followed:
         assert self._full is not None
@@ -210,9 +214,9 @@ class Follower:
         table = self._session.schema.names
         names = tuple(name for name in changes.schema.names if name in table)
         if changes.asks_for_changes:
-            return Followed(number, changes, emitted_state(self._session, full), changes.predicate)
+            return Followed(full, changes, emitted_state(self._session, full), changes.predicate)
         state = emitted_state(self._session, full, names or table[:1], request.where)
-        return Followed(number, changes, state)
+        return Followed(full, changes, state)
 
     def _changes(self, after: int, upto: int) -> Changes:
         request = self._request

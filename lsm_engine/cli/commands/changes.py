@@ -6,7 +6,15 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
+from lsm_engine import (
+    ChangeMode,
+    CommitConflictError,
+    Follower,
+    InvalidInputError,
+    StartMode,
+    Table,
+    millis_of,
+)
 from lsm_engine.cli.call import COLUMNS, ROWS, WHERE, Call, split_names
 from lsm_engine.cli.commands.read import first_rows
 from lsm_engine.cli.output import columns_of, counted
@@ -140,9 +148,12 @@ def feed(
     """Upsert the changes of SOURCE that are new into TABLE, each once: all rows at the first call.
 
     SOURCE keeps which of its snapshots comes next. Each is one commit of TABLE under its number, so a
-    call that died does no harm: call again. --where looks at each change, the old values of -U included.
+    call that died does no harm: call again. After a rollback of TABLE its changes are read again. After one of SOURCE
+    below what TABLE has, nothing is fed until TABLE is rolled back, too. --where looks at each change, the
+    old values of -U included.
     """
     target, origin = call.table(table), call.table(source)
+    _rewind(origin, target, consumer)
     names = split_names(columns) or tuple(origin.schema.names)
     follower = origin.follow(
         # A first call may have died between its commit and the consumer's first move.
@@ -155,11 +166,49 @@ def feed(
     snapshot_ids = []
     with writing(target, "feed", [origin.location]) as identity:
         for item in follower:
+            properties = {**identity["properties"], _FED: item.snapshot.delta_manifest_list}
             number = {"commit_user": consumer, "commit_identifier": item.snapshot_id}
-            if target.upsert(item, **(identity | number)) is not None:
+            if target.upsert(item, **(identity | number | {"properties": properties})) is not None:
                 snapshot_ids.append(item.snapshot_id)
     facts = {"table": target.name, "source": origin.name, "consumer": consumer, "fed": snapshot_ids}
     call.out.report(
         f"changes of {counted(len(snapshot_ids), 'snapshot')} of {origin.name} are in {target.name}",
         facts,
     )
+
+
+_FED = "lsm.feed-snapshot"
+"""Property of a commit of a feed: the delta manifest list of the snapshot of SOURCE that it holds the changes of."""
+
+
+def _rewind(origin: Table, target: Table, consumer: str) -> None:
+    """Let the consumer go on behind what TABLE has; refuse where a rollback has taken that from SOURCE."""
+    last = target.last_commit_identifier(consumer)
+    if last is None:
+        return
+    history = origin.snapshots()
+    commit = next(
+        (
+            snapshot
+            for snapshot in target.newest_snapshots()
+            if (snapshot.commit_user, snapshot.commit_identifier) == (consumer, last)
+        ),
+        None,
+    )
+    fed = None if commit is None else (commit.properties or {}).get(_FED)
+    known = [snapshot.delta_manifest_list for snapshot in history if snapshot.id == last]
+    position = {each.name: each.next_snapshot_id for each in origin.consumers.list()}.get(consumer)
+    # A consumer stands behind what was read, or at it where a call died; a rollback moves it back.
+    is_behind = position is not None and position < last
+    is_another = bool(fed and known and fed not in known)
+    if is_behind or is_another or not history or history[-1].id < last:
+        raise CommitConflictError(
+            f"{origin.name} was rolled back below snapshot {last}, whose changes are in {target.name}; nothing was fed. Roll "
+            f"{target.name} back to before its commit of that, or feed another table under another consumer",
+            table=target.name,
+            source=origin.name,
+            snapshot_id=last,
+        )
+    # TABLE was rolled back, or what came since has no changes: both are read again as far as they are retained.
+    if position is not None and position > last + 1 >= history[0].id:
+        origin.consumers.reset(consumer, last + 1)

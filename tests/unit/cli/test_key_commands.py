@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from decimal import Decimal
 
 import pytest
 
@@ -110,6 +111,27 @@ def test_feed_counts_each_change_once(shell, orders, monkeypatch):
     shell("create", "shop.large", "--primary-key", "order_id,day", "--columns", "order_id BIGINT, day STRING, price DECIMAL(10, 2)")  # fmt: skip
     shell(*large)
     assert {row["order_id"] for row in shell.json("scan", "shop.large")} == {1, 2}
+
+
+def test_feed_beside_rollbacks_feeds_again_or_says_which_table_has_to_go_back(shell, orders):
+    """It fed nothing of what a source committed after a rollback, nor again what a target had lost by one."""
+    shell("create", "shop.copy", "--primary-key", "order_id,day", "--columns", "order_id BIGINT, day STRING, price DECIMAL(10, 2)")  # fmt: skip
+    feed = ("feed", "shop.copy", orders, "--consumer", "copy")
+    source, copy = shell.catalog().table(orders), shell.catalog().table("shop.copy")
+    row = {"order_id": 3, "day": "mon", "price": Decimal(1)}
+    shell(*feed)
+    source.upsert([row])
+    shell(*feed)
+    copy.rollback_to(1)
+    assert shell.json(*feed)[0]["fed"] == [2]
+    source.rollback_to(1)
+    for key in (4, 5):  # fewer snapshots than were fed, then others under the same ids
+        assert "was rolled back below snapshot 2" in shell(*feed, code=6).stderr
+        source.upsert([{**row, "order_id": key}])
+    assert "Roll shop.copy back" in shell(*feed, code=6).stderr
+    copy.rollback_to(1)
+    assert shell.json(*feed)[0]["fed"] == [2, 3]
+    assert copy.to_arrow().sort_by("order_id") == source.to_arrow().sort_by("order_id")
 
 
 def test_cache_tells_of_the_living_and_sweeps_the_dead(shell, orders, tmp_path):
