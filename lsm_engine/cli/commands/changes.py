@@ -196,11 +196,12 @@ def _rewind(origin: Table, target: Table, consumer: str) -> None:
         None,
     )
     fed = None if commit is None else (commit.properties or {}).get(_FED)
-    known = [snapshot.delta_manifest_list for snapshot in history if snapshot.id == last]
-    position = {each.name: each.next_snapshot_id for each in origin.consumers.list()}.get(consumer)
+    stored = [snapshot.delta_manifest_list for snapshot in history if snapshot.id == last]
+    positions = {reader.name: reader.next_snapshot_id for reader in origin.consumers.list()}
+    position = positions.get(consumer)
     # A consumer stands behind what was read, or at it where a call died; a rollback moves it back.
     is_behind = position is not None and position < last
-    is_another = bool(fed and known and fed not in known)
+    is_another = bool(fed and stored and fed not in stored)
     if is_behind or is_another or not history or history[-1].id < last:
         raise CommitConflictError(
             f"{origin.name} was rolled back below snapshot {last}, whose changes are in {target.name}; nothing was fed. Roll "
