@@ -210,7 +210,7 @@ def sync_branch(
         and tag_rows[tag.name] != recorded_rows.get(tag.name)
         and not lineage.has_snapshot(table, tag.snapshot.id)
     }
-    facts = _new_facts(session, table, {**tagged, **snapshots}, tagged, lineage)
+    facts = _new_facts(session, {**tagged, **snapshots}, tagged, recorded, lineage)
     return lineage.catch_up(
         table,
         facts,
@@ -222,16 +222,17 @@ def sync_branch(
 
 def _new_facts(
     session: TableSession,
-    table: TableName,
     snapshots: Mapping[int, Snapshot],
     expired: Iterable[int],
+    recorded: RecordedState,
     lineage: Lineage,
 ) -> Iterator[CommitFacts | InheritedFiles]:
     if not snapshots:
         return
-    first = snapshots[min(snapshots)]
+    table, first = _recorded_name(session), snapshots[min(snapshots)]
+    is_next = first.id == 1 or first.id - 1 in recorded.live
     # After a gap in the recorded history nobody knows which snapshots added the files.
-    if first.id > 1 and not lineage.has_snapshot(table, first.id - 1):
+    if not is_next and not lineage.has_snapshot(table, first.id - 1):
         try:
             yield from files_before(session, table, first)
         except (NotFoundError, CorruptFileError) as error:

@@ -70,14 +70,14 @@ class KeptManifests:
     """Entries of manifests, as tables, and lists and facts about entries, by name. Any thread may use it.
 
     Entries and facts have limits of their own: the entries of one large manifest would evict the facts of
-    a hundred others. On a remote store all handles of a process share one cache.
+    a hundred others. On a remote store all handles of a process share one cache, in a server those on local disks, too.
     """
 
     def __init__(self, file_io: FileIO, cache_bytes: int) -> None:
         """`cache_bytes`: of entries, where they are not shared."""
         self._file_io = file_io
-        self._is_far = file_io.facts.is_far
-        if self._is_far:
+        self._is_shared = file_io.facts.is_far or _shares_local.is_set()
+        if self._is_shared:
             self._entries, self._others, self._lock = _shared_entries, _shared_others, _shared_lock
         else:
             self._entries = LRUCache(cache_bytes, getsizeof=_size_of)
@@ -90,7 +90,7 @@ class KeptManifests:
 
     def find_all(self, names: Iterable[str]) -> list[Any | None]:
         """Return the cached value of each name, or None."""
-        keys = [(self._file_io, name) for name in names] if self._is_far else names
+        keys = [(self._file_io, name) for name in names] if self._is_shared else names
         with self._lock:
             entries, facts = self._entries, self._others
             return [facts[key] if key in facts else entries.get(key) for key in keys]
@@ -119,15 +119,23 @@ class KeptManifests:
         """Drop all cached values of this store."""
         with self._lock:
             for cache in (self._entries, self._others):
-                for key in [key for key in cache if not self._is_far or key[0] == self._file_io]:
+                for key in [key for key in cache if not self._is_shared or key[0] == self._file_io]:
                     del cache[key]
 
     def _key(self, name: str) -> Any:
-        return (self._file_io, name) if self._is_far else name
+        return (self._file_io, name) if self._is_shared else name
+
+
+def share_local() -> None:
+    """Have handles of tables on local disks that are opened from now on share the cache of the process.
+
+    For a server, which opens a handle for each request. What is damaged on the disk meanwhile is then read from memory.
+    """
+    _shares_local.set()
 
 
 def forget_shared() -> None:
-    """Clear the shared cache of remote stores, as in a new process."""
+    """Clear the shared cache, as in a new process."""
     with _shared_lock:
         _shared_entries.clear()
         _shared_others.clear()
@@ -149,6 +157,7 @@ def _size_of(value: Any) -> int:
 _shared_entries: LRUCache[Any, Any] = LRUCache(CACHE_BYTES, getsizeof=_size_of)
 _shared_others: LRUCache[Any, Any] = LRUCache(FACT_BYTES, getsizeof=_size_of)
 _shared_lock = threading.Lock()
+_shares_local = threading.Event()
 
 
 # -- Mapped manifests ------------------------------------------------------------------------------

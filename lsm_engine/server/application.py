@@ -37,6 +37,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.version import VERSION
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.output import Column
+from lsm_engine.metadata.manifests import share_local
 from lsm_engine.server.operation import (
     Access,
     Operation,
@@ -634,6 +635,8 @@ def uvicorn_config(application: Application, host: str, port: int) -> uvicorn.Co
 def run(call: Call, options: Mapping[str, Any]) -> None:
     """Serve the catalog of a call until a signal; `options`: those of `lsm serve`, by their names."""
     tokens, new_token = _tokens(options["token_file"], options["read_token_file"])
+    # Each request opens its table: what it decodes is there for the next one.
+    share_local()
     catalog = call.catalog(create=True)
     service = Service(catalog=catalog, prefix="lsm", has_external_tables=options["external"])
     limits = Limits(

@@ -69,14 +69,14 @@ def measured(lake: str, seconds: int, loads: int, commits: int) -> dict[str, obj
         turns: list[float] = []
         writer = (seconds, commits, lambda: log.append(rows), turns)
         threads.append(threading.Thread(target=paced, args=writer))
-        first = memory_mib(server.pid)
+        first, idle_seconds = memory_mib(server.pid), cpu_seconds(server.pid)
         for thread in threads:
             thread.start()
         time.sleep(seconds / 2)
         middle = memory_mib(server.pid)
         for thread in threads:
             thread.join()
-        last = memory_mib(server.pid)
+        last, busy_seconds = memory_mib(server.pid), cpu_seconds(server.pid)
         server.terminate()
     return {
         "loads_a_second": round(len(request_millis) / seconds, 1),
@@ -84,6 +84,7 @@ def measured(lake: str, seconds: int, loads: int, commits: int) -> dict[str, obj
         "commits_a_second": round(len(commit_millis) / seconds, 1),
         "commit_millis": quantiles(commit_millis),
         "memory_mib": [first, middle, last],
+        "server_cpu_share": round((busy_seconds - idle_seconds) / seconds, 3),
     }
 
 
@@ -120,9 +121,19 @@ def memory_mib(process: int) -> float:
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
 
 
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process, in user and system."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def quantiles(millis: list[float]) -> dict[str, float]:
     """Return the median and the 99th percentile."""
-    return {f"p{share}": round(float(np.percentile(millis, share)), 1) for share in (50, 99)}
+    return {
+        f"p{share}": round(float(np.percentile(millis, share)), 1)
+        for share in (50, 99)
+        if len(millis)
+    }
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.api.lineage_sync import CatalogListener
 from lsm_engine.commit import commit as engine
+from lsm_engine.metadata import manifests
 from tests.served import LANDED, LOST, Prepared, prepared, serving
 
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
@@ -336,3 +337,28 @@ def test_a_commit_whose_server_died_is_there_once_after_the_retry_at_the_other_s
     recorded = served.catalog.lineage.snapshots(lsm.TableName.parse(orders.name)).to_pylist()
     assert [row["snapshot_id"] for row in recorded] == [2, 1]
     assert orders.maintenance.verify(deep=True).is_clean
+
+
+def test_a_server_keeps_what_it_has_decoded_for_the_next_request(
+    served, orders, monkeypatch
+) -> None:
+    monkeypatch.setattr(manifests, "_shares_local", threading.Event())
+    manifests.share_local()
+    orders.upsert(rows(1))
+    decoded: list[str] = []
+    decode = manifests.decode_manifest_list
+
+    def noted(data, **options):
+        decoded.append(options["file_name"])
+        return decode(data, **options)
+
+    monkeypatch.setattr(manifests, "decode_manifest_list", noted)
+    for number in (2, 3):
+        commit = prepared(orders, rows(number))
+        decoded.clear()
+        assert served.commit(orders.name, commit).json == LANDED
+    names = [name.rpartition("/")[2] for name in decoded]
+    own_lists = {commit.members[member] for member in ("baseManifestList", "deltaManifestList")}
+    # The lists of the base were decoded by the request before, the own ones for the commit and for the lineage together.
+    assert (len(names), set(names) - own_lists) == (len(set(names)), set())
+    manifests.forget_shared()
