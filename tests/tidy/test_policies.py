@@ -1,25 +1,16 @@
 """Each mode is decided in one place: elsewhere code asks its policy, or matches every member."""
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-import lsm_engine
 from lsm_engine.options import modes
+from tests.tidy.sources import nodes
 
-ROOT = Path(lsm_engine.__file__).parent.parent
 POLICIES = ("MergeEngine", "BucketMode", "ChangelogProducer", "FileFormat", "IndexType")
 POLICIES += ("LookupFileType",)
 HOME = "lsm_engine/options/modes.py"
-
-
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for package in ("lsm_engine", "lsm_assets"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if (name := path.relative_to(ROOT).as_posix()) != HOME:
-                yield name, ast.parse(path.read_text())
 
 
 def is_member(node: ast.AST) -> bool:
@@ -31,18 +22,18 @@ def is_member(node: ast.AST) -> bool:
     )
 
 
-def comparisons(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
+def comparisons(inside: Iterable[ast.AST]) -> Iterator[int]:
+    for node in inside:
         if isinstance(node, ast.Compare):
             for part in (node.left, *node.comparators):
-                inside = part.elts if isinstance(part, ast.Tuple | ast.List | ast.Set) else [part]
-                if any(is_member(one) for one in inside):
+                is_list = isinstance(part, ast.Tuple | ast.List | ast.Set)
+                if any(is_member(value) for value in (part.elts if is_list else [part])):
                     yield node.lineno
 
 
-def open_matches(tree: ast.Module) -> Iterator[int]:
+def open_matches(inside: Iterable[ast.AST]) -> Iterator[int]:
     """Matches on members that leave the others to `case _`, or to nobody by a guard."""
-    for node in ast.walk(tree):
+    for node in inside:
         if not isinstance(node, ast.Match):
             continue
         values = [one for case in node.cases for one in ast.walk(case.pattern)]
@@ -57,20 +48,21 @@ def open_matches(tree: ast.Module) -> Iterator[int]:
 def test_no_mode_is_compared_outside_of_its_home() -> None:
     wrong = [
         f"{name}:{line}"
-        for name, tree in sources()
-        for line in [*comparisons(tree), *open_matches(tree)]
+        for name, inside in nodes().items()
+        if name != HOME
+        for line in [*comparisons(inside), *open_matches(inside)]
     ]
     assert not wrong
 
 
 @pytest.mark.parametrize("text", ["x is MergeEngine.FIRST_ROW", "x in (BucketMode.FIXED,)"])
 def test_a_comparison_is_found(text: str) -> None:
-    assert list(comparisons(ast.parse(text)))
+    assert list(comparisons(ast.walk(ast.parse(text))))
 
 
 def test_a_match_that_leaves_members_to_anybody_is_found() -> None:
     text = "match x:\n    case FileFormat.ORC:\n        pass\n    case _:\n        pass\n"
-    assert list(open_matches(ast.parse(text)))
+    assert list(open_matches(ast.walk(ast.parse(text))))
 
 
 @pytest.mark.parametrize("name", POLICIES)

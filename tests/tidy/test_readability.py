@@ -3,11 +3,9 @@
 import ast
 import collections
 from collections.abc import Iterator
-from pathlib import Path
 
-import lsm_engine
+from tests.tidy.sources import nodes
 
-ROOT = Path(lsm_engine.__file__).parent.parent
 PRONOUNS = frozenset(
     [
         "found",
@@ -79,18 +77,8 @@ MODULES_OF_ONE_IMPORTER_MAX = 46
 MODULES_MAX = 407  # change events by key and sequence are one; six each are Iceberg metadata and its acts, and the server, three file indexes, one the server's client, two machine code and Dagster internals
 
 
-def sources() -> dict[str, ast.Module]:
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
-            path.read_text()
-        )
-        for package in ("lsm_engine", "lsm_assets")
-        for path in sorted((ROOT / package).rglob("*.py"))
-    }
-
-
-def bound_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def bound_names(path: str) -> Iterator[str]:
+    for node in nodes()[path]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.arg):
@@ -99,8 +87,8 @@ def bound_names(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-def imported_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imported_names(path: str) -> Iterator[str]:
+    for node in nodes()[path]:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -117,19 +105,16 @@ def has_many_parameters(node: ast.AST) -> bool:
 
 def test_names_are_nouns_of_what_they_hold() -> None:
     words = collections.Counter(
-        name
-        for tree in sources().values()
-        for name in bound_names(tree)
-        if name.strip("_") in PRONOUNS
+        name for path in nodes() for name in bound_names(path) if name.strip("_") in PRONOUNS
     )
     assert words.total() <= VAGUE_NAMES_MAX, words.most_common(10)
 
 
 def test_functions_take_few_parameters() -> None:
     long = [
-        f"{name}:{node.lineno}"
-        for name, tree in sources().items()
-        for node in ast.walk(tree)
+        f"{path}:{node.lineno}"
+        for path, inside in nodes().items()
+        for node in inside
         if has_many_parameters(node)
     ]
     assert len(long) <= FUNCTIONS_OF_MANY_PARAMETERS_MAX, long
@@ -137,11 +122,14 @@ def test_functions_take_few_parameters() -> None:
 
 def test_modules_are_shared() -> None:
     """A module that a single other one imports belongs into that one, unless it is a noun of its own."""
-    trees = sources()
+    paths = {
+        path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path
+        for path in nodes()
+    }
     importers = collections.defaultdict(set)
-    for name, tree in trees.items():
-        for target in imported_names(tree):
+    for name, path in paths.items():
+        for target in imported_names(path):
             importers[target].add(name)
-    single = [name for name in trees if len(importers[name] - {name}) == 1]
+    single = [name for name in paths if len(importers[name] - {name}) == 1]
     assert len(single) <= MODULES_OF_ONE_IMPORTER_MAX
-    assert len(trees) <= MODULES_MAX
+    assert len(paths) <= MODULES_MAX

@@ -15,8 +15,8 @@ import pytest
 
 import lsm_assets
 import lsm_engine
+from tests.tidy.sources import ROOT, nodes, trees
 
-ROOT = Path(lsm_engine.__file__).parent.parent
 SOURCES = sorted(
     path for package in ("lsm_engine", "lsm_assets") for path in (ROOT / package).rglob("*.py")
 )
@@ -40,11 +40,6 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in SOURCES:
-        yield relative(path), ast.parse(path.read_text())
-
-
 def test_no_module_grows_without_end() -> None:
     long = {
         relative(path): lines
@@ -63,8 +58,8 @@ def test_names_say_what_things_are() -> None:
     ]
     wrong += [
         f"{name}:{node.name}"
-        for name, tree in trees()
-        for node in ast.walk(tree)
+        for name, inside in nodes().items()
+        for node in inside
         if isinstance(node, ast.ClassDef)
         and node.name not in NAMED_BY_DAGSTER
         and re.search(r"(Utils?|Helper|Manager|Common|Impl)$|^(Base|Common)", node.name)
@@ -73,7 +68,9 @@ def test_names_say_what_things_are() -> None:
 
 
 def test_every_room_says_what_it_is() -> None:
-    assert not [name for name, tree in trees() if tree.body and ast.get_docstring(tree) is None]
+    assert not [
+        name for name, tree in trees().items() if tree.body and ast.get_docstring(tree) is None
+    ]
 
 
 def test_packages_hold_a_docstring_and_nothing_else() -> None:
@@ -84,7 +81,7 @@ def test_packages_hold_a_docstring_and_nothing_else() -> None:
     }
     full = [
         name
-        for name, tree in trees()
+        for name, tree in trees().items()
         if name.endswith("__init__.py") and name not in front_doors and len(tree.body) > 1
     ]
     assert not full
@@ -93,9 +90,9 @@ def test_packages_hold_a_docstring_and_nothing_else() -> None:
 def test_only_the_io_floor_opens_files() -> None:
     wrong = [
         f"{name}:{node.lineno}"
-        for name, tree in trees()
+        for name, inside in nodes().items()
         if not name.startswith(MAY_OPEN_FILES)
-        for node in ast.walk(tree)
+        for node in inside
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     ]
     assert not wrong
@@ -112,7 +109,14 @@ MAKERS_OF_POOLS = {
 
 
 def test_pools_of_threads_are_made_where_decision_72_says() -> None:
-    makers = {path for path, tree in trees() if "ThreadPoolExecutor" in ast.dump(tree)}
+    makers = {
+        path
+        for path, inside in nodes().items()
+        for node in inside
+        if "ThreadPoolExecutor" in (getattr(node, "id", None), getattr(node, "attr", None))
+        or isinstance(node, ast.alias)
+        and node.name == "ThreadPoolExecutor"
+    }
     assert makers == MAKERS_OF_POOLS, "use storage/executor, or say in decision 72 why not"
 
 
