@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.docs.forked_commands import forked_commands
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "lsm_engine" / "docs"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,7 +27,9 @@ def blocks(page: Path, heading: str | None = None) -> list[tuple[str, str]]:
 def run(command: Sequence[str], directory: Path) -> str:
     """Run a block as a reader would in an activated environment; return what it printed."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("LSM_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join(
+        [forked_commands(), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
     done = subprocess.run(
         command, cwd=directory, env={**inherited, "PATH": path}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=300, check=False,
