@@ -487,7 +487,8 @@ class Site:
         if query.get("table"):
             # Of a table that does not exist the page would be empty, as of one without commits.
             table_of_name(self._catalog, query["table"])  # raises, with what it may have meant
-            table_name = TableName.parse(query["table"])
+            # A branch is recorded with its table, which is what the catalog names.
+            table_name = TableName.parse(query["table"].partition("@")[0])
         # Of a warehouse of many tables a page of one reads the files of that one.
         lineage = self._catalog.lineage.synced(table_name)
         chosen = recorded = lineage.tables()
