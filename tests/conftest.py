@@ -1,9 +1,10 @@
 """Hypothesis profiles, and the flags that every folder shares."""
 
+import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of modules and tests are garbage at no time: nobody looks for any among them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--rewrite"))
@@ -76,13 +88,19 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _warehouse_of_spark() -> Iterator[None]:
-    """Every JVM that a worker starts keeps Spark's own tables in a directory of that worker, removed at its end."""
+    """Every JVM that a worker starts keeps Spark's own tables in a directory of that worker, removed at its end.
+
+    It compiles with one compiler alone, whoever starts it: code of tests runs few times.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="lsm-spark-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as environment,
     ):
         defaults = Path(folder, "spark-defaults.conf")
-        defaults.write_text(f"spark.sql.warehouse.dir {folder}/warehouse\n")
+        quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+        defaults.write_text(
+            f"spark.sql.warehouse.dir {folder}/warehouse\nspark.driver.defaultJavaOptions {quick}\n"
+        )
         environment.setenv("SPARK_CONF_DIR", folder)
         yield
 

@@ -3,6 +3,7 @@
 python -m pytest -n 2 -q -m quick
 """
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,13 @@ def may_hold_quick(path: Path) -> bool:
     return any(place.is_relative_to(name) or Path(name).is_relative_to(place) for name in listed)
 
 
+@cache
+def is_listed(path: Path) -> bool:
+    """Whether a file is one of those listed, or in a folder that is."""
+    place = path.relative_to(HERE)
+    return any(place.is_relative_to(name) for name in QUICK) and str(place) not in LONG
+
+
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test belongs to the quick ones."""
-    place = item.path.relative_to(HERE)
-    listed = any(place.is_relative_to(name) for name in QUICK) and str(place) not in LONG
-    return listed and not SLOW & {mark.name for mark in item.iter_markers()}
+    return is_listed(item.path) and not SLOW & {mark.name for mark in item.iter_markers()}
