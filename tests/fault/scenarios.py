@@ -74,7 +74,7 @@ class Scenario:
     layout: Layout = WRITE_ONLY
     expires: bool = False
     tags_touched: frozenset[str] = frozenset()
-    sample: int = 7  # of its calls, how many CI disturbs at least
+    sample: int = 3  # of its calls, how many CI disturbs at least
     numbered: bool = False  # the commit has an identifier, so that a retry must find it
     maintains: bool = False
     rolls_back: bool = False
