@@ -3,6 +3,7 @@
 The scripts of this folder measure at full size; lsm_engine/docs/performance-details.md and goals.md have the figures.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,12 @@ def test_rows_cost_no_more_and_hold_no_more_memory_in_a_larger_table(
     )
 
 
-@pytest.mark.parametrize("name", list(commit_cost.OPTIONS))
-def test_commits_cost_the_same_at_the_300th(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "count"), [("default options", 150), ("write-only", 300)])
+def test_commits_cost_the_same_behind_many(name: str, count: int, tmp_path: Path) -> None:
     warm_up(tmp_path / "warm")
     ratios = []
     for attempt in range(3):  # what else the machine does only ever adds
-        taken = commit_cost.commits(tmp_path / f"{attempt}", commit_cost.OPTIONS[name], 300, 10)
+        taken = commit_cost.commits(tmp_path / f"{attempt}", commit_cost.OPTIONS[name], count, 10)
         ratios.append(
             commit_cost.late_to_early(name, [taken], "cpu", mean=True)
         )  # every second one compacts
@@ -64,12 +65,20 @@ def test_commits_cost_the_same_at_the_300th(name: str, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_of_a_longer_history_expires_as_cheaply(tmp_path: Path) -> None:
-    told = {
-        count: expiry_cost.expire_once(expiry_cost.history(tmp_path / str(count), count), None)
-        for count in (50, 200)
-    }
-    assert [one["data_files"] for one in told.values()] == [49, 199]
-    assert expiry_cost.per_snapshot(told) <= 2.5, told
+    histories = {count: expiry_cost.history(tmp_path / str(count), count) for count in (40, 160)}
+    attempts = []
+    for attempt in range(4):  # what else the machine does only ever adds
+        told = {
+            count: expiry_cost.expire_once(
+                shutil.copytree(path, tmp_path / f"{count}-{attempt}"), None
+            )
+            for count, path in histories.items()
+        }
+        assert [facts["data_files"] for facts in told.values()] == [39, 159]
+        attempts.append(told)
+        if expiry_cost.per_snapshot(told) <= 2.5:
+            return
+    raise AssertionError(attempts)
 
 
 def test_our_half_of_the_comparison_with_clients(tmp_path: Path) -> None:
