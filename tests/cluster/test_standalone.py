@@ -63,6 +63,7 @@ def held(facts: dict[str, Any], table: Path) -> None:
     check_invariants(StoredTable(LocalFileIO(str(table))))
 
 
+@pytest.mark.sweep  # five JVMs beside the driver's: a minute and a half
 def test_a_table_on_a_shared_disk_lives_through_killed_executors(cluster: Cluster) -> None:
     shared = cluster.home / "shared"
     facts = told(cluster, shared, str(shared), settings={"spark.lsm.shared-disk": "true"})
