@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, str]] = {
     },
     "trash": {"bucket": "1", "maintenance.trash-retained": "1 h"},
 }  # fmt: skip
-IN_CI = ("fixed", "append", "aggregation")
+IN_CI = ("append", "aggregation")
 ROLLED_BACK_IN_CI = ("partial-update",)
 NAMED_IN_CI = ("fixed",)
 ROLES = ["write", "write", "write", "compact", "expire", "orphans", "tag", "read"]
