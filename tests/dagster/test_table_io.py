@@ -181,9 +181,16 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("where", ["manager", "asset", "run", "output"])
-def test_a_mode_is_set_by_manager_asset_run_or_output(io: Io, mode: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "mode"),
+    [
+        *(("manager", mode) for mode in MODES),
+        ("asset", "overwrite"),
+        ("run", "delete"),
+        ("output", "merge"),
+    ],
+)
+def test_a_mode_is_set_by_manager_asset_run_or_output(io: Io, where: str, mode: str) -> None:
     io.run(orders_of(lambda: ROWS))
     rows = pa.table({"id": [2, 4], "name": ["z", "z"]})
     io.settings = {"mode": mode} if where == "manager" else {"mode": "append"}

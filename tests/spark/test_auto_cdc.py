@@ -51,8 +51,9 @@ def test_events_of_a_dataframe_are_applied_as_those_of_arrow_rows(
         expected = twin.auto_cdc(pa.Table.from_pylist(dicts, arrow), sequence_by="lsn", commit_user="a", commit_identifier=number % 2, **flow)  # fmt: skip
         assert done.id == expected.id
         assert stored(table).equals(stored(twin)), stored(table).to_pylist()
-        table.compact(full=True)
-        twin.compact(full=True)
+        if number == 0:  # the next events meet rows of the last level, and then those of level 0
+            table.compact(full=True)
+            twin.compact(full=True)
     spark.conf.unset(DRIVER_BYTES)
 
 

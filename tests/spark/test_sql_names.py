@@ -77,7 +77,7 @@ def test_a_write_into_a_view_never_reaches_its_base(run, spark, view):
     try:
         refused(run, name)
         run.spark(f"CREATE TEMP VIEW of_a_view AS SELECT * FROM {name}")
-        refused(run, "of_a_view")
+        refused(run, "of_a_view", WRITES[1:4])
     finally:
         spark.catalog.dropTempView("of_a_view")
         spark.catalog.dropGlobalTempView("few")
@@ -102,18 +102,16 @@ def test_a_temporary_view_hides_the_table_of_its_name(run, spark):
         spark.catalog.dropTempView("`shop.base`")
 
 
-@pytest.mark.parametrize(
-    "option", [{"snapshot-id": "1"}, {"where": "id = 1"}, {"as-of": "2099-01-01"}]
-)
 @pytest.mark.usefixtures("base")
-def test_rows_are_not_written_into_a_view_of_a_part_or_of_the_past(run, spark, tmp_path, option):
+def test_rows_are_not_written_into_a_view_of_a_part_or_of_the_past(run, spark, tmp_path):
     location = str(tmp_path / "lake" / "shop.db" / "base")
-    spark.read.format("lsm").options(**option).load(location).createOrReplaceTempView("part")
-    try:
-        refused(run, "part", WRITES[:2])
-        refused(run.spark, "part", WRITES[:2])
-    finally:
-        spark.catalog.dropTempView("part")
+    for option in ({"snapshot-id": "1"}, {"where": "id = 1"}, {"as-of": "2099-01-01"}):
+        spark.read.format("lsm").options(**option).load(location).createOrReplaceTempView("part")
+        try:
+            refused(run, "part", WRITES[:2])
+            refused(run.spark, "part", WRITES[:2])
+        finally:
+            spark.catalog.dropTempView("part")
 
 
 @pytest.mark.usefixtures("base")
@@ -248,7 +246,7 @@ def test_names_of_another_warehouse_are_those_of_its_tables(run, spark, tmp_path
     assert run("SELECT v FROM shop.t") == run.spark("SELECT v FROM shop.t") == [("first",)]
 
 
-@pytest.mark.parametrize("name", ["straße", "2nd", "my-or`ders of O'Neil"])
+@pytest.mark.parametrize("name", ["straße", "2nd-or`ders of O'Neil"])
 def test_tables_whose_name_spark_does_not_take_are_read_and_written(run, tmp_path, name):
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -257,6 +255,8 @@ def test_tables_whose_name_spark_does_not_take_are_read_and_written(run, tmp_pat
         run(f"INSERT INTO {sql_name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         assert run(f"SELECT t.v, {{}} FROM {sql_name} t WHERE id < 3 ORDER BY id".replace("{}", "'{x}'")) == [("a", "{x}"), ("b", "{x}")]  # fmt: skip
         assert run(f"UPDATE {sql_name} SET v = 'x' WHERE id = 1") == [(2, 0, 1, 0)]
+        if "`" not in name:  # what else reads and writes by a name does so by each
+            return
         assert run(f"DELETE FROM {sql_name} WHERE v = (SELECT max(v) FROM {sql_name} WHERE id = 1)") == [(3, 0, 0, 1)]  # fmt: skip
         merge = f"MERGE INTO {sql_name} t USING {sql_name} s ON t.id = s.id WHEN MATCHED AND t.id = 2 THEN UPDATE SET v = s.v || '!'"
         assert run(merge) == [(4, 0, 1, 0)]
@@ -356,7 +356,7 @@ def test_the_past_has_the_columns_that_it_had(run):
     assert run("SELECT * FROM shop.t VERSION AS OF 2 ORDER BY id") == [(None, 1, "a"), (7, 2, "b")]
 
 
-@pytest.mark.parametrize("column", ["a.b", "c`d ö$y"])
+@pytest.mark.parametrize("column", ["c.d`e ö$y"])
 @pytest.mark.usefixtures("by_executors")
 def test_executors_write_columns_of_any_name(run, spark, tmp_path, column):
     quoted = f"`{column.replace('`', '``')}`"
@@ -416,26 +416,24 @@ USING lsm TBLPROPERTIES ('primary-key' = 'id')
 SOURCE = "SELECT {}L AS id, TIMESTAMP'2024-02-03 01:02:03' AS ts, array(5) AS arr, 9 AS day, 2 AS `end`, struct(4 AS day) AS st"
 
 
-@pytest.mark.parametrize(
-    ("clause", "asked", "expected"),
-    [
-        ("ON t.id = s.id AND t.end < s.end WHEN MATCHED THEN UPDATE SET end = s.end", "end", 2),
-        ("ON t.id = s.id WHEN MATCHED AND CASE WHEN t.end = 1 THEN true ELSE false END THEN UPDATE SET end = CASE WHEN s.end = 2 THEN 7 END, day = 8", "end", 7),
-        ("ON t.id = s.id WHEN MATCHED AND s.end BETWEEN 1 AND 3 AND t.day = 1 THEN UPDATE SET day = 6", "day", 6),
-        ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, extract(DAY FROM ts))", "day", 3),
-        ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, day(timestampadd(DAY, 2, ts)))", "day", 5),
-        ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, transform(arr, day -> day * 2)[0])", "day", 10),
-        ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, day(ts + INTERVAL day DAY))", "day", 12),
-        ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, st.day + `day` + (SELECT max(day) FROM VALUES (100) AS x(day)))", "day", 113),
-    ],
-)  # fmt: skip
-def test_words_of_the_parser_are_names_where_spark_takes_them_for_names(
-    run, clause, asked, expected
-):
+CLAUSES = [
+    ("ON t.id = s.id AND t.end < s.end WHEN MATCHED THEN UPDATE SET end = s.end", "end", 2),
+    ("ON t.id = s.id WHEN MATCHED AND CASE WHEN t.end = 1 THEN true ELSE false END THEN UPDATE SET end = CASE WHEN s.end = 2 THEN 7 END, day = 8", "end", 7),
+    ("ON t.id = s.id WHEN MATCHED AND s.end BETWEEN 1 AND 3 AND t.day = 1 THEN UPDATE SET day = 6", "day", 6),
+    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, extract(DAY FROM ts))", "day", 3),
+    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, day(timestampadd(DAY, 2, ts)))", "day", 5),
+    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, transform(arr, day -> day * 2)[0])", "day", 10),
+    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, day(ts + INTERVAL day DAY))", "day", 12),
+    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, st.day + `day` + (SELECT max(day) FROM VALUES (100) AS x(day)))", "day", 113),
+]  # fmt: skip
+
+
+def test_words_of_the_parser_are_names_where_spark_takes_them_for_names(run):
     run(WORDS)
-    run("INSERT INTO shop.k VALUES (1, 1, 1, 1, TIMESTAMP'2024-01-01 00:00:00', array(1), NULL)")
-    assert run(f"MERGE INTO shop.k t USING ({SOURCE.format(1)}) s {clause}")
-    assert run(f"SELECT max({asked}) FROM shop.k WHERE id = 0 OR {asked} <> 1") == [(expected,)]
+    for clause, asked, expected in CLAUSES:
+        run("INSERT OVERWRITE shop.k VALUES (1, 1, 1, 1, TIMESTAMP'2024-01-01 00:00:00', array(1), NULL)")  # fmt: skip
+        assert run(f"MERGE INTO shop.k t USING ({SOURCE.format(1)}) s {clause}"), clause
+        assert run(f"SELECT max({asked}) FROM shop.k WHERE id = 0 OR {asked} <> 1") == [(expected,)], clause  # fmt: skip
 
 
 def test_ctes_stand_before_writes(run):

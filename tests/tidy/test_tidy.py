@@ -114,8 +114,7 @@ def test_pools_of_threads_are_made_where_decision_72_says() -> None:
         for path, inside in nodes().items()
         for node in inside
         if "ThreadPoolExecutor" in (getattr(node, "id", None), getattr(node, "attr", None))
-        or isinstance(node, ast.alias)
-        and node.name == "ThreadPoolExecutor"
+        or (isinstance(node, ast.alias) and node.name == "ThreadPoolExecutor")
     }
     assert makers == MAKERS_OF_POOLS, "use storage/executor, or say in decision 72 why not"
 
