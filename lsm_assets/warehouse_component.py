@@ -165,10 +165,10 @@ class Listing:
         """Metadata from which the next run goes on; empty if no table was listed."""
         if not self.listed_count:
             return {}
-        return {
-            "lsm/tables_listed": dg.MetadataValue.int(self.listed_count),
-            _NEXT_TABLE: dg.MetadataValue.text(self.next_table),
-        }
+        listed: Metadata = {"lsm/tables_listed": dg.MetadataValue.int(self.listed_count)}
+        if self.next_table:
+            listed[_NEXT_TABLE] = dg.MetadataValue.text(self.next_table)
+        return listed
 
 
 def _list_files(catalog: lsm.Catalog, names: Sequence[str], first: str) -> Listing:

@@ -32,6 +32,18 @@ def block(language: str) -> str:
     return found[1]
 
 
+def test_every_key_of_metadata_is_described() -> None:
+    source = "".join(path.read_text() for path in DOCS.parent.glob("*.py"))
+    keys = set(re.findall(r"\"(lsm/[a-z_]+)\"", source)) - {
+        "lsm/partition_column",
+        "lsm/kind",
+    }  # a misspelling, a tag
+    assert [key for key in sorted(keys) if f"`{key}`" not in TEXT] == []
+    described = TEXT.split("## Metadata on the pages")[1].split("## Settings")[0]
+    stale = {key for key in re.findall(r"`(lsm/[a-z_]+)`", described) if key not in keys}
+    assert stale == {f"lsm/{name}_amplification" for name in ("read", "space", "write")}
+
+
 def test_the_python_example_makes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LSM_WAREHOUSE", str(tmp_path))
     monkeypatch.setenv("LSM_EXECUTOR", "local")
