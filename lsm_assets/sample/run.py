@@ -28,7 +28,12 @@ from lsm_assets.home import (
     ui_command,
     ui_environment,
 )
-from lsm_assets.keys import AssetKind, partition_set_name, tag_partitions
+from lsm_assets.keys import (
+    AssetKind,
+    partition_set_name,
+    snapshot_partition,
+    tag_partitions,
+)
 from lsm_assets.resource import LsmResource, check_declaration, resources_from
 from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.local_s3 import DIRECTORY, local_s3
@@ -102,6 +107,12 @@ class SamplePipeline:
         keys = declaration.keys
         self.instance.add_dynamic_partitions(partition_set_name(tag_partitions(keys)), [name])
         self._materialise([keys.asset(AssetKind.TAGS)], on_commit, partition_key=name)
+
+    def check_manifests(self, declaration: TableDeclaration, snapshot_id: int) -> None:
+        """Check the manifests of a snapshot, and compact those of the newest one if they are many."""
+        key = declaration.keys.asset(AssetKind.MANIFEST_LISTS)
+        partition = snapshot_partition(snapshot_id)
+        self._materialise([key], lambda label: None, partition_key=partition)
 
     def look_at_health(self) -> None:
         """Materialise the health asset."""
@@ -310,6 +321,9 @@ def _run_all(
             compactions |= _compact(pipeline, lsm, bar)
             _feed(pipeline, bar)
             pipeline.tag(FLIGHTS, period[-1].isoformat(), lambda label: None)
+        newest = lsm.table(FLIGHTS).latest_snapshot()
+        assert newest is not None, "the days above are committed"
+        pipeline.check_manifests(FLIGHTS, newest.id)
         pipeline.look_at_health()
     return compactions
 

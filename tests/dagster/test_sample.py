@@ -3,12 +3,14 @@
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
 from lsm_assets.home import open_instance
+from lsm_assets.keys import AssetKind
 from lsm_assets.sample.assets import (
     airport_totals,
     carrier_days,
@@ -190,6 +192,14 @@ class TestARun:
         with open_instance(settings_from({WAREHOUSE: str(lake)})) as instance:
             looked = instance.fetch_materializations(health_key(), limit=5).records
             costs = seconds_per_day(instance.get_run_records(ascending=True))
+            for name, kind in (
+                ("shape", AssetKind.MANIFEST_LISTS),
+                ("contents", AssetKind.SNAPSHOTS),
+            ):
+                check = dg.AssetCheckKey(FLIGHTS.keys.asset(kind), name)
+                infos = instance.event_log_storage.get_asset_check_partition_info([check])
+                statuses = [info.latest_execution_status.value for info in infos]
+                assert statuses == ["SUCCEEDED"] * 2, "the newest snapshot of each run was checked"
         tables = [one.asset_materialization.metadata["lsm/tables"].value for one in looked]
         assert tables == [f"{len(TABLES)} of {len(TABLES)} exist"] * 2  # after each run
         assert [day for day, _ in costs] == [date(2013, 1, 1), date(2013, 1, 2)]
