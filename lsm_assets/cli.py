@@ -99,6 +99,24 @@ _README = """# {name}
 Tables are declared in `{module}/definitions.py`; they are kept in `./lake`, or where LSM_WAREHOUSE points.
 """
 
+_AGENTS = """# {name}: rules for whoever changes this project, people and programs
+
+- Tables are `LsmTable` in `{module}/definitions.py`: columns by SQL types, `primary_key`, `partitioned_by`, `options`, and
+  a `writer`. `lsm create --help` and `lsm alter --help` list what a table can have.
+- A writer takes `(context, table)`. It returns rows (Arrow, polars, pandas, or a Spark DataFrame), or yields `Upsert`,
+  `Delete` and `Overwrite` of `lsm_assets`: each is one commit. It commits nothing itself.
+- A writer that reads other tables names them in `deps`, and reads the version that Dagster has recorded:
+  `pinned = lsm_assets.pinning.pinned_table(context, key)`, then `pinned.table.scan(**pinned.at)`.
+- Sums, and all that must count a row once, are fed by `lsm_assets.changes_to_feed`.
+- After each change: `python -m pytest -q`, then `dg check defs`. Each table has a test with `warehouse_under_test()`, which
+  needs neither Java nor a running Dagster.
+- To run: `DAGSTER_HOME=$PWD/lake/dagster dagster asset materialize --select shop/orders -m {module}.definitions`.
+- To look: `lsm tables`, `lsm show snapshots shop.orders`, `lsm scan shop.orders`. All of them only read; `lsm --json` before
+  any command prints JSON.
+- Nothing below `lake/` is edited or deleted by hand. `lsm rollback --help` undoes commits; `lsm doctor` lists damage and
+  debt, with the command that mends each.
+"""
+
 _TEST = '''"""The tables of this project, made in a folder that is gone afterwards."""
 
 from lsm_assets.testing import warehouse_under_test
@@ -136,6 +154,7 @@ def init(directory: Path) -> None:
             name=name, module=module, requirement=package_requirement()
         ),
         "README.md": _README.format(name=name, module=module),
+        "AGENTS.md": _AGENTS.format(name=name, module=module),
         f"{module}/__init__.py": '"""Tables as Dagster assets."""\n',
         f"{module}/definitions.py": _DEFINITIONS,
         f"{module}/defs/__init__.py": '"""Definitions that `dg scaffold defs` makes."""\n',

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,8 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import lsm_assets
 from lsm_assets import cli
+from lsm_assets.component import LsmTable
+from lsm_assets.pinning import pinned_table
 from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, EXECUTOR, WAREHOUSE
+from lsm_engine.cli.main import lsm as lsm_command
 
 pytestmark = pytest.mark.dagster
 
@@ -50,6 +55,22 @@ def test_a_project_has_a_name_that_installs_and_imports(
     assert project["tool"]["dg"]["project"]["root_module"] == module
     assert (made / module / "defs" / "__init__.py").exists()
     assert project["build-system"]["build-backend"] == "setuptools.build_meta"
+
+
+def test_the_rules_of_a_project_name_commands_and_functions_that_there_are(tmp_path: Path) -> None:
+    assert invoked("init", str(tmp_path / "shop")).exit_code == 0
+    rules = (tmp_path / "shop" / "AGENTS.md").read_text()
+    commands = re.findall(r"`lsm ([a-z]+)", rules)
+    assert len(commands) == 7
+    listed = CliRunner().invoke(lsm_command, ["--help"]).output
+    assert [name for name in commands if f"\n  {name} " not in listed] == []
+    for name in ("Upsert", "Delete", "Overwrite", "changes_to_feed"):
+        assert f"`{name}`" in rules or f"lsm_assets.{name}`" in rules
+        assert name in lsm_assets.__all__
+    assert callable(pinned_table)
+    assert set(re.findall(r"`([a-z_]+)`", rules)) & set(LsmTable.model_fields) >= {
+        "primary_key", "partitioned_by", "options", "writer", "deps",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
