@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
+from lsm_engine.base.errors import CommitConflictError
+from lsm_engine.commit import commit as publisher
+from lsm_engine.commit import publish as commit
+from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.maintenance import branches
+from lsm_engine.planning.proposal import CommitOutcome
 from lsm_engine.table.branches import on_branch
+from lsm_engine.table.session import TableSession
 from lsm_engine.types.schema_changes import AddColumn, SetOption
 from tests.fault.doubles import ManualClock
 from tests.fault.paused_lakes import LakeDisk
@@ -230,6 +238,32 @@ def _drop_and_create(catalog: Catalog) -> object:
     return _append(_create(catalog))
 
 
+class _Staged(BaseException):
+    """In the place of the publish of a client's snapshot, whose files are written by then."""
+
+
+def _commit_of_client(table: Table) -> None:
+    """Commit as `lsm serve` does for a client of the REST catalog, which has written the files and the snapshot."""
+    staged: list[tuple[Snapshot, Snapshot | None]] = []
+    ids = table.session.components.ids
+
+    def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitOutcome:
+        # Others that break in commit by themselves.
+        if session.components.ids is not ids:
+            return commit.publish(session, snapshot, base)
+        staged.append((replace(snapshot, properties={}, writer_version="other-1.0"), base))
+        raise _Staged
+
+    with pytest.MonkeyPatch.context() as patch, suppress(_Staged):
+        patch.setattr(publisher, "publish", publish)
+        write(table, 60, 2, "client")
+    ((snapshot, base),) = staged
+    if not publisher.commit_snapshot(table.session, snapshot, base and base.uuid):
+        raise CommitConflictError(
+            "made on another snapshot than the newest", snapshot_id=snapshot.id
+        )
+
+
 def _take_first_over(table: Table) -> None:
     """Fast-forward main by force as far as the first snapshot of a branch, as readers see it on the way."""
     session = table.session
@@ -250,6 +284,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "set an option": Operation(lambda table: table.alter(SetOption(key="snapshot.time-retained", value="2 h"))),
     "rescale": _of(FIXED, lambda table: table.rescale(2)),
     "expire partitions": _of(frozenset({"partitioned"}), lambda table: table.expire_partitions()),
+    "commit of a client": _of(frozenset(KINDS) - {"vectors"}, _commit_of_client),
     # tags
     "tag the newest": Operation(lambda table: table.create_tag("new"), is_stepwise=True),
     "tag the oldest": Operation(lambda table: table.create_tag("new", _oldest(table))),
