@@ -459,7 +459,12 @@ class RestCatalog(Catalog):
 
     def _synced(self, name: str) -> int:
         """Have the server record the lineage of a table; return the number of commits that it lacked."""
-        path = f"{self._table(TableName.parse(name.partition('@')[0]))}/engine/sync"
+        table_name = TableName.parse(name)
+        main, sign, _ = name.rpartition("@")
+        if sign and not self._exists(table_name):
+            # A branch is recorded with its table.
+            table_name = TableName.parse(main)
+        path = f"{self._table(table_name)}/engine/sync"
         return int(self._connection.change("POST", path)["recorded"])
 
     def _listeners(self) -> tuple[TableListener, ...]:

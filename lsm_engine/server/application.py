@@ -388,6 +388,8 @@ class Application:
             self.limits.body_bytes, _OPEN_BODY_BYTES if is_open else self.limits.body_bytes
         )
         too_large = Refusal(413, f"a body has at most {bytes_max} bytes", _CLOSE)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Refusal(415, "a body is sent as it is, without a Content-Encoding", _CLOSE)
         announced = request.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > bytes_max:
             raise too_large

@@ -26,7 +26,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.catalog.lineage.questions import answer
-from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.commit.commit import commit_snapshot
 from lsm_engine.format.documents import decode_snapshot, encode_snapshot
 from lsm_engine.format.json_object import JsonObject, parse_object
@@ -290,7 +290,7 @@ def rename_table(request: Request) -> None:
 
 
 def _of_main(name: TableName) -> str:
-    if "@" in name.text:
+    if name.branch != MAIN_BRANCH:
         raise InvalidInputError("a branch is dropped as a branch, not as a table", table=name.text)
     return name.text
 
@@ -409,7 +409,7 @@ def _require_id(request: Request, table: Table, given_id: str | None) -> None:
     """Raise NotFoundError if a commit is meant for a table that was dropped and made again since."""
     own = (
         table
-        if "@" not in request.table_name.text
+        if request.table_name.branch == MAIN_BRANCH
         else request.open(table_name_of(request.table_name.database, request.table_name.table))
     )
     if given_id is not None and given_id not in (table_id(table), table_id(own)):

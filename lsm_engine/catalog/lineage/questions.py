@@ -39,7 +39,7 @@ def to_members(value: Any) -> Any:
         case Integral():
             return int(value)
         case TableName():
-            return {"table": value.text}
+            return {"table": [value.database, value.table, value.branch]}
         case pa.Table():
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, value.schema) as writer:
@@ -70,8 +70,8 @@ def from_members(members: Any, *, records: Mapping[str, Any] = _RECORDS) -> Any:
             return members
         case list():
             return [read(item) for item in members]
-        case {"table": str(text)}:
-            return TableName.parse(text)
+        case {"table": [str(database), str(table), str(branch)]}:
+            return TableName(database=database, table=table, branch=branch).checked()
         case {"pairs": list(pairs)}:
             return {read(key): read(item) for key, item in pairs}
         case {"rows": str(text)} if records:

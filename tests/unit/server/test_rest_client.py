@@ -93,6 +93,14 @@ def test_an_expiry_is_preceded_by_the_record_of_what_goes(served, remote, databa
     assert {row["commit_user"] for row in recorded} == {f"run-{number}" for number in range(4)}
 
 
+def test_a_name_with_the_sign_of_branches_is_one_of_a_table(remote, database) -> None:
+    table = remote.create_table(f"{database}.a@b", COLUMNS, KEY)
+    table.upsert([{"id": 1, "v": "a", "dt": "x"}])
+    assert remote.sync_lineage([table.name]) == {table.name: 1}
+    remote.drop_table(table.name)
+    assert remote.list_tables(database) == []
+
+
 def test_what_needs_the_database_is_refused_by_its_name(remote, database) -> None:
     table = remote.create_table(f"{database}.orders", COLUMNS, KEY)
     table.upsert([{"id": 1, "v": "a", "dt": "x"}])
@@ -155,10 +163,11 @@ def test_the_command_line_asks_a_server(served, database, monkeypatch, capsys) -
 @pytest.mark.parametrize(
     ("question", "arguments"),
     [
-        ("forget", {"table": {"table": "shop.orders"}}),
+        ("forget", {"table": {"table": ["shop", "orders", "main"]}}),
         ("snapshots", {}),
         ("snapshots", {"table": 1}),
-        ("snapshots", {"table": {"table": "shop"}}),
+        ("snapshots", {"table": {"table": ["shop"]}}),
+        ("snapshots", {"table": {"table": ["shop", "..", "main"]}}),
         ("snapshots", {"table": {"rows": "AAAA"}}),
         ("recent_activity", {"limit": "all"}),
         ("recent_activity", {"self": 1}),
@@ -184,6 +193,11 @@ def test_a_question_to_the_lineage_takes_what_the_method_takes(remote, database)
     assert lineage.origin_of_commits(name, iter([1])).commits.num_rows == 1
     assert remote.explain_row(table.name, {"id": 1, "dt": "x"}).origin.commits.num_rows == 1
     assert remote.write_lineage_page().startswith(remote.warehouse)
+    table.branches.create("fix")
+    table.branch("fix").upsert([{"id": 2, "v": "b", "dt": "x"}], commit_user="two")
+    branch = lsm.TableName(database=name.database, table=name.table, branch="fix")
+    assert remote.lineage.snapshots(branch)["commit_user"].to_pylist() == ["two"]
+    assert branch in remote.lineage.tables()
     with pytest.raises(TypeError):
         lineage.snapshots()
     assert lineage.snapshots(table.name).num_rows == 1

@@ -73,6 +73,8 @@ def test_malformed_bodies_are_refused_and_the_server_lives(served) -> None:
         refused = served.post("databases", body)
         assert refused.status == 400, (body[:20], refused.json)
         assert "restore the file" not in refused.json["message"]
+    zipped = served.post("databases", b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+    assert (zipped.status, "Content-Encoding" in zipped.json["message"]) == (415, True)
     assert served.send("GET", CONFIG).status == 200
 
 
