@@ -551,10 +551,16 @@ def manifest_lists_metadata(
     counts = manifests or {}
     blank: Sequence[Any] = ("", "", "")
     rows = [
-        (kind, name, "" if size is None else format_bytes(size), *counts.get(kind, blank))
+        (
+            kind,
+            *counts.get(kind, blank),
+            "" if size is None else format_bytes(size),
+            _short_name(name),
+        )
         for kind, name, size in lists
     ]
-    headings = ["list", "file", "size", "manifests", "files added", "files deleted"]
+    # Names come last: a narrow window cuts them, and no count.
+    headings = ["list", "manifests", "files added", "files deleted", "size", "file"]
     link = asset_link(keys.asset(AssetKind.SNAPSHOTS), partition)
     metadata: Metadata = {
         "lsm/snapshot": dg.MetadataValue.md(f"[snapshot {snapshot.id}]({link})"),
@@ -673,10 +679,15 @@ MANIFESTS_MAX = 100
 PINS_SHOWN = 10
 
 _MANIFEST_COLUMNS = (
-    "list", "manifest", "size", "added", "deleted", "partitions", "buckets", "levels",
+    "list", "added", "deleted", "size", "levels", "buckets", "partitions", "manifest",
 )  # fmt: skip
 _NAME_ENDS = 17, 5
 """First and last characters of a manifest's name that are shown: names of one commit differ in the last ones."""
+
+
+def _short_name(name: str) -> str:
+    head, tail = _NAME_ENDS
+    return name if len(name) <= head + tail else f"{name[:head]}…{name[-tail:]}"
 
 
 def diff_metadata(diff: SnapshotDiff) -> Metadata:
@@ -718,20 +729,17 @@ def manifests_metadata(manifests: Sequence[Mapping[str, Any]]) -> Metadata:
 
 
 def _manifest_row(row: Mapping[str, Any]) -> dict[str, str | int]:
-    name = str(row["file_name"])
-    head, tail = _NAME_ENDS
-    short = name if len(name) <= head + tail else f"{name[:head]}…{name[-tail:]}"
     return {
         "list": row["list"],
-        "manifest": short,
-        "size": format_bytes(row["file_size"]),
         "added": row["num_added_files"],
         "deleted": row["num_deleted_files"],
+        "size": format_bytes(row["file_size"]),
+        "levels": _span(row["min_level"], row["max_level"]),
+        "buckets": _span(row["min_bucket"], row["max_bucket"]),
         "partitions": _span(
             _values(row["min_partition_stats"]), _values(row["max_partition_stats"])
         ),
-        "buckets": _span(row["min_bucket"], row["max_bucket"]),
-        "levels": _span(row["min_level"], row["max_level"]),
+        "manifest": _short_name(str(row["file_name"])),
     }
 
 
