@@ -34,14 +34,15 @@ from lsm_engine.catalog.lineage.lineage import (
     tag_row,
 )
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
-from lsm_engine.catalog.sql_catalog import HeldKeys, SqlCatalog
+from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.format.manifest import StoredKeys
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.table.branches import branches, on_branch
 from lsm_engine.table.bucket_context import key_order_of, partition_path_of
-from lsm_engine.table.components import CommittedFiles, Removal, StoredKeys
+from lsm_engine.table.components import CommittedFiles, Removal
 from lsm_engine.table.live_files import live_entries
 from lsm_engine.table.references import committed_files
 from lsm_engine.table.session import TableSession
@@ -521,18 +522,12 @@ class CatalogListener:
 
     def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
         """Return how many rows about a table hold a key, or an emptied partition."""
-        return self.names.rows_with_keys(TableName.parse(table), _held_keys(keys))
+        return self.names.rows_with_keys(TableName.parse(table), keys)
 
     def forget_keys(self, table: str, keys: StoredKeys) -> None:
         """Take keys out of the catalog's rows, and out of the bytes of its files."""
-        self.names.forget_keys(TableName.parse(table), _held_keys(keys))
+        self.names.forget_keys(TableName.parse(table), keys)
 
     def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
         """Return the catalog's files that hold one of some texts, and the text."""
         return self.names.files_with_texts(texts)
-
-
-def _held_keys(keys: StoredKeys) -> HeldKeys:
-    return HeldKeys(
-        keys=keys.by_partition, emptied_partitions=tuple(keys.emptied_partitions), texts=keys.texts
-    )

@@ -7,6 +7,7 @@ for queries in SQL. The caller creates, moves and deletes directories."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 from urllib.parse import quote
@@ -58,6 +59,8 @@ from lsm_engine.catalog.models import (
 )
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name, did_you_mean
 from lsm_engine.format.data_file import EMPTY_ROW
+from lsm_engine.format.manifest import StoredKeys
+from lsm_engine.storage.bulk import read_pieces, texts_in
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import scheme_of
 from lsm_engine.storage.warehouse import open_directory
@@ -252,26 +255,14 @@ def _property_rows(
 # The history is retained without the keys: the files, their snapshots and runs, and their row
 # counts. Rows about an emptied partition, whose value was a key, are deleted.
 
-KeysByPartition = Iterable[tuple[bytes | None, frozenset[bytes]]]
-"""Stored keys by their partition; None: any partition."""
 _WITH_PARTITIONS = (FILES, COMPACTIONS, FILE_EDGES)
 HOLDING = tuple(table.name for table in (*_WITH_PARTITIONS, SNAPSHOTS))
 """Tables whose rows may hold keys."""
 _VALUES_PER_STATEMENT = 500
-_PIECE = 8 << 20
 _TableFilter = Sequence[ColumnElement[bool]]
 
 
-@record
-class HeldKeys:
-    """The keys, emptied partitions and texts to remove from the rows of a table."""
-
-    keys: KeysByPartition
-    emptied_partitions: Sequence[bytes] = ()
-    texts: Sequence[bytes] = ()
-
-
-def count_rows(connection: Connection, of_table: _TableFilter, forgotten: HeldKeys) -> int:
+def count_rows(connection: Connection, of_table: _TableFilter, forgotten: StoredKeys) -> int:
     """Return the number of rows that hold one of the keys, or an emptied partition.
 
     A table of PostgreSQL that still has to be rewritten after a deletion counts as one.
@@ -289,7 +280,7 @@ def count_rows(connection: Connection, of_table: _TableFilter, forgotten: HeldKe
     return rows + count_marked(connection, HOLDING)
 
 
-def forget_rows(connection: Connection, of_table: _TableFilter, forgotten: HeldKeys) -> None:
+def forget_rows(connection: Connection, of_table: _TableFilter, forgotten: StoredKeys) -> None:
     """Blank keys of files and properties of expired snapshots; delete rows of emptied partitions."""
     ids = select(TABLES.c.table_id).where(*of_table)
     for table, condition in _of_partitions(ids, forgotten):
@@ -305,8 +296,8 @@ def forget_rows(connection: Connection, of_table: _TableFilter, forgotten: HeldK
 _Conditions = Iterator[tuple[Table, ColumnElement[bool]]]
 
 
-def _of_files(ids: Select[tuple[int]], held_keys: HeldKeys) -> _Conditions:
-    for partition, stored in held_keys.keys:
+def _of_files(ids: Select[tuple[int]], forgotten: StoredKeys) -> _Conditions:
+    for partition, stored in forgotten.by_partition:
         for batch in _pieces(sorted(stored)):
             condition = or_(FILES.c.min_key.in_(batch), FILES.c.max_key.in_(batch))
             if partition is not None:
@@ -314,14 +305,14 @@ def _of_files(ids: Select[tuple[int]], held_keys: HeldKeys) -> _Conditions:
             yield FILES, and_(FILES.c.table_id.in_(ids), condition)
 
 
-def _of_properties(ids: Select[tuple[int]], forgotten: HeldKeys) -> _Conditions:
+def _of_properties(ids: Select[tuple[int]], forgotten: StoredKeys) -> _Conditions:
     own = and_(SNAPSHOTS.c.table_id.in_(ids), SNAPSHOTS.c.state == EXPIRED)
     for text in forgotten.texts:
         shown = text.decode("utf-8", "replace")
         yield SNAPSHOTS, and_(own, SNAPSHOTS.c.properties.contains(shown, autoescape=True))
 
 
-def _of_partitions(ids: Select[tuple[int]], forgotten: HeldKeys) -> _Conditions:
+def _of_partitions(ids: Select[tuple[int]], forgotten: StoredKeys) -> _Conditions:
     for batch in _pieces(list(forgotten.emptied_partitions)):
         for table in _WITH_PARTITIONS:
             yield table, and_(table.c.table_id.in_(ids), table.c.partition.in_(batch))
@@ -330,41 +321,6 @@ def _of_partitions(ids: Select[tuple[int]], forgotten: HeldKeys) -> _Conditions:
 def _pieces(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     for start in range(0, len(values), _VALUES_PER_STATEMENT):
         yield values[start : start + _VALUES_PER_STATEMENT]
-
-
-# --- as bytes ------------------------------------------------------------------------------------
-
-
-@record
-class Beside:
-    """The files of a directory whose names share a prefix: a database and its logs."""
-
-    file_io: FileIO
-    prefix: str = ""
-
-
-def texts_in(places: Iterable[Beside], texts: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that hold one of the texts, and the text."""
-    for place in places:
-        for status in place.file_io.list(""):
-            if status.is_directory or not status.name.startswith(place.prefix):
-                continue
-            for text in _texts_of_file(place.file_io, status.path, status.size, texts):
-                yield status.path, text
-
-
-def _texts_of_file(file_io: FileIO, path: str, size: int, texts: Sequence[bytes]) -> set[bytes]:
-    matches: set[bytes] = set()
-    longest = max(map(len, texts), default=0)
-    before = b""
-    for offset in range(0, size, _PIECE):
-        try:
-            window = before + file_io.read(path, offset, _PIECE)
-        except NotFoundError:  # deleted meanwhile: it holds nothing any more
-            return matches
-        matches |= {text for text in texts if text in window}
-        before = window[-longest:]
-    return matches
 
 
 # -- The catalog of databases and tables, in the tables that other Paimon clients share ------------
@@ -480,12 +436,12 @@ class SqlCatalog:
 
     # ---- forgotten keys -------------------------------------------------------------------------
 
-    def rows_with_keys(self, name: TableName, forgotten: HeldKeys) -> int:
+    def rows_with_keys(self, name: TableName, forgotten: StoredKeys) -> int:
         """Return the number of rows of a table, on all its branches, that hold a key or an emptied partition."""
         of_table = self._rows.of_table(TABLES, name)
         return self.database.read(lambda connection: count_rows(connection, of_table, forgotten))
 
-    def forget_keys(self, name: TableName, forgotten: HeldKeys) -> None:
+    def forget_keys(self, name: TableName, forgotten: StoredKeys) -> None:
         """Remove keys from the rows of a table, and from the bytes of the database's files.
 
         Raises StorageError, with the rows changed but not the files, if the database is busy.
@@ -495,13 +451,22 @@ class SqlCatalog:
         self.database.write(lambda connection: forget_rows(connection, of_table, forgotten))
         self.database.write_anew(HOLDING)
 
-    def files_with_texts(self, texts: Iterable[bytes]) -> tuple[tuple[str, bytes], ...]:
+    def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
         """Return the files of the database, and of a former outbox, that hold one of some texts, and the text."""
-        places = [Beside(file_io=place) for place in self._former_outbox()]
+        places = [(place, "") for place in self._former_outbox()]
         if self.database.path is not None:
             folder, _, own = self.database.path.rpartition("/")
-            places.append(Beside(file_io=open_directory(folder or "/"), prefix=own))
-        return tuple(texts_in(places, tuple(texts)))
+            places.append((open_directory(folder or "/"), own))
+        matches: list[tuple[str, bytes]] = []
+        for file_io, prefix in places:
+            for status in file_io.list(""):
+                if status.is_directory or not status.name.startswith(prefix):
+                    continue
+                # A file that is deleted meanwhile holds nothing any more.
+                with suppress(NotFoundError):
+                    pieces = read_pieces(file_io, status.path, status.size)
+                    matches += [(status.path, text) for text in texts_in(pieces, texts)]
+        return tuple(matches)
 
     def delete_former_outbox(self) -> None:
         """Delete the files in which earlier versions kept lineage for a while: the tables' files say the same."""

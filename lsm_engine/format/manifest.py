@@ -74,6 +74,18 @@ class ManifestFileMeta:
     checksum: int | None = None  # of the manifest's bytes
 
 
+@record
+class StoredKeys:
+    """Keys of a table as stored rows, by partition; under None where a key determines no partition.
+
+    `emptied_partitions` hold no row any more. `texts` are the keys' long values, as they stand in files.
+    """
+
+    by_partition: tuple[tuple[bytes | None, frozenset[bytes]], ...]
+    emptied_partitions: frozenset[bytes]
+    texts: tuple[bytes, ...]
+
+
 def by_bucket(entries: Iterable[ManifestEntry]) -> dict[Bucket, list[ManifestEntry]]:
     """Return entries by the bucket that their files are of, in the order given."""
     entries_by_bucket: dict[Bucket, list[ManifestEntry]] = {}

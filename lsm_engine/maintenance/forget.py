@@ -3,7 +3,6 @@
 A kill in any step is safe: another run plans on the remaining state and finishes."""
 
 import logging
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
@@ -20,9 +19,6 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.commit.commit import propose
 from lsm_engine.commit.metadata_writer import MetadataWriter
-from lsm_engine.format.commit_message import CommitMessage, DataIncrement
-from lsm_engine.format.index_file import IndexFileMeta
-from lsm_engine.format.manifest import Bucket
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.maintenance import expire, trash
@@ -35,20 +31,21 @@ from lsm_engine.maintenance.forget_plan import (
     change_state,
     clear_outside,
     consumers_behind,
+    left_branches,
     lines_of,
     plan_forget,
     shown,
-    take_left_branches,
 )
 from lsm_engine.maintenance.forgotten_keys import ForgottenKeys, emptied_partitions, forgotten_keys
 from lsm_engine.maintenance.orphans import remove_orphans
-from lsm_engine.metadata.consumers import Consumer
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind
 from lsm_engine.options.table_options import TableOptions
 from lsm_engine.planning.proposal import CommitIdentity, LiveChange, Proposal, SameState
-from lsm_engine.planning.retention import Retention
+from lsm_engine.planning.retention import NO_LIMIT, Retention
 from lsm_engine.planning.tags import READ_PREFIX, is_lock
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.table import branches
 from lsm_engine.table.references import carry_out
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import require_writable
@@ -76,7 +73,7 @@ def rewrite_head(
     """
     for tries_left in reversed(range(_RACES)):
         # Files of a lost attempt are orphans: they were written for another base.
-        own_files = files.afresh()
+        own_files = files.named_by(())
         base = session.snapshots.latest()
         if base is None:
             return None, own_files
@@ -98,7 +95,7 @@ def rewrite_head(
 def _replace_files(session: TableSession, base: Snapshot, change: StateChange) -> None:
     require_writable(session, base)
     proposal = _proposal(session, LiveChange(drops_statistics=True), base=base)
-    propose(session, replace(proposal, messages=tuple(_messages(change)), planned_on=base))
+    propose(session, replace(proposal, messages=change.messages(), planned_on=base))
 
 
 def _proposal(session: TableSession, change: LiveChange, *, base: Snapshot | None) -> Proposal:
@@ -110,42 +107,6 @@ def _proposal(session: TableSession, change: LiveChange, *, base: Snapshot | Non
         choose=lambda _: change,
         requires=None if base is None else SameState(on=base),
     )
-
-
-def _messages(change: StateChange) -> list[CommitMessage]:
-    """Return the change bucket by bucket, as a commit takes it."""
-    increments: dict[Bucket, DataIncrement] = {}
-    totals: dict[Bucket, int] = {}
-
-    def increment_of(bucket: Bucket) -> DataIncrement:
-        return increments.get(bucket, DataIncrement())
-
-    for entry in change.deleted:
-        bucket = (entry.partition, entry.bucket)
-        totals[bucket] = entry.total_buckets
-        deleted = (*increment_of(bucket).deleted_files, entry.file)
-        increments[bucket] = replace(increment_of(bucket), deleted_files=deleted)
-    for entry in change.new:
-        bucket = (entry.partition, entry.bucket)
-        new = (*increment_of(bucket).new_files, entry.file)
-        increments[bucket] = replace(increment_of(bucket), new_files=new)
-    for index in change.index:
-        bucket = (index.partition, index.bucket)
-        increment = increment_of(bucket)
-        files: tuple[IndexFileMeta, ...] = (index.index_file,)
-        if index.kind is EntryKind.ADD:
-            increment = replace(increment, new_index_files=(*increment.new_index_files, *files))
-        else:
-            increment = replace(
-                increment, deleted_index_files=(*increment.deleted_index_files, *files)
-            )
-        increments[bucket] = increment
-    return [
-        CommitMessage(
-            partition=bucket[0], bucket=bucket[1], total_buckets=totals.get(bucket, -1), data=data
-        )
-        for bucket, data in increments.items()
-    ]
 
 
 def rewrite_tag(
@@ -227,7 +188,6 @@ def _rewritten_state(
 # -- Forget keys -----------------------------------------------------------------------------------
 
 log = logging.getLogger(__name__)
-_NO_LIMIT = 1 << 40
 _KEPT_LONGER = (
     core_options.MAINTENANCE_TRASH_RETAINED,
     core_options.CHANGELOG_NUM_RETAINED_MIN,
@@ -324,7 +284,8 @@ def _carry_out(
         findings = RootFindings(keys, KeyFiles(keys), traced)
         if trash.trash_of(session).list():
             trash.empty(session, everything=True, dry_run=False)
-        take_left_branches(session, traced)
+        for name in list(left_branches(session, traced)):
+            branches.delete(session, name)
         for branch in lines_of(session):
             _forget_in_branch(branch, keys, scope, findings)
         remove_orphans(
@@ -345,10 +306,18 @@ def _forget_in_branch(
     holds = findings.touch(branch)
     latest = branch.snapshots.latest()
     files = KeyFiles(keys)
-    # A lock tag names what its holder is about to name: without the keys it would hold nothing for
-    # it.
-    _refuse_locked(branch, findings)
     with ExitStack() as locks:
+
+        def rewrite_tags() -> None:
+            for _ in range(_RACES):
+                # A tag that others change meanwhile is looked at again.
+                for tag in (tags := _tags_to_rewrite(branch, findings)):
+                    rewrite_tag(branch, tag, keys, files, quiet, locks)
+                if not tags:
+                    break
+
+        # Before anything is written: a lock tag refuses.
+        _tags_to_rewrite(branch, findings)
         if latest is not None and findings.rewrite(branch, latest, "", is_tag=False) is not None:
             latest, files = rewrite_head(branch, keys, files)
             holds = True
@@ -357,19 +326,6 @@ def _forget_in_branch(
                 # A tag names the files of the newest state where they are the same, instead of
                 # writing them again.
                 files = files.named_by(branch.live_entries(latest))
-
-        def rewrite_tags() -> None:
-            for _ in range(_RACES):
-                holding = _holding(branch, findings)
-                if not holding:
-                    break
-                for tag in holding:
-                    rewrite_tag(
-                        branch, tag, keys, files, quiet, locks
-                    )  # or another has: looked at again
-            # A tag that is being made or moved could bring a key back.
-            _refuse_locked(branch, findings)
-
         rewrite_tags()
         if latest is None or not holds:
             return
@@ -379,25 +335,15 @@ def _forget_in_branch(
     expire.expire_all_changelogs(quiet, reason="keys were forgotten")
 
 
-def _holding(branch: TableSession, findings: RootFindings) -> list[Tag]:
-    """Return the tags that hold a key, but lock tags."""
-    return [
-        tag
-        for tag in branch.tags.stable_listing()
-        if not _is_locked(tag)
-        and findings.rewrite(branch, tag.snapshot, "", is_tag=True) is not None
-    ]
+def _tags_to_rewrite(branch: TableSession, findings: RootFindings) -> list[Tag]:
+    """Return the tags of a branch that hold a key.
 
-
-def _is_locked(tag: Tag) -> bool:
-    """Whether an operation holds files by a tag, and is about to name them: a tag of a read is rewritten."""
-    return is_lock(tag.name) and not tag.name.startswith(READ_PREFIX)
-
-
-def _refuse_locked(branch: TableSession, findings: RootFindings) -> None:
-    """Raise CommitConflictError where others hold a key by a lock tag: written anew it would hold nothing for them."""
-    for tag in branch.tags.stable_listing():
-        if _is_locked(tag) and findings.rewrite(branch, tag.snapshot, "", is_tag=True) is not None:
+    Raises CommitConflictError where others hold one by a lock tag: written anew it would not hold what they are about
+    to name. A tag of a read names nothing further, and is rewritten.
+    """
+    tags = [tag for tag, _ in findings.tags(branch)]
+    for tag in tags:
+        if is_lock(tag.name) and not tag.name.startswith(READ_PREFIX):
             raise CommitConflictError(
                 f"tag {tag.name!r} holds a key for an operation that makes or moves a tag; run it again once that has "
                 "ended, or an hour after it was killed",
@@ -405,6 +351,7 @@ def _refuse_locked(branch: TableSession, findings: RootFindings) -> None:
                 tag=tag.name,
                 branch=shown(branch),
             )
+    return tags
 
 
 def _keep(branch: TableSession, head: Snapshot, locks: ExitStack) -> None:
@@ -418,16 +365,6 @@ def _keep(branch: TableSession, head: Snapshot, locks: ExitStack) -> None:
             kind=ErrorKind.ROWS_CHANGED,
             branch=shown(branch),
         ) from cause
-
-
-def _move_on(branch: TableSession, consumer: Consumer, next_snapshot_id: int) -> None:
-    """Let a consumer pass what goes; one that is forgotten meanwhile is not made again."""
-    branch.consumers.move(
-        consumer.name,
-        lambda stored: (
-            next_snapshot_id if stored is not None and stored < next_snapshot_id else None
-        ),
-    )
 
 
 def _expire_below(
@@ -447,13 +384,17 @@ def _expire_below(
             branch=shown(branch),
         )
     for consumer in branch.consumers.list():
-        _move_on(branch, consumer, head.id)
+        # One that is forgotten meanwhile is not made again.
+        branch.consumers.move(
+            consumer.name,
+            lambda stored: head.id if stored is not None and stored < head.id else None,
+        )
     # Snapshots that others committed since stay too: they were made on the rewritten state.
     count = (branch.snapshots.latest_id() or 0) - head.id + 1
     if count < 1:
         raise _rolled_back(branch, head)
     retention = Retention(
-        retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=_NO_LIMIT
+        retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=NO_LIMIT
     )
     expire.expire(quiet, retention, dry_run=False)
 
@@ -482,18 +423,14 @@ def _remove_empty_partitions(session: TableSession, keys: ForgottenKeys) -> None
     context = session.context()
     for partition in keys.partitions:
         path = session.paths.at(context.partition_path(partition))
-        for directory in (*_directories(session, path), *_upwards(path)):
-            session.file_io.remove_empty_directory(directory)
+        _remove_empty_directories(session.file_io, path)
+        while path:
+            session.file_io.remove_empty_directory(path)
+            path = path.rpartition("/")[0]
 
 
-def _directories(session: TableSession, path: str) -> Iterator[str]:
-    for status in session.file_io.list(path):
+def _remove_empty_directories(file_io: FileIO, path: str) -> None:
+    for status in file_io.list(path):
         if status.is_directory:
-            yield from _directories(session, status.path)
-            yield status.path
-
-
-def _upwards(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
+            _remove_empty_directories(file_io, status.path)
+            file_io.remove_empty_directory(status.path)

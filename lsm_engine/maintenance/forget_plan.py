@@ -14,10 +14,11 @@ from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, parse_age
 from lsm_engine.cache.shared import clear_manifest_cache
+from lsm_engine.format.commit_message import CommitMessage, DataIncrement
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.deletion_vector import DeletionVector
 from lsm_engine.format.index_file import HASH, IndexFileMeta, IndexManifestEntry
-from lsm_engine.format.manifest import Bucket, ManifestEntry
+from lsm_engine.format.manifest import Bucket, ManifestEntry, StoredKeys, by_bucket
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.kernels.arrow_views import Longs
@@ -40,12 +41,13 @@ from lsm_engine.maintenance.orphans import (
 from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
+from lsm_engine.planning.proposal import index_entries
 from lsm_engine.read.split import BucketReader
 from lsm_engine.storage.local_state import default_roots, processes_of, sweep, sweep_spills
-from lsm_engine.table.branches import delete, on_branch
+from lsm_engine.table.branches import on_branch
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.bucket_keys import bucket_hashes
-from lsm_engine.table.components import KeyHolder, StoredKeys
+from lsm_engine.table.components import KeyHolder
 from lsm_engine.table.deletion_vectors import BucketDeletions, BucketVectors
 from lsm_engine.table.references import References, other_branches
 from lsm_engine.table.session import TableSession
@@ -83,12 +85,6 @@ def objection_to_taking(session: TableSession, name: str, *, is_allowed: bool, a
     return ""
 
 
-def take_left_branches(session: TableSession, traces: Collection[str]) -> None:
-    """Delete what is left of branches and holds a key."""
-    for name in list(left_branches(session, traces)):
-        delete(session, name)
-
-
 # -- Rewrite the state of one retained reference without the rows of some keys ---------------------
 #
 # Every stored version of a key is removed, whatever the merge engine: files are rewritten
@@ -121,6 +117,28 @@ class StateChange:
         deleted = {entry.identity for entry in self.deleted}
         return [*(entry for entry in live if entry.identity not in deleted), *self.new]
 
+    def messages(self) -> tuple[CommitMessage, ...]:
+        """Return the change bucket by bucket, as a commit takes it."""
+        deleted, new = by_bucket(self.deleted), by_bucket(self.new)
+        index: dict[tuple[Bucket, EntryKind], list[IndexFileMeta]] = {}
+        for entry in self.index:
+            place = ((entry.partition, entry.bucket), entry.kind)
+            index.setdefault(place, []).append(entry.index_file)
+        return tuple(
+            CommitMessage(
+                partition=bucket[0],
+                bucket=bucket[1],
+                total_buckets=next((entry.total_buckets for entry in deleted.get(bucket, ())), -1),
+                data=DataIncrement(
+                    deleted_files=tuple(entry.file for entry in deleted.get(bucket, ())),
+                    new_files=tuple(entry.file for entry in new.get(bucket, ())),
+                    deleted_index_files=tuple(index.get((bucket, EntryKind.DELETE), ())),
+                    new_index_files=tuple(index.get((bucket, EntryKind.ADD), ())),
+                ),
+            )
+            for bucket in dict.fromkeys((*deleted, *(bucket for bucket, _ in index)))
+        )
+
 
 class KeyFiles:
     """Finds the data files that hold some keys, and writes them anew, each once for several retained references."""
@@ -131,12 +149,6 @@ class KeyFiles:
         self._written: dict[tuple[bytes, int, str, DeletionVector], DataFileMeta | None] = {}
         self._ordered: dict[bytes | None, list[bytes]] = {}
 
-    def afresh(self) -> "KeyFiles":
-        """Return the same findings without written files: a commit that fails deletes what it staged."""
-        copy = KeyFiles(self._keys)
-        copy._found = self._found
-        return copy
-
     def named_by(self, live: Iterable[ManifestEntry]) -> "KeyFiles":
         """Return the same findings with the written files of one state: others may be deleted meanwhile."""
         names = {entry.file.file_name for entry in live}
@@ -145,7 +157,7 @@ class KeyFiles:
         copy._written = {
             place: file
             for place, file in self._written.items()
-            if file is None or file.file_name in names
+            if file is not None and file.file_name in names
         }
         return copy
 
@@ -198,17 +210,6 @@ class KeyFiles:
             else replace(entry, file=replace(rewritten, level=entry.file.level))
         )
 
-    def refuse_foreign(self, entry: ManifestEntry) -> None:
-        """Raise UnsupportedError for a file outside of the table, which is not ours to delete."""
-        if entry.file.external_path is not None:
-            raise UnsupportedError(
-                "a data file that holds a key lies outside of the table's directory, where its owner "
-                "has to delete it; copy the rows to a new table",
-                kind=ErrorKind.UNSUPPORTED_FORMAT,
-                file=entry.file.file_name,
-                external_path=entry.file.external_path,
-            )
-
 
 def _place(entry: ManifestEntry) -> tuple[bytes, int, str]:
     return entry.partition, entry.bucket, entry.file.file_name
@@ -256,7 +257,14 @@ def change_state(
     new: list[ManifestEntry] = []
     names: dict[Bucket, list[str]] = {}
     for entry in holding:
-        files.refuse_foreign(entry)
+        if entry.file.external_path is not None:
+            raise UnsupportedError(
+                "a data file that holds a key lies outside of the table's directory, where its owner "
+                "has to delete it; copy the rows to a new table",
+                kind=ErrorKind.UNSUPPORTED_FORMAT,
+                file=entry.file.file_name,
+                external_path=entry.file.external_path,
+            )
         bucket = (entry.partition, entry.bucket)
         names.setdefault(bucket, []).append(entry.file.file_name)
         rewritten = files.without(context, entry, vectors.get(bucket, none))
@@ -268,7 +276,7 @@ def change_state(
         deletions = BucketDeletions(context, indexes.get(bucket, ()))
         deletions.forget(file_names)
         written = deletions.write()
-        index += _replaced(bucket, written.deleted, written.new)
+        index += index_entries(bucket, written.deleted, written.new)
     index += _hash_indexes(session, snapshot, keys, change.after(live))
     return replace(change, index=tuple(index))
 
@@ -292,16 +300,6 @@ def _with_later(
     return entries
 
 
-def _replaced(
-    bucket: Bucket, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
-) -> list[IndexManifestEntry]:
-    return [
-        IndexManifestEntry(kind=kind, partition=bucket[0], bucket=bucket[1], index_file=file)
-        for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, new))
-        for file in files
-    ]
-
-
 # --- the indexes of dynamic buckets --------------------------------------------------------------
 
 
@@ -312,7 +310,7 @@ def _hash_indexes(
     changes: list[IndexManifestEntry] = []
     for entry, remaining in indexes_with_hashes(session, snapshot, keys, live):
         new = [write_hashes(session.context(), remaining)] if len(remaining) else []
-        changes += _replaced((entry.partition, entry.bucket), [entry.index_file], new)
+        changes += index_entries((entry.partition, entry.bucket), [entry.index_file], new)
     return changes
 
 
@@ -592,6 +590,19 @@ class RootFindings:
             metadata_files=len(paths) + len(stale),
         )
 
+    def tags(self, branch: TableSession) -> list[tuple[Tag, RootRewrite]]:
+        """Return the tags of a branch that hold a key."""
+        rewrites = (
+            (
+                tag,
+                self.rewrite(
+                    branch, tag.snapshot, f"tag {tag.name!r} of {shown(branch)}", is_tag=True
+                ),
+            )
+            for tag in branch.tags.stable_listing()
+        )
+        return [(tag, rewrite) for tag, rewrite in rewrites if rewrite is not None]
+
     def touch(self, branch: TableSession) -> bool:
         """Whether a key is in what the snapshots and changelogs of a branch name, or in themselves."""
         own = (branch.paths.snapshot_directory, branch.paths.changelog_directory)
@@ -683,11 +694,7 @@ def _plan_branch(
     if latest is not None:
         head = findings.rewrite(branch, latest, f"newest state of {shown(branch)}", is_tag=False)
     rewrites += [] if head is None else [head]
-    tags = [
-        (tag, rewrite)
-        for tag in branch.tags.stable_listing()
-        if (rewrite := _of_tag(branch, tag, findings)) is not None
-    ]
+    tags = findings.tags(branch)
     rewrites += [rewrite for _, rewrite in tags]
     if tags and not scope.rewrite_tags:
         names = ", ".join(repr(tag.name) for tag, _ in tags)
@@ -705,12 +712,6 @@ def _plan_branch(
         ]
     expired = list(_history(branch)) if holds else []
     return rewrites, expired, refusals
-
-
-def _of_tag(branch: TableSession, tag: Tag, findings: RootFindings) -> RootRewrite | None:
-    return findings.rewrite(
-        branch, tag.snapshot, f"tag {tag.name!r} of {shown(branch)}", is_tag=True
-    )
 
 
 def _history(branch: TableSession) -> Iterator[str]:

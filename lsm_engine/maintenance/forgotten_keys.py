@@ -16,7 +16,7 @@ from lsm_engine.data_files.formats import format_of, open_stored
 from lsm_engine.dml.delete import columns_asked
 from lsm_engine.format.avro.container import MAGIC, read_container, unpacked
 from lsm_engine.format.binary_row import encode_stored
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import ManifestEntry, StoredKeys
 from lsm_engine.format.manifest_file import (
     decode_index_manifest,
     decode_manifest,
@@ -29,10 +29,10 @@ from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.lookup.keys import keys_of
 from lsm_engine.lookup.locate import match_keys
 from lsm_engine.options.core_options import METADATA_DIRECTORIES
+from lsm_engine.storage.bulk import read_pieces, texts_in
 from lsm_engine.storage.checksum import ExpectedChecksums
 from lsm_engine.storage.file_io import FileStatus
 from lsm_engine.table.bucket_keys import bucket_hashes
-from lsm_engine.table.components import StoredKeys
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.arrow_types import arrow_type
 from lsm_engine.types.declared_lengths import padded_values
@@ -189,7 +189,6 @@ def _spellings(value: bytes) -> Iterator[bytes]:
 # texts, as are the bytes of all other files. The search trusts no statistics or checksums in
 # other files.
 
-_PIECE = 8 << 20
 _UNREADABLE = (LsmError, pa.ArrowException, OSError, ValueError, KeyError, IndexError)
 _LIST, _INDEX, _MANIFEST = "manifest-list-", "index-manifest-", "manifest-"
 
@@ -242,7 +241,7 @@ class TraceSearch:
         traces: list[Trace] = []
         unreadable: list[Trace] = []
         texts: list[tuple[Trace, bytes]] = []
-        statuses = list(files_below(self._session, ""))
+        statuses = list(self._session.file_io.list_files(""))
         for status in statuses:
             kind = kind_of(status.path)
             try:
@@ -357,28 +356,18 @@ class TraceSearch:
 
     def _texts(self, kind: str, status: FileStatus) -> Iterator[tuple[Trace, bytes]]:
         """Yield the texts that a file's bytes hold, or its path."""
-        unmatched = set(self._keys.texts)
         path = status.path.encode("utf-8", "surrogateescape")
-        for text in [text for text in unmatched if text in path]:
-            unmatched.discard(text)
+        in_path = {text for text in self._keys.texts if text in path}
+        for text in in_path:
             yield Trace(kind=kind, path=status.path, detail="in its path"), text
-        if not unmatched:
-            return
-        longest = max(map(len, unmatched))
-        before = b""
-        for piece in self._pieces(status):
-            window = before + piece
-            for text in [text for text in unmatched if text in window]:
-                unmatched.discard(text)
-                yield Trace(kind=kind, path=status.path, detail="in its bytes"), text
-            before = window[-longest:]
+        for text in texts_in(self._pieces(status), set(self._keys.texts) - in_path):
+            yield Trace(kind=kind, path=status.path, detail="in its bytes"), text
 
     def _pieces(self, status: FileStatus) -> Iterator[bytes]:
         """Yield a file's bytes; of Avro files the unpacked blocks behind them."""
         file_io = self._session.file_io
         first = b""
-        for offset in range(0, status.size, _PIECE):
-            piece = file_io.read(status.path, offset, _PIECE)
+        for piece in read_pieces(file_io, status.path, status.size):
             first = first or piece[: len(MAGIC)]
             yield piece
         if first == MAGIC and status.path.startswith(self._session.paths.manifest_directory):
@@ -435,23 +424,8 @@ def emptied_partitions(session: TableSession, keys: ForgottenKeys) -> frozenset[
     return frozenset(
         partition
         for partition in keys.partitions
-        if next(files_below(session, session.paths.at(context.partition_path(partition))), None)
-        is None
+        if not any(session.file_io.list_files(session.paths.at(context.partition_path(partition))))
     )
-
-
-def files_below(session: TableSession, directory: str) -> Iterator[FileStatus]:
-    """Yield the files below a directory, however deep."""
-    try:
-        statuses = session.file_io.list(directory)
-    except NotFoundError:
-        # Deleted since it was listed, and its files with it.
-        return
-    for status in statuses:
-        if status.is_directory:
-            yield from files_below(session, status.path)
-        else:
-            yield status
 
 
 def kind_of(path: str) -> str:

@@ -17,7 +17,7 @@ from lsm_engine.filter.predicate import Predicate
 from lsm_engine.format.commit_message import CommitMessage, Committable
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, IndexManifestEntry
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import Bucket, ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.modes import CommitKind, EntryKind
 from lsm_engine.types.types import DataField
@@ -79,7 +79,9 @@ def _data_step(committable: Committable, kind: CommitKind, uuid: str) -> CommitS
         data = message.data
         deleted += _entries(EntryKind.DELETE, message, data.deleted_files)
         new += _entries(EntryKind.ADD, message, data.new_files)
-        index += _index_entries(message, data.deleted_index_files, data.new_index_files)
+        index += index_entries(
+            (message.partition, message.bucket), data.deleted_index_files, data.new_index_files
+        )
         if kind is not CommitKind.OVERWRITE:
             changelog += _entries(EntryKind.ADD, message, data.changelog_files)
     return _step(committable, kind, uuid, (*deleted, *new), changelog, index)
@@ -97,7 +99,11 @@ def _compact_step(committable: Committable, uuid: str) -> CommitStep:
         unmoved = set(compact.before) & set(compact.after)
         deleted += _entries(EntryKind.DELETE, message, compact.before, besides=unmoved)
         new += _entries(EntryKind.ADD, message, compact.after, besides=unmoved)
-        index += _index_entries(message, compact.deleted_index_files, compact.new_index_files)
+        index += index_entries(
+            (message.partition, message.bucket),
+            compact.deleted_index_files,
+            compact.new_index_files,
+        )
         changelog += _entries(EntryKind.ADD, message, compact.changelog_files)
     return _step(committable, CommitKind.COMPACT, uuid, (*deleted, *new), changelog, index)
 
@@ -147,13 +153,12 @@ def _entries(
     ]
 
 
-def _index_entries(
-    message: CommitMessage, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
+def index_entries(
+    bucket: Bucket, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
 ) -> list[IndexManifestEntry]:
+    """Return the entries by which index files of one bucket replace others."""
     return [
-        IndexManifestEntry(
-            kind=kind, partition=message.partition, bucket=message.bucket, index_file=file
-        )
+        IndexManifestEntry(kind=kind, partition=bucket[0], bucket=bucket[1], index_file=file)
         for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, new))
         for file in files
     ]

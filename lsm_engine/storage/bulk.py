@@ -263,3 +263,28 @@ class Prefetched:
 
     def _is_young(self, began_millis: int) -> bool:
         return 0 <= self._clock.now_millis() - began_millis <= AGE_MAX_MILLIS
+
+
+_PIECE = 8 << 20
+
+
+def read_pieces(file_io: FileIO, path: str, size: int) -> Iterator[bytes]:
+    """Yield the bytes of a file, a few MiB at a time."""
+    for offset in range(0, size, _PIECE):
+        yield file_io.read(path, offset, _PIECE)
+
+
+def texts_in(pieces: Iterable[bytes], texts: Iterable[bytes]) -> set[bytes]:
+    """Return the texts that stand in the bytes of a file, also where one goes from piece to piece."""
+    unmatched, matched = set(texts), set[bytes]()
+    longest = max(map(len, unmatched), default=0)
+    end = b""
+    for piece in pieces:
+        window = end + piece
+        matched |= {text for text in unmatched if text in window}
+        unmatched -= matched
+        # The rest is not read once all are found.
+        if not unmatched:
+            break
+        end = window[-longest:]
+    return matched

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from lsm_engine.base.record import record
 from lsm_engine.format.commit_message import CommitMessage
-from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta, StoredKeys
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
@@ -256,18 +256,6 @@ class TableListener(Protocol):
     def removed(self, table: str, removal: Removal) -> None:
         """Maintenance took something away."""
         ...
-
-
-@record
-class StoredKeys:
-    """Keys of a table as stored rows, by partition; under None where a key determines no partition.
-
-    `emptied_partitions` hold no row any more. `texts` are the keys' long values, as they stand in files.
-    """
-
-    by_partition: tuple[tuple[bytes | None, frozenset[bytes]], ...]
-    emptied_partitions: frozenset[bytes]
-    texts: tuple[bytes, ...]
 
 
 @runtime_checkable
