@@ -21,11 +21,10 @@ if find_spec("dagster") is None:
 if TYPE_CHECKING:
     from lsm_assets.component import LsmTableComponent
     from lsm_assets.declaration import TableDeclaration
-    from lsm_assets.factory import lsm_table_assets
+    from lsm_assets.factory import lsm_definitions, lsm_table_assets
     from lsm_assets.feed import changes_to_feed
     from lsm_assets.io_manager import LsmIOManager
     from lsm_assets.pinning import input_snapshot
-    from lsm_assets.project import lsm_definitions
     from lsm_assets.sensors import eager_with_compactions, io_sync_sensor
     from lsm_assets.settings import current_settings
     from lsm_assets.staleness import inputs_changed, reader_definitions
@@ -54,7 +53,7 @@ _MODULES = {
     "input_snapshot": "pinning",
     "inputs_changed": "staleness",
     "io_sync_sensor": "sensors",
-    "lsm_definitions": "project",
+    "lsm_definitions": "factory",
     "lsm_table_assets": "factory",
     "reader_definitions": "staleness",
     "warehouse_definitions": "warehouse_component",

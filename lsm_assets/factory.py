@@ -1,4 +1,4 @@
-"""lsm_table_assets: builds the Dagster definitions of one table from its declaration."""
+"""Dagster definitions of one table from its declaration, and of a code location."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,12 +15,16 @@ from lsm_assets.maintenance import (
     diff_job,
     expiry_job,
     expiry_schedule,
+    lineage_page_job,
+    lineage_page_schedule,
     maintenance_schedules,
     orphans_job,
     tag_schedule,
     verify_job,
 )
-from lsm_assets.settings import ExecutorName
+from lsm_assets.resource import resources_from
+from lsm_assets.sensors import table_sensors
+from lsm_assets.settings import ExecutorName, Settings
 from lsm_assets.table_assets import (
     CompactionConfig,
     InspectConfig,
@@ -192,3 +196,30 @@ def _compaction_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg
         yield from compact_table(context, declaration, config)
 
     return compact
+
+
+# -- The definitions of a code location ------------------------------------------------------------
+
+
+def lsm_definitions(
+    tables: Sequence[LsmTableAssets], settings: Settings, *, jobs: Sequence[Any] = ()
+) -> dg.Definitions:
+    """Return the definitions of a code location whose tables are all in one warehouse.
+
+    Args:
+        tables: Tables, from `lsm_table_assets`.
+        settings: Warehouse, catalog and executor.
+        jobs: Further jobs.
+    """
+    page = lineage_page_job()
+    return dg.Definitions.merge(
+        *(table.definitions(settings.executor) for table in tables),
+        dg.Definitions(
+            jobs=[*jobs, page],
+            schedules=[lineage_page_schedule(page)],
+            sensors=table_sensors([table.declaration for table in tables]),
+            resources=resources_from(settings),
+            # One process per run, hence one JVM for all of its steps.
+            executor=dg.in_process_executor,
+        ),
+    )

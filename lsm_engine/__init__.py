@@ -56,9 +56,13 @@ if TYPE_CHECKING:
     from lsm_engine.catalog.lineage.openlineage import run_events as openlineage_events
     from lsm_engine.catalog.lineage.page import lineage_page
     from lsm_engine.catalog.lineage.queries import Origin as LineageOrigin
-    from lsm_engine.catalog.locations import LINEAGE_PAGE, absolute_warehouse, default_catalog_url
     from lsm_engine.catalog.migrations import set_damaged_file_aside
-    from lsm_engine.catalog.names import TableName
+    from lsm_engine.catalog.names import (
+        LINEAGE_PAGE,
+        TableName,
+        absolute_warehouse,
+        default_catalog_url,
+    )
     from lsm_engine.catalog.provenance import RESTORED, RUN_DAGSTER_ID, provenance_properties
     from lsm_engine.catalog.provenance import Input as LineageInput
     from lsm_engine.catalog.provenance import Run as LineageRun
@@ -183,9 +187,8 @@ _HOMES = {
         "catalog.lineage.openlineage": "OPENLINEAGE_NAMESPACE openlineage_events",
         "catalog.lineage.page": "lineage_page",
         "catalog.lineage.queries": "LineageOrigin",
-        "catalog.locations": "LINEAGE_PAGE absolute_warehouse default_catalog_url",
         "catalog.migrations": "set_damaged_file_aside",
-        "catalog.names": "TableName",
+        "catalog.names": "LINEAGE_PAGE TableName absolute_warehouse default_catalog_url",
         "catalog.provenance": """
             RESTORED RUN_DAGSTER_ID LineageInput LineageRun provenance_properties
         """,

@@ -33,8 +33,13 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.other_libraries import CATALOG, missing_attribute
 from lsm_engine.catalog.lineage.lineage import Lineage
 from lsm_engine.catalog.lineage.page import lineage_page
-from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, LINEAGE_PAGE, default_catalog_url
-from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
+from lsm_engine.catalog.names import (
+    DATABASE_SUFFIX,
+    DEFAULT_DIRECTORY,
+    LINEAGE_PAGE,
+    TableName,
+    default_catalog_url,
+)
 from lsm_engine.catalog.sql_catalog import SqlCatalog, TableInfo
 from lsm_engine.ddl.create import create_table, refuse_beside_drop
 from lsm_engine.ddl.open import load_schema, open_directory_of_table

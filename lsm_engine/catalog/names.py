@@ -1,5 +1,8 @@
-"""Names of databases and tables, and which names are refused."""
+"""Names of databases and tables, which names are refused, and where a catalog's tables lie."""
 
+import hashlib
+import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Self
@@ -7,6 +10,7 @@ from typing import Self
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.names import nearest
 from lsm_engine.base.record import record
+from lsm_engine.storage.location import plain_path, scheme_of
 
 MAIN_BRANCH = "main"
 NAME_BYTES_MAX = 255
@@ -117,3 +121,36 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
     """Return "; did you mean 'x'?" for the nearest of `names`, else `otherwise`."""
     suggestion = nearest(name, names)
     return f"; did you mean {suggestion!r}?" if suggestion else otherwise
+
+
+# -- Where a catalog's tables lie, and the default place of its database ---------------------------
+
+LINEAGE_PAGE = "lineage.html"
+"""The lineage page's name in the warehouse."""
+_SQLITE = "sqlite:///"
+DEFAULT_DIRECTORY = "lake"
+_PLAIN = re.compile(r"[A-Za-z0-9]+:/(/[A-Za-z0-9]+)*")
+
+
+def absolute_warehouse(warehouse: str) -> str:
+    """Return the warehouse without a trailing slash, made absolute unless it has a scheme."""
+    if not warehouse:
+        raise InvalidInputError("a catalog needs a warehouse; give the directory of its tables")
+    if scheme_of(warehouse) is not None:
+        return warehouse.rstrip("/")
+    return os.path.abspath(os.path.expanduser(plain_path(warehouse)))
+
+
+def default_catalog_url(warehouse: str) -> str:
+    """Return the database of a warehouse: catalog.db in its directory, on this machine at any rate.
+
+    Of one with a scheme it is a file below ./lake, named after the warehouse: letters and digits as they are, with a
+    digest at the end if there is anything else in it than slashes.
+    """
+    location = absolute_warehouse(warehouse)
+    if scheme_of(location) is None:
+        return f"{_SQLITE}{location}/catalog.db"
+    name = re.sub(r"[^A-Za-z0-9]+", "-", location).strip("-")
+    if not _PLAIN.fullmatch(location):  # others may differ from it in such signs alone
+        name += f"-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
+    return f"{_SQLITE}{os.path.abspath(DEFAULT_DIRECTORY)}/{name}.db"

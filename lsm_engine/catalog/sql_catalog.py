@@ -39,7 +39,6 @@ from lsm_engine.catalog.database import (
     open_url,
 )
 from lsm_engine.catalog.lineage.lineage import Lineage
-from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, absolute_warehouse
 from lsm_engine.catalog.migrations import open_database
 from lsm_engine.catalog.models import (
     COMPACTIONS,
@@ -57,7 +56,14 @@ from lsm_engine.catalog.models import (
     SNAPSHOTS,
     TABLES,
 )
-from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name, did_you_mean
+from lsm_engine.catalog.names import (
+    DATABASE_SUFFIX,
+    DEFAULT_DIRECTORY,
+    TableName,
+    absolute_warehouse,
+    check_database_name,
+    did_you_mean,
+)
 from lsm_engine.format.data_file import EMPTY_ROW
 from lsm_engine.format.manifest import StoredKeys
 from lsm_engine.storage.bulk import read_pieces, texts_in

@@ -86,7 +86,7 @@ SECTIONS = {
         ),
         "repair": ("mend:repair", "Repair a table whose files are damaged or missing."),
         "trash": ("mend:trash", "Undo maintenance, or empty the trash."),
-        "forget": ("forget:forget", "Erase keys from data, history and catalog."),
+        "forget": ("keys:forget", "Erase keys from data, history and catalog."),
         "iceberg": ("mend:iceberg", "Show and rebuild the Iceberg metadata of a table."),
         "cache": ("cache:cache", "Show the local files that lookups have built."),
         "catalog": ("catalog:names", "Rebuild the catalog; register and adopt tables."),

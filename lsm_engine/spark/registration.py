@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.catalog.locations import absolute_warehouse
+from lsm_engine.catalog.names import absolute_warehouse
 from lsm_engine.spark.commands.procedures import register_procedures
 from lsm_engine.spark.commands.statements import statements_of
 from lsm_engine.spark.jvm import StatementParser

@@ -15,9 +15,18 @@ from lsm_engine import (
 )
 from lsm_engine.cli.commands.explain import CHANGE_COLUMNS, VERSION_COLUMNS
 from lsm_engine.cli.commands.look import FILE_COLUMNS, MANIFEST_LIST_COLUMNS, snapshot_facts
-from lsm_engine.cli.output import code, count_text, counted, listed, number, size, size_text, words
+from lsm_engine.cli.output import (
+    code,
+    count_text,
+    counted,
+    largest_run,
+    listed,
+    number,
+    size,
+    size_text,
+    words,
+)
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.tree_drawing import largest_run
 from lsm_engine.ui import parts
 from lsm_engine.ui.parts import Html, address, element, joined, lineage_address, table_address
 

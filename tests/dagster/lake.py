@@ -10,9 +10,8 @@ import pytest
 from dagster._core.utils import make_new_run_id
 
 from lsm_assets.declaration import TableDeclaration
-from lsm_assets.factory import LsmTableAssets
+from lsm_assets.factory import LsmTableAssets, lsm_definitions
 from lsm_assets.keys import AssetKind, partition_set_name, snapshot_partitions, tag_partitions
-from lsm_assets.project import lsm_definitions
 from lsm_assets.resource import LsmResource, resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.versions import parse_version

@@ -10,10 +10,9 @@ import yaml
 from click.testing import CliRunner
 
 from lsm_assets.definitions import defs
-from lsm_assets.factory import lsm_table_assets
+from lsm_assets.factory import lsm_definitions, lsm_table_assets
 from lsm_assets.home import open_instance, prepare_home, ui_command, ui_environment
 from lsm_assets.keys import AssetKind
-from lsm_assets.project import lsm_definitions
 from lsm_assets.sample.run import main
 from lsm_assets.sample.tables import DAYS, FLIGHTS
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, ExecutorName, settings_from

@@ -7,9 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lsm_assets.factory import lsm_table_assets
+from lsm_assets.factory import lsm_definitions, lsm_table_assets
 from lsm_assets.keys import AssetKind
-from lsm_assets.project import lsm_definitions
 from lsm_assets.resource import ExecutorOnDemand, LsmResource
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
 from lsm_engine.spark import configured_local_bytes

@@ -27,18 +27,18 @@ from lsm_engine.catalog.lineage.facts import (
     TagFacts,
 )
 from lsm_engine.catalog.lineage.queries import no_sync
-from lsm_engine.catalog.lineage.statements import (
+from lsm_engine.catalog.lineage.tables import (
     BRANCH_IDS,
     FROM_ADDITIONS,
     LIVE_TAGS,
     RECORDED_DELTAS,
     TABLE_ID,
+    LineageTables,
     added,
     live_deltas,
     replacing,
     run_added,
 )
-from lsm_engine.catalog.lineage.tables import LineageTables
 from lsm_engine.catalog.models import (
     CHANGELOG,
     COLUMN_INPUTS,

@@ -1,4 +1,4 @@
-"""Rows by key: look them up, locate what rows would replace, insert only, update only."""
+"""Rows by key: look them up, locate what rows would replace, insert only, update only, forget."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lsm_engine import FOUND_COLUMN as FOUND
 from lsm_engine import (
+    ForgetReport,
     InvalidInputError,
     RowCounts,
     Table,
@@ -18,12 +19,13 @@ from lsm_engine import (
     read_files,
     row_counts_of,
 )
-from lsm_engine.cli.call import COLUMNS, Call, read_options, split_names
+from lsm_engine.cli.call import COLUMNS, YES, Call, read_options, split_names
 from lsm_engine.cli.commands.catalog import pairs_of
 from lsm_engine.cli.commands.write import committed, hint
+from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.verb import table_verb
+from lsm_engine.cli.verb import confirm, table_verb
 
 KEY_OPTION = click.option(
     "--key", "pairs", metavar="COLUMN=VALUE", multiple=True,
@@ -197,3 +199,75 @@ def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
                 f"{text!r} is no value of column {name!r}: {cause}", column=name
             ) from cause
     return pa.table(columns)
+
+
+# -- Forget keys -----------------------------------------------------------------------------------
+
+
+@table_verb(
+    "lsm forget shop.customers --key customer_id=4711 --plan",
+    "lsm forget shop.customers --key customer_id=4711 --rewrite-tags",
+    "lsm forget shop.customers requests.csv --rewrite-tags --rewrite-branches --yes --json",
+)
+@click.argument("files", nargs=-1)
+@KEY_OPTION
+@click.option("--plan", "only_plan", is_flag=True, help="Show the plan and stop.")
+@click.option("--rewrite-tags", is_flag=True, help="Write tags that hold a key anew, without it.")
+@click.option("--rewrite-branches", is_flag=True,
+              help="The same for branches, whose history goes as well.")  # fmt: skip
+@click.option("--move-consumers", is_flag=True,
+              help="Move consumers past changes that they have not read.")  # fmt: skip
+@click.option("--unreferenced-older-than", default="1 d", metavar="AGE", show_default=True,
+              help='Delete files that nothing names from this age on; "0 s" while no process writes.')  # fmt: skip
+@YES
+@read_options
+def forget(
+    call: Call,
+    /,
+    *,
+    table: str,
+    files: Sequence[str],
+    pairs: Sequence[str],
+    only_plan: bool,
+    rewrite_tags: bool,
+    rewrite_branches: bool,
+    move_consumers: bool,
+    unreferenced_older_than: str,
+    yes: bool,
+    **form: Any,
+) -> None:
+    """Erase keys from all files of a table and from the catalog, then search for them.
+
+    Every stored version goes: from data files, changelogs, manifests, statistics, indexes, the trash,
+    lookup files and the catalog. All snapshots but the newest state expire, so time travel is lost but
+    to tags. Shows the plan first, and asks. Tags, branches and consumers in the way are named and
+    refuse, unless the options allow to change them. Backups and other systems are not reached:
+    docs/forget.md. Exit code 1 if a key is left, or came back.
+    """
+    target = call.table(table)
+    keys = keys_given(target, files, pairs, form).read_all()
+
+    def run(*, dry_run: bool) -> ForgetReport:
+        return target.forget(
+            keys,
+            dry_run,
+            rewrite_tags=rewrite_tags,
+            rewrite_branches=rewrite_branches,
+            move_consumers=move_consumers,
+            unreferenced_older_than=unreferenced_older_than,
+        )
+
+    report = run(dry_run=True)
+    if only_plan or (not yes and not call.as_json):
+        call.out.report(str(report), report.facts())
+    # The plan has been shown, and nothing may change.
+    if only_plan:
+        return
+    # A plan that is empty or refused needs no consent.
+    if not report.plan.is_empty and not report.plan.refusals:
+        question = f"Forget {counted(keys.num_rows, 'key')} for good, with all history but tags?"
+        confirm(question, yes=yes)
+    report = run(dry_run=False)
+    call.out.report(str(report), report.facts())
+    if not report.is_clean:
+        raise click.exceptions.Exit(REFUSED)

@@ -18,10 +18,9 @@ from lsm_engine import (
 )
 from lsm_engine.cli.call import DEEP, Call
 from lsm_engine.cli.exit_codes import REFUSED
-from lsm_engine.cli.output import Column, code, counted, number, size, words
+from lsm_engine.cli.output import Column, code, counted, draw_tree, largest_run, number, size, words
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.tree_drawing import draw_tree, largest_run
 from lsm_engine.cli.verb import table_verb
 
 SNAPSHOT_OPTION = click.option(

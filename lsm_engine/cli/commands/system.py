@@ -54,11 +54,11 @@ class ShowGroup(VerbGroup):
         "life": "lineage:of_file",
         "downstream": "lineage:downstream",
         "commits": "lineage:recent",
-        "row": "origins:of_row",
-        "tag": "origins:of_tag",
-        "origin": "origins:of_origin",
-        "impact": "origins:impact",
-        "column": "origins:of_column",
+        "row": "lineage:of_row",
+        "tag": "lineage:of_tag",
+        "origin": "lineage:of_origin",
+        "impact": "lineage:impact",
+        "column": "lineage:of_column",
     },
 )  # fmt: skip
 def show() -> None:

@@ -71,7 +71,7 @@ API = {
 """Pages of the API reference: the title, the file's name and the names of `lsm_engine`; all others are for extensions."""
 
 DAGSTER = [
-    *("factory.lsm_table_assets", "project.lsm_definitions", "declaration.TableDeclaration"),
+    *("factory.lsm_table_assets", "factory.lsm_definitions", "declaration.TableDeclaration"),
     *("versions.Upsert", "versions.Delete", "versions.Overwrite"),
     *("io_manager.LsmIOManager", "component.LsmTableComponent", "translator.LsmTranslator"),
     "pinning.input_snapshot",

@@ -22,10 +22,9 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.catalog.database import Database, open_url
-from lsm_engine.catalog.locations import default_catalog_url
 from lsm_engine.catalog.migrations import APPLICATION_ID, MIGRATIONS, Migration, open_database
 from lsm_engine.catalog.models import VERSIONS
-from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.names import TableName, default_catalog_url
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.storage.warehouse import open_directory
 from tests.unit.catalog.stories import ORDERS

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from lsm_engine import columns_of_text, format_bytes, parse_texts, plain_values, type_of_text
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
 from lsm_engine.cli.commands.write import partition_values
-from lsm_engine.cli.output import Output, listed, words
+from lsm_engine.cli.output import Output, bar, listed, words
 from lsm_engine.cli.progress import Interrupted
 from lsm_engine.cli.safe_text import cell_text, json_text, neutral, utc_text
-from lsm_engine.cli.tree_drawing import bar
 from lsm_engine.cli.verb import confirm
 from lsm_engine.types.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.types.types import type_text
