@@ -244,7 +244,7 @@ _HOMES = {
     for name in names.split()
 }
 """Where each name lives. Nothing is loaded before it is asked for: a command that lists tables needs no
-compiler, and whoever opens a table by its path needs no database."""
+compiler, and opening a table by its path needs no database."""
 
 _NAMED_THERE = {
     "__version__": "VERSION",

@@ -232,7 +232,7 @@ def _new_facts(
         return
     table, first = _recorded_name(session), snapshots[min(snapshots)]
     is_next = first.id == 1 or first.id - 1 in recorded.live
-    # After a gap in the recorded history nobody knows which snapshots added the files.
+    # After a gap in the recorded history it is unknown which snapshots added the files.
     if not is_next and not lineage.has_snapshot(table, first.id - 1):
         try:
             yield from files_before(session, table, first)

@@ -24,7 +24,7 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsupportedError,
 )
-from lsm_engine.base.names import nearest
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
 from lsm_engine.table.incoming import ROW_KIND_COLUMN, open_rows
 from lsm_engine.types.arrow_types import type_of_field
@@ -112,8 +112,7 @@ class _FileForm:
         option_names = FileOptions.__annotations__
         for name in options:
             if name not in option_names:
-                suggestion = nearest(str(name), option_names)
-                hint = f"; did you mean {suggestion!r}?" if suggestion else ""
+                hint = did_you_mean(str(name), option_names)
                 raise InvalidInputError(f"files have no option {name!r}{hint}", argument=name)
         values = {name: value for name, value in options.items() if value not in (None, ())}
         for name, choices in (("format", _FORMATS), ("on_error", ("fail", "skip"))):
@@ -569,7 +568,7 @@ class _CsvFile(_TypedLines):
         self._stream = _text_stream(path, form.encoding)
         self._head = _head_of(self._stream, form.skip_lines)
         self._columns = self._names(self._head)
-        # Values of columns that nobody asked for reject no line.
+        # Values of columns that are not asked for reject no line.
         included = [name for name in self._columns if name in form.include_columns] or self._columns
         self._included = included
         self._reader: Any = None

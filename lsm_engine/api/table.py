@@ -247,8 +247,8 @@ class Table:
         """Add Parquet files as they are, by hard links; one atomic commit, and no row is copied.
 
         Into a table without a primary key, partitions and fixed buckets, on the disk of the files,
-        which have its columns, in any order. The files stay where they are, and nobody may change
-        their bytes; whoever deletes them leaves the table's links. Raises UnsupportedError for other
+        which have its columns, in any order. The files stay where they are, and their bytes may not be
+        changed; deleting them leaves the table's links. Raises UnsupportedError for other
         tables, InvalidInputError naming file and column, StorageError where the disk links none.
         """
         identity = self._identity(commit, "append")
@@ -634,8 +634,8 @@ class Table:
     def to_dataset(self, columns: str | Sequence[str] | None = None, **read: Any) -> "ArrowDataset":
         """Return the rows as a pyarrow dataset; arguments as of `scan`.
 
-        For DuckDB (`from orders`, where `orders` holds it), `polars.scan_pyarrow_dataset` and whoever
-        else takes a dataset. The state is chosen now.
+        For DuckDB (`from orders`, where `orders` holds it), `polars.scan_pyarrow_dataset` and other libraries that
+        take a dataset. The state is chosen now.
         """
         dataset: type[ArrowDataset] = import_module("lsm_engine.read.engines").ArrowDataset
         scan = self.scan(columns, **read)
@@ -840,7 +840,7 @@ class Table:
         """Set the last commit identifier of a commit user, by an empty commit; return its snapshot.
 
         From then on numbers up to `commit_identifier` are replays, which change nothing, and greater ones are new:
-        after a refusal of kind UNKNOWN_IDENTIFIER, or for a user that begins anew with smaller numbers. Whoever states
+        after a refusal of kind UNKNOWN_IDENTIFIER, or for a user that begins anew with smaller numbers. A caller that states
         too small a number has rows committed twice, and too great a one leaves rows out. With `others_are_new` users
         of which nothing is known count as new as well, where another client's expiry took what was known of them.
         """

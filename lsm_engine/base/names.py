@@ -5,13 +5,19 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the name in `known` most similar to a name, regardless of case; None if none is similar.
+    """Return the name in `names` most similar to a name, regardless of case; None if none is similar.
 
     `cutoff`: how much alike they have to be; 1 is the same.
     """
     by_case = {candidate.lower(): candidate for candidate in names}
     nearest_name = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
     return by_case[nearest_name[0]] if nearest_name else None
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Return "; did you mean 'x'?" for the nearest of `names`, else `otherwise`."""
+    suggestion = nearest(name, names, cutoff)
+    return f"; did you mean {suggestion!r}?" if suggestion else otherwise
 
 
 def no_column(name: str, columns: Iterable[str]) -> str:
@@ -26,5 +32,4 @@ def no_column(name: str, columns: Iterable[str]) -> str:
         return f"; several are a list, {parts}"
     if name.partition(".")[0] in names:
         return f"; a nested field is read with its column, {name.partition('.')[0]!r}"
-    nearest_name = nearest(name, names)
-    return f"; did you mean {nearest_name!r}?" if nearest_name else ""
+    return did_you_mean(name, names)

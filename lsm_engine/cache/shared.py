@@ -5,8 +5,8 @@
   <name>, empty       an entry that was asked for once: it is made when it is asked for again
   .<random>           one that is being written
 
-An entry is written aside and renamed, so that nobody sees half of one; what a power cut leaves has another
-checksum and counts as absent. What was used least lately goes first; whoever has it mapped keeps it.
+An entry is written aside and renamed, so that no process sees half of one; what a power cut leaves has another
+checksum and counts as absent. What was used least lately goes first; a process that has it mapped keeps it.
 Nothing here fails a caller: a directory that is full, missing or not ours is a cache without entries.
 """
 

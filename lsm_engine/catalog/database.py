@@ -38,7 +38,7 @@ from lsm_engine.storage.file_io import check_path_text
 # Nothing old may still read them.
 #
 # VACUUM FULL writes a table anew, but keeps each dead row that an older transaction could see,
-# and says so to nobody. Samples of values stand in the statistics of its planner, a table of
+# and does not say so. Samples of values stand in the statistics of its planner, a table of
 # its own.
 
 log = logging.getLogger(__name__)

@@ -4,11 +4,9 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
 from typing import Self
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.names import nearest
 from lsm_engine.base.record import record
 from lsm_engine.storage.location import plain_path, scheme_of
 
@@ -115,12 +113,6 @@ def _what_is_wrong(name: str, bytes_max: int) -> str | None:
             return "contain a character that changes the direction of text"
     size = len(name.encode())
     return f"be longer than {bytes_max} bytes ({size})" if size > bytes_max else None
-
-
-def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
-    """Return "; did you mean 'x'?" for the nearest of `names`, else `otherwise`."""
-    suggestion = nearest(name, names)
-    return f"; did you mean {suggestion!r}?" if suggestion else otherwise
 
 
 # -- Where a catalog's tables lie, and the default place of its database ---------------------------

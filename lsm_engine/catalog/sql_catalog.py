@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 
 from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
 from lsm_engine.catalog.database import (
     BUSY_TIMEOUT_MILLIS,
@@ -62,7 +63,6 @@ from lsm_engine.catalog.names import (
     TableName,
     absolute_warehouse,
     check_database_name,
-    did_you_mean,
 )
 from lsm_engine.format.data_file import EMPTY_ROW
 from lsm_engine.format.manifest import StoredKeys

@@ -246,7 +246,7 @@ def _console() -> Console:
 
 
 def _height() -> int | None:
-    """Return the lines that a terminal shows at once; None where there is none, or nobody at it."""
+    """Return the lines that a terminal shows at once; None where there is none, or output goes elsewhere."""
     return _console().height - 1 if sys.stdout.isatty() and sys.stdin.isatty() else None
 
 

@@ -22,7 +22,7 @@ from lsm_engine.options import core_options
 # -- Arrow tables → Avro records: the schema of a data file, and its rows in blocks ----------------
 #
 # Every known reader takes a plain record at the top. The logical types of timestamps are those
-# that the format's own writers use, with the zones the wrong way round; nobody reads them
+# that the format's own writers use, with the zones the wrong way round; readers do not expect them
 # (format section 7). Rows pass through Python objects here: Avro is for interchange, not for
 # speed.
 

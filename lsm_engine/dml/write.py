@@ -394,7 +394,7 @@ class Write:
 
         `planned_on`: the snapshot that the rows were staged on. `overwritten` chooses, for the base that is committed
         on, what an overwrite takes away. `properties`: beside those of the identity. Raises as `propose` does.
-        `tries_again`: whoever calls stages anew after a conflict of kind ROWS_CHANGED, so that with `write.skip-unchanged` some
+        `tries_again`: the caller stages anew after a conflict of kind ROWS_CHANGED, so that with `write.skip-unchanged` some
         buckets may be left out. Once the rows are committed nothing is raised: what fails after that is
         logged and stays due, and the result holds whether the rows can be read.
         """

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.names import nearest
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
 from lsm_engine.filter import predicate as predicate_filter
 from lsm_engine.filter import where
@@ -555,8 +555,7 @@ def _field(name: str, schema: pa.Schema) -> pa.Field:
     if name in schema.names:
         return schema.field(name)
     # A name close to the given one is the likely typing error.
-    suggestion = nearest(name, schema.names)
-    hint = f"; did you mean {suggestion!r}?" if suggestion else "; text is written in single quotes"
+    hint = did_you_mean(name, schema.names, "; text is written in single quotes")
     column, *fields = name.split(".")
     if fields and column in schema.names:
         parts = ", ".join(map(repr, (column, *fields)))

@@ -267,7 +267,7 @@ def _bounds(
             ),
             row_counts=pa.array([entry.file.row_count for entry in entries], pa.int64()),
         )
-        # Of another column nobody knows what the rows held that others have replaced.
+        # Of another column it is unknown what the rows held that others have replaced.
         is_key = column in schema.trimmed_primary_keys
         covered = covered_columns(fields, fields)
         yield entries, stored_bounds(stored, covered, [column])[column] if is_key else None

@@ -34,7 +34,7 @@ def fixed_values(array: pa.Array, dtype: npt.DTypeLike, *, per_row: int = 1) -> 
     # Arrow may allocate no buffer for an array without values.
     if data is None or len(array) == 0:
         return np.zeros(len(array) * per_row, dtype)
-    # A buffer may end in the middle of a value where somebody padded it.
+    # A buffer may end in the middle of a value where its writer padded it.
     count = (array.offset + len(array)) * per_row
     return np.frombuffer(data, dtype, count=count)[array.offset * per_row :]
 

@@ -3,11 +3,11 @@
 A loop is written once, as a Python function over arrays and addresses. Called with few rows it runs as it
 stands, so that ten rows need no compiler: loading one takes a quarter of a second, and compiling a loop
 as much again. What is interpreted is counted, and beyond `BUDGET` steps of all kernels together loops are
-compiled like those that are called with many rows: nobody waits much longer than for the better of the two.
+compiled like those that are called with many rows: a call waits not much longer than for the better of the two.
 Once the compiler is there, for whatever reason, a kernel is worth compiling after `LOADED_BUDGET` steps.
 
 A compiled function is compiled again for every combination of argument types, so sources are handed
-over as arrays of addresses: one function then serves any number of runs. Whoever passes addresses
+over as arrays of addresses: one function then serves any number of runs. A caller that passes addresses
 keeps the buffers alive until the call returns. Arguments that belong together are a NamedTuple: compiled code
 reads it as fast as single arguments, and the call costs about a microsecond more.
 

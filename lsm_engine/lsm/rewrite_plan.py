@@ -25,7 +25,7 @@ class Rewrite:
 
     Sections are in key order and disjoint, runs of a section oldest first. `drop_deletes`: nothing
     older can hold a key of these, so keys whose newest row is a delete leave no row. `compacted_from`:
-    rows of lower levels are new, and what they change has to be known; None: nobody asks.
+    rows of lower levels are new, and what they change has to be known; None: no caller asks.
     """
 
     sections: tuple[tuple[SortedRun, ...], ...]

@@ -181,7 +181,7 @@ def _require_whole(session: TableSession, listed: Sequence[Snapshot]) -> None:
 
 
 def _refuse_rolled_back(branch: TableSession, name: str, snapshots: Sequence[Snapshot]) -> None:
-    """Raise CommitConflictError while a branch is being rolled back: nobody would finish its marker on main.
+    """Raise CommitConflictError while a branch is being rolled back: no process would finish its marker on main.
 
     The marker may have landed after `snapshots` were listed, or be deleted since.
     """
@@ -422,7 +422,7 @@ def _is_tagged(branch: TableSession, snapshot: Snapshot) -> bool:
 
 def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
     return CommitConflictError(
-        f"somebody else made {change} while the table was fast-forwarded; what both have in common "
+        f"another process made {change} while the table was fast-forwarded; what both have in common "
         "has changed, look at the plan again",
         branch=plan.branch,
     )

@@ -470,7 +470,7 @@ class ForgetPlan:
 
     `traces`: every file that holds a key. `rewrites`: what is written anew. `expires`: the history
     that goes, by name; time travel to it is lost. `refusals`: what has to be allowed first, or be done
-    by somebody. `outside`: what else keeps the keys on this machine and in the catalog. `file_count` and
+    by the user. `outside`: what else keeps the keys on this machine and in the catalog. `file_count` and
     `byte_count`: what was searched of the table's files.
     """
 

@@ -417,7 +417,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan, replacement: Replaceme
         had_marker, plan = plan.has_marker, _with_marker(session, plan, sign, replacement)
         if plan.has_marker and not had_marker and not session.tags.exists(sign.name):
             # Another rollback to the target deleted the sign before the marker landed, and has ended since; or it goes
-            # on with the marker, and stops. Nobody else would finish this one.
+            # on with the marker, and stops. No other process would finish this one.
             return _carry_out(session, plan_rollback(session, plan.target), replacement)
         former_signs = [tag for tag in signs_of(session, plan.target) if tag.name != sign.name]
         _take_down(session, former_signs)  # of dead rollbacks; one that is alive stops

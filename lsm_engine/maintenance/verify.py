@@ -248,8 +248,8 @@ def unread(branch: TableSession) -> VerifyReport:
     )
     if store.first_file(name) is not None:
         warning = (
-            f"warning: branch {name!r} is claimed in {schema}, and is not read: somebody makes or deletes it, or "
-            "died over that; then make it again, or delete it"
+            f"warning: branch {name!r} is claimed in {schema}, and is not read: it is being made or deleted, or its process "
+            "died; then make it again, or delete it"
         )
     return VerifyReport(
         problems=(),
@@ -279,7 +279,7 @@ def wrong_ends(
         warnings.append(
             f"warning: EARLIEST is {hint}, so that snapshots {retained.id} to {passed[-1].id} are not read, and "
             "retention keeps them: an expiry died, or EARLIEST is damaged; repair earliest has them back, while "
-            "nobody expires"
+            "no process expires"
         )
     listed_ids = session.snapshots.listed_ids()
     lost = [number for number in lost_below(hint, first)[-_FEW:] if number not in listed_ids]

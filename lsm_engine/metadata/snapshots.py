@@ -741,7 +741,7 @@ class SnapshotStore(SnapshotHints):
 
     def _vanishing(self) -> NotFoundError:
         return NotFoundError(
-            "the newest snapshot keeps vanishing; is somebody rolling the table back?",
+            "the newest snapshot keeps vanishing; is the table being rolled back?",
             kind=ErrorKind.NO_SUCH_SNAPSHOT,
             directory=self._paths.snapshot_directory,
         )

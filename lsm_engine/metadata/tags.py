@@ -1,6 +1,5 @@
 """Tags: named snapshots, one file each."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.format.documents import decode_tag, encode_tag, named_in
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.snapshot import Snapshot
@@ -151,8 +151,7 @@ class TagStore:
         tag = self.find(name)
         self._of_table(None if tag is None else tag.snapshot)
         if tag is None:
-            suggestions = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
+            hint = did_you_mean(name, self.names())
             if name.isdecimal():
                 hint = f"; a snapshot is named by its id as a number, {name} without quotes{hint}"
             raise NotFoundError(f"no tag {name!r}{hint}", kind=ErrorKind.NO_SUCH_TAG, tag=name)

@@ -29,7 +29,7 @@ class TrashRecord:
     """What was removed from one branch of a table (`branch`; "" is main), when, and why.
 
     `snapshots`, `changelogs` and `tags` are deleted as files and kept here; `paths` are files that stay
-    where they are until the record is emptied, relative to the table's directory. `undo_id`: of whoever gives it
+    where they are until the record is emptied, relative to the table's directory. `undo_id`: of the process that gives it
     back. `content`: the bytes of the file that it was read from, which do not count in comparisons.
     """
 

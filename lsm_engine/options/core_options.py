@@ -773,7 +773,7 @@ LOOKUP_HASH_LOAD_FACTOR = Option(
 )  # fmt: skip
 LOOKUP_CACHE_FILE_RETENTION = Option(
     key="lookup.cache-file-retention", parse=parse_millis, default=3_600_000, default_text="1 h",
-    doc="A lookup file goes when nobody has asked it for this long.",
+    doc="A lookup file goes when it has not been asked for this long.",
 )  # fmt: skip
 LOOKUP_CACHE_MAX_DISK_SIZE = Option(
     key="lookup.cache-max-disk-size", parse=optional(parse_bytes), default=None,

@@ -1,12 +1,12 @@
 """The options of one table: as text, read typed, and refused by name where unsupported."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
 from lsm_engine.base.units import parse_bytes
 from lsm_engine.options import core_options
@@ -208,7 +208,7 @@ class TableOptions:
         first = refusing[0]
         option = core_options.find(first.key)
         if isinstance(option, Option) and not first.is_column:
-            option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
+            option.parsed(first.text)  # raises InvalidOptionError for an unknown value
         facts = {"column" if first.is_column else "option": first.key, "value": first.text}
         others_text = "".join(f"; also {refused}" for refused in refusing[1:])
         raise UnsupportedError(
@@ -293,10 +293,7 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
     stored_texts = {key: _as_text(value) for key, value in texts.items()}
     for key in stored_texts:
         if core_options.find(key) is None:
-            nearest_name = difflib.get_close_matches(key, core_options.BY_KEY, n=1)
-            hint = (
-                f"; did you mean {nearest_name[0]!r}?" if nearest_name else "; see docs/options.md"
-            )
+            hint = did_you_mean(key, core_options.BY_KEY, "; see docs/options.md")
             raise InvalidOptionError(
                 f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
             )

@@ -367,7 +367,7 @@ def plan_orphans(
     if older_than_millis < DAY_MILLIS and not force:
         raise InvalidInputError(
             "orphans younger than a day may belong to a commit that is being written; use force if "
-            "nobody writes",
+            "no process writes",
             kind=ErrorKind.INVALID_OPTION,
             older_than_millis=older_than_millis,
         )

@@ -275,8 +275,8 @@ class TableFacts:
     `delta_lists`: the delta manifest lists of snapshots that were read, by id. `is_refused`: the problem is
     a feature that this version does not read. `whole_id`: the newest snapshot all of whose documents are
     sound, `whole_tag`: the newest tag that is; `hidden`: the first and the last snapshot that retention
-    keeps and EARLIEST passes; `stray_latest`: what LATEST names, where no such snapshot is; `is_lost`: nobody can
-    read the newest state, `comes_back_to`: where nobody can commit either, what `repair latest` goes back to;
+    keeps and EARLIEST passes; `stray_latest`: what LATEST names, where no such snapshot is; `is_lost`: no client
+    can read the newest state, `comes_back_to`: where none can commit either, what `repair latest` goes back to;
     `rollback_to`: where a rollback returns to that is not done; `damaged_branches`: those with files that only they need.
     """
 
@@ -369,7 +369,7 @@ def catalog_findings(
         yield Finding(
             table=name, kind="catalog", severity=Severity.ERROR,
             what="the catalog names a table that is not in the warehouse",
-            cost="whoever opens it gets an error", command=("catalog", "unregister", name),
+            cost="opening it fails", command=("catalog", "unregister", name),
         )  # fmt: skip
     for name in sorted(stored_names - names):
         yield Finding(
@@ -416,7 +416,7 @@ def _listed(ids: Sequence[int]) -> str:
 #
 # Findings from facts, each with what mends it.
 #
-# Nothing is read here: `inspect/health` collects the facts, and whoever asked runs the
+# Nothing is read here: `inspect/health` collects the facts, and the user runs the
 # commands.
 
 DAY_MILLIS = 24 * 3600 * 1000
@@ -595,7 +595,7 @@ def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
     command: tuple[str, ...] = ()
     lost = None
     if facts.comes_back_to is not None:
-        cost = "nobody can read or write the table: bring the files back from a backup, or go on without"
+        cost = "no client can read or write the table: bring the files back from a backup, or go on without"
         command = ("repair", table, "latest", "--act", "--yes")
         lost = f"what was committed after {facts.comes_back_to}"
     elif not facts.is_lost and all(damaged_file.is_miscounted for damaged_file in damaged):
@@ -652,7 +652,7 @@ def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Itera
         if damaged_file.consumer is not None:
             yield facts.finding(
             "consumers", Severity.ERROR, damaged_file.problem,
-                "nobody knows where this reader stands, and nothing expires while the file is there",
+                "the position of this reader is unknown, and nothing expires while the file is there",
                 ("consumer", "reset", facts.table, damaged_file.consumer), f"the place of consumer {damaged_file.consumer!r}",
             )  # fmt: skip
 
@@ -684,7 +684,7 @@ def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
         yield facts.finding(
             "debt", Severity.WARNING,
             f"{counted(facts.unassigned_rows, 'row')} wait for a bucket (bucket = -2)",
-            "nobody can read them", ("compact", facts.table),
+            "no reader sees them", ("compact", facts.table),
         )  # fmt: skip
     if small is not None:
         yield facts.finding(
@@ -798,7 +798,7 @@ def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
     if facts.unfinished_uploads:
         yield facts.finding(
             "orphans", Severity.WARNING,
-            f"{counted(facts.unfinished_uploads, 'upload')} that nobody completed, begun over a day ago",
+            f"{counted(facts.unfinished_uploads, 'upload')} that {'was' if facts.unfinished_uploads == 1 else 'were'} not completed, begun over a day ago",
             "no listing shows their parts, which are billed", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
 

@@ -176,9 +176,9 @@ def _all_stay(rows: SortedRows, *, deletes: bool) -> MovedKeys:
 
 
 def _without_leaving(*, target: Longs, root: Longs, bucket: Longs) -> MovedKeys:
-    nobody = np.full(len(target), -1, np.int64)
+    unknown = np.full(len(target), -1, np.int64)
     return MovedKeys(
-        target=target, root=root, bucket=bucket, left_partition=nobody, left_bucket=nobody
+        target=target, root=root, bucket=bucket, left_partition=unknown, left_bucket=unknown
     )
 
 

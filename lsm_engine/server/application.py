@@ -216,7 +216,7 @@ class Application:
         except Refusal as refusal:
             response = self._refused(exchange, refusal)
         except ClientDisconnect:
-            # Nobody waits for an answer; the log has the request all the same.
+            # The client does not wait for an answer; the log has the request all the same.
             response = Response(status_code=499)
         self._finish(exchange, response, access, perf_counter() - started)
         await response(scope, receive, send)
@@ -437,7 +437,7 @@ class Application:
         self._pending -= 1
         self.metrics.running.dec()
         if not running.cancelled():
-            running.exception()  # asked for, so that one that nobody waits for is not logged as lost
+            running.exception()  # asked for, so that an error without a waiting client is not logged as lost
 
     def _refused(self, exchange: Exchange, refusal: Refusal) -> Response:
         if exchange.protocol is None:

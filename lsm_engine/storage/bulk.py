@@ -29,7 +29,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _behind: set[tuple[int, "Future[Any]"]] = set()
-"""Acts that nobody waits for, with their process: a fork has none of its parent's. Changed by single calls, without a
+"""Acts that no caller waits for, with their process: a fork has none of its parent's. Changed by single calls, without a
 lock, which a fork could find held."""
 _here = threading.local()
 

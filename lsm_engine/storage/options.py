@@ -6,7 +6,6 @@ Secrets are masked in texts and are not pickled. A process that unpickles option
 environment, or is the process that opened the table.
 """
 
-import difflib
 import hashlib
 import os
 import re
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
 from lsm_engine.storage.clock import SystemIds
 
@@ -284,10 +284,7 @@ def _parse_name(name: str) -> tuple[Family, str, str]:
     option_names = sorted(
         f"{family.name}.{field}" for family in _FAMILIES for field in family.fields
     )
-    suggestions = difflib.get_close_matches(
-        re.sub(r"[-_]", "", lowered), option_names, n=1, cutoff=0.8
-    )
-    hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
+    hint = did_you_mean(re.sub(r"[-_]", "", lowered), option_names, cutoff=0.8)
     raise InvalidOptionError(f"there is no storage option {name!r}{hint}", option=name)
 
 

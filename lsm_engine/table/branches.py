@@ -116,7 +116,7 @@ def claim_on(session: TableSession, name: str, reason: str) -> BranchClaim:
 
 
 def _made_by_another(name: str) -> AlreadyExistsError:
-    return AlreadyExistsError(f"somebody else made branch {name!r} meanwhile", branch=name)
+    return AlreadyExistsError(f"another process made branch {name!r} meanwhile", branch=name)
 
 
 def _require_kept(

@@ -110,7 +110,7 @@ _LEVEL = "lsm.level"
 _SNAPSHOTS_MAX = 100
 """Snapshots that are followed one by one; of more the whole state is read."""
 _SWEEP_AGE_MILLIS = 3_600_000
-"""Files of the metadata that no version names are younger while somebody writes them."""
+"""Files of the metadata that no version names are younger while a process writes them."""
 
 
 # -- Store of the metadata's files ------------------------------------------------------------------

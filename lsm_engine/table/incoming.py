@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
-from lsm_engine.base.names import nearest
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Bools, fixed_values
@@ -568,12 +568,8 @@ class Conformer:
         names = set(self._table.names) | ({ROW_KIND_COLUMN} if self._kinds.is_given else set())
         unknown = [name for name in incoming.names if name not in names]
         if unknown:
-            suggestion = nearest(unknown[0], self._table.names)
-            hint = (
-                f"; did you mean {suggestion!r}?"
-                if suggestion
-                else "; add it with alter(AddColumn(...))"
-            )
+            otherwise = "; add it with alter(AddColumn(...))"
+            hint = did_you_mean(unknown[0], self._table.names, otherwise)
             raise InvalidInputError(
                 f"the table has no column {unknown[0]!r}{hint}",
                 kind=ErrorKind.NO_SUCH_COLUMN,

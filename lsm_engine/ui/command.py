@@ -151,7 +151,7 @@ def ui(call: Call, *, port: int, dagster: str | None, no_browser: bool) -> None:
     """Show tables, trees, histories, keys and lineage in the browser, until Ctrl-C.
 
     Prints its address, and opens it where there is a desktop. Nothing can be changed there. Only this machine
-    reaches it; whoever may log in here can read what you can. Pages have addresses to keep:
+    reaches it; users who may log in here can read what you can. Pages have addresses to keep:
 
     \b
     /?q=orders                     tables with debt and health

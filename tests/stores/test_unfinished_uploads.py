@@ -80,7 +80,7 @@ def test_the_doctor_names_an_upload_that_is_a_day_old(tmp_path: Path) -> None:
         assert isinstance(storage, ObjectFileIO)
         die_in(table, server)
         (finding,) = [one for one in lsm.doctor(table).findings if one.kind == "orphans"]
-        assert "1 upload that nobody completed" in finding.what
+        assert "1 upload that was not completed" in finding.what
         assert finding.command[0] == "orphans"
         assert len(table.remove_orphan_files(dry_run=False).plan.uploads) == 1
         assert not [one for one in lsm.doctor(table).findings if one.kind == "orphans"]

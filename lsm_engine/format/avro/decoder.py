@@ -154,7 +154,7 @@ def _store(column: int, word: Any, slots: int, valid: int, used: int) -> None:
 @compiled
 def _next_items(data: int, position: int, end: int, count: Any, free: Any) -> tuple[Any, int]:
     """Return how many items the next part of a list has, 0 at its end, and the position behind."""
-    if count < 0:  # how many bytes they take follows, for whoever skips them
+    if count < 0:  # how many bytes they take follows, for readers that skip them
         count = -count
         _, position = _number(data, position, end)
         if position < 0:

@@ -22,7 +22,7 @@ from lsm_engine.api.open_table import open_table
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.instant import millis_of
-from lsm_engine.catalog.names import did_you_mean
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.spark.commands.tables import Place, SessionTables
 from lsm_engine.spark.jobs import prepare_worker
 from lsm_engine.spark.statement import Statement

@@ -4,7 +4,6 @@ Spark pushes no columns into a Python data source, and filters only in part, so 
 source cannot shuffle: it writes a file per task and bucket, and `Table.upsert` one per bucket.
 """
 
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
+from lsm_engine.base.names import did_you_mean
 from lsm_engine.spark.source.options import (
     AS_OF,
     CATALOG,
@@ -242,12 +242,7 @@ class LsmSource(DataSource):
                 and not is_storage_option(key)
             ):
                 check_storage_name(key)
-                suggestions = difflib.get_close_matches(key, OPTIONS, n=1)
-                hint = (
-                    f"; did you mean {suggestions[0]!r}?"
-                    if suggestions
-                    else f"; there are {OPTIONS}"
-                )
+                hint = did_you_mean(key, OPTIONS, f"; there are {OPTIONS}")
                 raise InvalidOptionError(
                     f"the lsm format has no such option{hint}",
                     kind=ErrorKind.UNKNOWN_OPTION,

@@ -300,8 +300,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         if self._planned is None:
             session = open_staged(self._path, self._storage)
             # Who they are that compact rows that wait for a bucket does not matter.
-            nobody = CommitIdentity(commit_user=session.ids.new_id())
-            base = session.snapshots.latest() if self._replaces else Write(session, nobody).base()
+            identity = CommitIdentity(commit_user=session.ids.new_id())
+            base = session.snapshots.latest() if self._replaces else Write(session, identity).base()
             self._planned = (staging_on(session, base, replaces=self._replaces), base)
         return self.__dict__
 
