@@ -33,13 +33,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.other_libraries import CATALOG, missing_attribute
 from lsm_engine.catalog.lineage.lineage import Lineage
 from lsm_engine.catalog.lineage.page import lineage_page
-from lsm_engine.catalog.names import (
-    DATABASE_SUFFIX,
-    DEFAULT_DIRECTORY,
-    LINEAGE_PAGE,
-    TableName,
-    default_catalog_url,
-)
+from lsm_engine.catalog.names import DEFAULT_DIRECTORY, LINEAGE_PAGE, TableName, default_catalog_url
 from lsm_engine.catalog.sql_catalog import SqlCatalog, TableInfo
 from lsm_engine.ddl.create import create_table, refuse_beside_drop
 from lsm_engine.ddl.open import load_schema, open_directory_of_table
@@ -49,7 +43,7 @@ from lsm_engine.options import core_options
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.executor import in_threads
 from lsm_engine.storage.file_io import FileIO
-from lsm_engine.storage.location import scheme_of
+from lsm_engine.storage.location import DATABASE_SUFFIX, scheme_of
 from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
 from lsm_engine.storage.paths import BEING_RENAMED
 from lsm_engine.storage.warehouse import (

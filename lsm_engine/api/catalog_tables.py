@@ -20,15 +20,22 @@ from lsm_engine.metadata.manifests import joined_entries, keep_lists
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.commit import lists_to_fetch
-from lsm_engine.table.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION, ROW_COUNT
+from lsm_engine.table.live_files import (
+    BUCKET,
+    FILE_NAME,
+    FILE_SIZE,
+    KIND,
+    LEVEL,
+    PARTITION,
+    ROW_COUNT,
+)
 from lsm_engine.table.session import TableSession
 
 # -- Totals of the live files of many tables; their manifests are decoded in one pass --------------
 
-_SIZE = "_FILE._FILE_SIZE"
 _OWNER = "owner"
 _IDENTITY = [_OWNER, PARTITION, BUCKET, LEVEL, FILE_NAME]
-_COLUMNS = frozenset({KIND, PARTITION, BUCKET, LEVEL, FILE_NAME, ROW_COUNT, _SIZE})
+_COLUMNS = frozenset({KIND, PARTITION, BUCKET, LEVEL, FILE_NAME, ROW_COUNT, FILE_SIZE})
 
 Newest = Mapping[str, tuple[TableSession, Snapshot]]
 """Tables and their newest snapshots, by name."""
@@ -96,7 +103,7 @@ def _sums(entries: pa.Table, count: int) -> list[tuple[int, int, int]]:
     def summed(values: Longs | None) -> list[int]:
         return [int(value) for value in np.bincount(owners, values, minlength=count)]
 
-    rows, sizes = (summed(live.column(name).to_numpy()) for name in (ROW_COUNT, _SIZE))
+    rows, sizes = (summed(live.column(name).to_numpy()) for name in (ROW_COUNT, FILE_SIZE))
     return list(zip(rows, sizes, summed(None), strict=True))
 
 

@@ -8,7 +8,7 @@ from lsm_engine.api.catalog_tables import TOGETHER, NewestState, keep_newest_lis
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
-from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.catalog.names import TableName
 from lsm_engine.inspect.health import examine, report_of, table_facts, unreadable
 from lsm_engine.planning.health import (
     Depth,
@@ -22,6 +22,7 @@ from lsm_engine.planning.health import (
     lineage_drift,
     unnameable_findings,
 )
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.storage.location import scheme_of
 
 _BEFORE_OLDEST = 100

@@ -33,11 +33,12 @@ from lsm_engine.catalog.lineage.lineage import (
     pieces,
     tag_row,
 )
-from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.format.manifest import StoredKeys
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.table.branches import branches, on_branch

@@ -28,16 +28,17 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.catalog.lineage.lineage import Lineage
 from lsm_engine.catalog.lineage.questions import QUESTIONS, from_members, to_members
-from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
+from lsm_engine.catalog.names import TableName
+from lsm_engine.format.manifest import StoredKeys
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.table_options import given_options
 from lsm_engine.storage.clock import Clock, IdSource
+from lsm_engine.storage.location import DATABASE_SUFFIX
 from lsm_engine.storage.options import StorageOptions
 from lsm_engine.table.components import (
     CommittedFiles,
     Executor,
     Removal,
-    StoredKeys,
     TableListener,
 )
 from lsm_engine.types.arrow_types import FieldIds, field_from_arrow

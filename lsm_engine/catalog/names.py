@@ -8,11 +8,10 @@ from typing import Self
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.storage.location import plain_path, scheme_of
+from lsm_engine.planning.names import BIDI_CONTROLS, MAIN_BRANCH
+from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
 
-MAIN_BRANCH = "main"
 NAME_BYTES_MAX = 255
-DATABASE_SUFFIX = ".db"
 RESERVED_DATABASES = ("sys",)
 
 _FORBIDDEN = {
@@ -23,7 +22,6 @@ _FORBIDDEN = {
 }
 _UNWRITABLE = {"Cc": "a control character", "Cs": "half a character", "Zl": "a line break"}
 _UNWRITABLE["Zp"] = _UNWRITABLE["Zl"]
-_TURNS_TEXT_ROUND = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @record
@@ -90,16 +88,16 @@ def check_table_name(name: str) -> None:
 
 
 def _check(name: str, noun: str, bytes_max: int) -> None:
-    wrong = _what_is_wrong(name, bytes_max)
-    if wrong:
+    objection = _objection(name, bytes_max)
+    if objection:
         raise InvalidInputError(
-            f"a {noun} name may not {wrong}; choose another",
+            f"a {noun} name may not {objection}; choose another",
             kind=ErrorKind.INVALID_NAME,
             **{noun: name},
         )
 
 
-def _what_is_wrong(name: str, bytes_max: int) -> str | None:
+def _objection(name: str, bytes_max: int) -> str | None:
     if not name:
         return "be empty"
     if name != name.strip():
@@ -109,7 +107,7 @@ def _what_is_wrong(name: str, bytes_max: int) -> str | None:
             return f"contain {_FORBIDDEN[character]}"
         if unicodedata.category(character) in _UNWRITABLE:
             return f"contain {_UNWRITABLE[unicodedata.category(character)]}"
-        if character in _TURNS_TEXT_ROUND:
+        if character in BIDI_CONTROLS:
             return "contain a character that changes the direction of text"
     size = len(name.encode())
     return f"be longer than {bytes_max} bytes ({size})" if size > bytes_max else None

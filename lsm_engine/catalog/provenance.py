@@ -19,6 +19,7 @@ from typing import Any
 
 from lsm_engine.base.errors import without_secrets
 from lsm_engine.base.record import record
+from lsm_engine.base.units import LONG_MAX
 from lsm_engine.format.snapshot import Snapshot
 
 RUN_PROPERTIES = "lsm.run."
@@ -35,7 +36,6 @@ INPUTS = "lsm.inputs"
 
 SOURCE_ROLE = "source"
 _FOREIGN_RUN = "commit-user:"
-_INT64_MAX = (1 << 63) - 1
 
 
 @record
@@ -173,4 +173,4 @@ def _whole_number(value: Any) -> int | None:
         number = int(value)
     except ValueError:
         return None
-    return number if 0 <= number <= _INT64_MAX else None
+    return number if 0 <= number <= LONG_MAX else None

@@ -58,7 +58,6 @@ from lsm_engine.catalog.models import (
     TABLES,
 )
 from lsm_engine.catalog.names import (
-    DATABASE_SUFFIX,
     DEFAULT_DIRECTORY,
     TableName,
     absolute_warehouse,
@@ -68,7 +67,7 @@ from lsm_engine.format.data_file import EMPTY_ROW
 from lsm_engine.format.manifest import StoredKeys
 from lsm_engine.storage.bulk import read_pieces, texts_in
 from lsm_engine.storage.file_io import FileIO
-from lsm_engine.storage.location import scheme_of
+from lsm_engine.storage.location import DATABASE_SUFFIX, scheme_of
 from lsm_engine.storage.warehouse import open_directory
 
 # -- Rows of Paimon's catalog tables, for one catalog key ------------------------------------------

@@ -28,7 +28,7 @@ from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, vector_places
 from lsm_engine.format.manifest import ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.kernels.buckets import bucket_of
+from lsm_engine.kernels.buckets import BUCKETS_MAX, bucket_of
 from lsm_engine.lsm.levels import sections
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, FileSource
@@ -48,7 +48,6 @@ from lsm_engine.table.staging import bucket_levels
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 
 log = logging.getLogger(__name__)
-BUCKETS_MAX = 32_767
 _RACES = 5
 
 

@@ -9,6 +9,8 @@ from lsm_engine.options.modes import EntryKind
 
 Bucket = tuple[bytes, int]
 """(partition, bucket): what holds one LSM tree. The partition is a stored row."""
+PhysicalFile = tuple[bytes, int, str]
+"""(partition, bucket, file name): a file on disk, on whatever level an entry has it."""
 FileIdentity = tuple[bytes, int, int, str]
 """(partition, bucket, level, file name): what a DELETE entry must match."""
 
@@ -51,6 +53,11 @@ class ManifestEntry:
     def identity(self) -> FileIdentity:
         """The identity of the file, equal for its ADD and its DELETE."""
         return (self.partition, self.bucket, self.file.level, self.file.file_name)
+
+    @property
+    def physical_file(self) -> PhysicalFile:
+        """The file on disk that the entry names."""
+        return (self.partition, self.bucket, self.file.file_name)
 
 
 @record

@@ -9,7 +9,7 @@ from typing import Any
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
 from lsm_engine.format.index_file import DELETION_VECTORS, IndexManifestEntry
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import ManifestEntry, PhysicalFile
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.iceberg.manifest import DATA, DELETES
 from lsm_engine.iceberg.schema import PARTITION_FIELD_START, JsonObject, ids_of, partition_spec
@@ -297,8 +297,6 @@ def next_metadata(
 
 ENTRIES_MAX = 500
 """Entries of a manifest: a commit that deletes one file writes the others of its manifest again."""
-FilePlace = tuple[bytes, int, str]
-"""Partition, bucket and name: which file it is, whatever its level."""
 
 
 @record
@@ -407,14 +405,9 @@ class FileChanges:
     """Files that the metadata is to show from now on, and those that it must show no more."""
 
     added: tuple[ManifestEntry, ...]
-    moved: frozenset[FilePlace]
+    moved: frozenset[PhysicalFile]
     """Those among them that may be shown already, at another level."""
-    removed: frozenset[FilePlace]
-
-
-def place_of(entry: ManifestEntry) -> FilePlace:
-    """Return which file an entry is of."""
-    return entry.partition, entry.bucket, entry.file.file_name
+    removed: frozenset[PhysicalFile]
 
 
 def file_changes(deltas: Iterable[Iterable[ManifestEntry]], levels: ShownLevels) -> FileChanges:
@@ -422,18 +415,18 @@ def file_changes(deltas: Iterable[Iterable[ManifestEntry]], levels: ShownLevels)
 
     A file that a compaction moves to another level is added and moved.
     """
-    live: dict[FilePlace, ManifestEntry | None] = {}
-    touched: set[FilePlace] = set()
+    live: dict[PhysicalFile, ManifestEntry | None] = {}
+    touched: set[PhysicalFile] = set()
     for delta in deltas:
         entries = [entry for entry in delta if entry.file.level in levels]
         # Within one snapshot a file may leave one level for another.
         for entry in entries:
             if entry.kind is EntryKind.DELETE:
-                live[place_of(entry)] = None
-                touched.add(place_of(entry))
+                live[entry.physical_file] = None
+                touched.add(entry.physical_file)
         for entry in entries:
             if entry.kind is EntryKind.ADD:
-                live[place_of(entry)] = entry
+                live[entry.physical_file] = entry
     return FileChanges(
         added=tuple(entry for entry in live.values() if entry is not None),
         moved=frozenset(place for place in touched if live[place] is not None),

@@ -19,7 +19,13 @@ from lsm_engine.filter.predicate import Predicate
 from lsm_engine.filter.where import AllOf, col
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import VectorPlace
-from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
+from lsm_engine.format.manifest import (
+    Bucket,
+    BucketScope,
+    ManifestEntry,
+    ManifestFileMeta,
+    PhysicalFile,
+)
 from lsm_engine.format.manifest_file import entries_of
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
@@ -29,7 +35,7 @@ from lsm_engine.lsm.levels import Levels
 from lsm_engine.maintenance.expire import expire
 from lsm_engine.merge.function import MergeFunction, column_rule_texts, row_rule_text
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource, RowKind
-from lsm_engine.planning.expire import PhysicalFile, candidate_buckets, dead_candidates, physical
+from lsm_engine.planning.expire import candidate_buckets, dead_candidates
 from lsm_engine.planning.history import (
     FACTS,
     POSITION,
@@ -945,7 +951,7 @@ def simulate_retention(
 
 
 def _files(entries: Iterable[ManifestEntry]) -> list[PhysicalFile]:
-    return [physical(entry) for entry in entries if entry.kind is EntryKind.ADD]
+    return [entry.physical_file for entry in entries if entry.kind is EntryKind.ADD]
 
 
 # -- Explain a row: the commits that are in it, with their runs, and the input snapshots they read --

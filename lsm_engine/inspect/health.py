@@ -59,6 +59,7 @@ from lsm_engine.table import references
 from lsm_engine.table.live_files import (
     BUCKET,
     FILE_NAME,
+    FILE_SIZE,
     KIND,
     LEVEL,
     PARTITION,
@@ -200,8 +201,7 @@ def _damaged(
 # Collect the facts that `planning/health` judges a table by, as many of them as the depth asks
 # for.
 
-_FILE_SIZE = "_FILE._FILE_SIZE"
-_SUMMED = (KIND, PARTITION, BUCKET, TOTAL_BUCKETS, FILE_NAME, LEVEL, _FILE_SIZE, ROW_COUNT)
+_SUMMED = (KIND, PARTITION, BUCKET, TOTAL_BUCKETS, FILE_NAME, LEVEL, FILE_SIZE, ROW_COUNT)
 _ORPHAN_AGE = "1 d"
 
 
@@ -336,7 +336,7 @@ def _sizes(session: TableSession, metas: Sequence[ManifestFileMeta]) -> Sizes:
     total = np.zeros(len(pairs), np.int64)
     total[of_row] = rows.column(TOTAL_BUCKETS).to_numpy()
     sums = (
-        summed(rows.column(_FILE_SIZE).to_numpy()),
+        summed(rows.column(FILE_SIZE).to_numpy()),
         summed(rows.column(ROW_COUNT).to_numpy()),
         summed(np.ones(rows.num_rows)),
         summed(is_run.astype(np.int64)),

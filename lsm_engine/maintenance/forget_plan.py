@@ -18,7 +18,7 @@ from lsm_engine.format.commit_message import CommitMessage, DataIncrement
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.deletion_vector import DeletionVector
 from lsm_engine.format.index_file import HASH, IndexFileMeta, IndexManifestEntry
-from lsm_engine.format.manifest import Bucket, ManifestEntry, StoredKeys, by_bucket
+from lsm_engine.format.manifest import Bucket, ManifestEntry, PhysicalFile, StoredKeys, by_bucket
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.kernels.arrow_views import Longs
@@ -145,7 +145,7 @@ class KeyFiles:
 
     def __init__(self, keys: ForgottenKeys) -> None:
         self._keys = keys
-        self._found: dict[tuple[bytes, int, str], Longs] = {}
+        self._found: dict[PhysicalFile, Longs] = {}
         self._written: dict[tuple[bytes, int, str, DeletionVector], DataFileMeta | None] = {}
         self._ordered: dict[bytes | None, list[bytes]] = {}
 
@@ -165,14 +165,14 @@ class KeyFiles:
         self, session: TableSession, live: Sequence[ManifestEntry]
     ) -> list[tuple[ManifestEntry, Longs]]:
         """Return the files with rows of a key, and the positions of these rows."""
-        new = [entry for entry in live if _place(entry) not in self._found]
+        new = [entry for entry in live if entry.physical_file not in self._found]
         searched = [entry for entry in new if self._may_hold(session, entry)]
         for entry in new:
-            self._found[_place(entry)] = np.zeros(0, np.int64)
+            self._found[entry.physical_file] = np.zeros(0, np.int64)
         matches: Iterable[MatchingRows] = matching_rows(session, self._keys.columns, searched)
         for match in matches:
-            self._found[_place(match.entry)] = match.positions
-        located = [(entry, self._found[_place(entry)]) for entry in live]
+            self._found[match.entry.physical_file] = match.positions
+        located = [(entry, self._found[entry.physical_file]) for entry in live]
         return [(entry, positions) for entry, positions in located if len(positions)]
 
     def _may_hold(self, session: TableSession, entry: ManifestEntry) -> bool:
@@ -196,11 +196,11 @@ class KeyFiles:
     ) -> ManifestEntry | None:
         """Return the entry of a file that replaces one, at its level; None: no row is left."""
         vector = vectors.vector_of(entry.file.file_name)
-        positions = self._found[_place(entry)]
+        positions = self._found[entry.physical_file]
         dropped = (
             DeletionVector.from_positions(positions) if vector is None else vector.union(positions)
         )
-        name = (*_place(entry), dropped)
+        name = (*entry.physical_file, dropped)
         if name not in self._written:
             self._written[name] = _rewritten(context, entry, dropped)
         rewritten = self._written[name]
@@ -209,10 +209,6 @@ class KeyFiles:
             if rewritten is None
             else replace(entry, file=replace(rewritten, level=entry.file.level))
         )
-
-
-def _place(entry: ManifestEntry) -> tuple[bytes, int, str]:
-    return entry.partition, entry.bucket, entry.file.file_name
 
 
 def _rewritten(

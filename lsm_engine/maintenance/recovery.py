@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.format.binary_row import decode_columns
 from lsm_engine.format.data_file import DataFileMeta
-from lsm_engine.format.manifest import BucketScope, ManifestEntry
+from lsm_engine.format.manifest import BucketScope, ManifestEntry, PhysicalFile
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lsm.levels import sections
 from lsm_engine.maintenance.findings import DamagedFile, Reference, readable
@@ -34,8 +34,6 @@ from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSche
 # The commit that made a data file, and other retained references that hold versions of its
 # rows.
 
-Identity = tuple[bytes, int, str]
-
 
 @record
 class Origin:
@@ -50,11 +48,6 @@ class Origin:
     inputs: tuple[ManifestEntry, ...]
     outputs: tuple[ManifestEntry, ...]
     changelog: tuple[ManifestEntry, ...]
-
-
-def identity(entry: ManifestEntry) -> Identity:
-    """Return what a file is known by, on whatever level it is."""
-    return entry.partition, entry.bucket, entry.file.file_name
 
 
 def all_references_of(
@@ -129,10 +122,12 @@ def _of_trash(
     ]
 
 
-def origins_of(session: TableSession, identities: Iterable[Identity]) -> Mapping[Identity, Origin]:
+def origins_of(
+    session: TableSession, identities: Iterable[PhysicalFile]
+) -> Mapping[PhysicalFile, Origin]:
     """Return the commits that made some files, as far as their snapshots are still there."""
     missing = set(identities)
-    origins: dict[Identity, Origin] = {}
+    origins: dict[PhysicalFile, Origin] = {}
     visited_lists: set[str] = set()
     for branch, _, snapshot in all_references_of(session):
         if not missing:
@@ -141,9 +136,9 @@ def origins_of(session: TableSession, identities: Iterable[Identity]) -> Mapping
             continue
         visited_lists.add(snapshot.delta_manifest_list)
         delta = _entries(branch, snapshot, snapshot.delta_manifest_list)
-        removed = {identity(entry) for entry in delta if entry.kind is EntryKind.DELETE}
+        removed = {entry.physical_file for entry in delta if entry.kind is EntryKind.DELETE}
         for entry in delta:
-            key = identity(entry)
+            key = entry.physical_file
             if entry.kind is EntryKind.ADD and key in missing and key not in removed:
                 origins[key] = _origin(branch, snapshot, entry, delta)
                 missing.discard(key)
@@ -160,7 +155,7 @@ def _origin(
         return tuple(
             entry
             for entry in entries
-            if entry.kind is kind and identity(entry)[:2] == identity(file_entry)[:2]
+            if entry.kind is kind and entry.physical_file[:2] == file_entry.physical_file[:2]
         )
 
     merged = snapshot.commit_kind is CommitKind.COMPACT
@@ -204,7 +199,7 @@ def older_versions(
         return None
     newest = session.snapshots.latest()
     bucket = (lost.partition, lost.bucket)
-    live = {identity(candidate) for candidate in _live(session, newest, bucket) or ()}
+    live = {candidate.physical_file for candidate in _live(session, newest, bucket) or ()}
     for branch, reference, snapshot in own_references(session):
         entries = _live(branch, snapshot, bucket)
         if entries is None:
@@ -215,13 +210,13 @@ def older_versions(
             if order(entry.file.min_key) <= order(lost.file.max_key)
             and order(lost.file.min_key) <= order(entry.file.max_key)
         ]
-        versions = tuple(entry for entry in overlapping if identity(entry) not in live)
+        versions = tuple(entry for entry in overlapping if entry.physical_file not in live)
         paths = {session.data_path(entry) for entry in overlapping}
         is_whole = not paths & bad and all(is_there(session, entry) for entry in overlapping)
         if (
             versions
             and is_whole
-            and identity(lost) not in {identity(candidate) for candidate in overlapping}
+            and lost.physical_file not in {candidate.physical_file for candidate in overlapping}
         ):
             return reference, snapshot, versions
     return None
@@ -309,7 +304,7 @@ def _changelogs(
             path = session.data_path(entry)
             if (
                 entry.kind is EntryKind.ADD
-                and identity(entry)[:2] == identity(lost)[:2]
+                and (entry.partition, entry.bucket) == (lost.partition, lost.bucket)
                 and entry.file.min_sequence_number <= lost.file.max_sequence_number
                 and order(entry.file.min_key) <= order(lost.file.max_key)
                 and order(lost.file.min_key) <= order(entry.file.max_key)
@@ -395,7 +390,9 @@ def reader_of(
 ) -> BucketReader:
     """Return a reader of files of a bucket without the rows that were deleted in `base`."""
     context = session.context({part.file.schema_id for part in parts})
-    places = {} if base is None else session.vector_places(base).get(identity(entry)[:2], {})
+    places = (
+        {} if base is None else session.vector_places(base).get((entry.partition, entry.bucket), {})
+    )
     return BucketReader(context, entry.partition, entry.bucket, places.values())
 
 
@@ -443,7 +440,7 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
     if not searched:
         return tuple(files)
     entries = entries_at(session, {file.path for file in searched if file.stake is not None})
-    origins = origins_of(session, [identity(entry) for entry in entries.values()])
+    origins = origins_of(session, [entry.physical_file for entry in entries.values()])
     bad = frozenset(file.path for file in files)
     results = []
     for file in searched:
@@ -452,7 +449,7 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
             sound = () if file.stake is not None else tuple(_sound(session, file))
             results.append(replace(file, sources=sound))
             continue
-        rebuilt = tuple(_rebuilt(session, origins.get(identity(entry)), bad))
+        rebuilt = tuple(_rebuilt(session, origins.get(entry.physical_file), bad))
         sources = (*rebuilt, *_older(session, entry, bad))
         results.append(replace(file, sources=sources, is_rebuildable=bool(rebuilt)))
     return (*results, *unsearched)

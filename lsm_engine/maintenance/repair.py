@@ -29,7 +29,6 @@ from lsm_engine.maintenance.findings import (
 from lsm_engine.maintenance.recovery import (
     Origin,
     entries_at,
-    identity,
     merged_files,
     older_rows,
     origins_of,
@@ -621,7 +620,9 @@ class _Restore:
 
     def rebuild(self) -> dict[str, str]:
         """Make files again, inputs of others first; return what each was made from, by path."""
-        origins = origins_of(self._session, [identity(entry) for entry in self._entries.values()])
+        origins = origins_of(
+            self._session, [entry.physical_file for entry in self._entries.values()]
+        )
         done: dict[str, str] = {}
         if self._session.schema.evolves_data:
             return done  # a file has some columns of its rows
@@ -629,7 +630,7 @@ class _Restore:
         while progress:
             progress = False
             for path in sorted(self._bad):
-                origin = origins.get(identity(self._entries[path]))
+                origin = origins.get(self._entries[path].physical_file)
                 if origin is None or not rebuilt_from(self._session, origin, frozenset(self._bad)):
                     continue
                 if self._made_again(path, origin):
@@ -732,7 +733,9 @@ def _appended(
     """Yield what a compaction of an append table put into one file: its share of the joined rows."""
     names = (*session.schema.names, *session.schema.tracking_names)
     reader = reader_of(session, origin.entry, base, origin.inputs)
-    before = takewhile(lambda output: identity(output) != identity(origin.entry), origin.outputs)
+    before = takewhile(
+        lambda output: output.physical_file != origin.entry.physical_file, origin.outputs
+    )
     skipped, remaining = (
         sum(output.file.row_count for output in before),
         origin.entry.file.row_count,

@@ -77,7 +77,7 @@ from lsm_engine.planning.snapshot_chain import (
 from lsm_engine.storage.file_io import FileStatus, check_name
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.components import LocalExecutor
-from lsm_engine.table.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION
+from lsm_engine.table.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION, ROW_COUNT
 from lsm_engine.table.references import References, open_branch
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import indexes_by_partition
@@ -537,7 +537,6 @@ def _iceberg_warnings(session: TableSession) -> Iterator[str]:
 
 T = TypeVar("T")
 K = TypeVar("K", int, str)
-ROW_COUNT = "_FILE._ROW_COUNT"
 _FILES = pa.schema(
     {
         PARTITION: pa.binary(),

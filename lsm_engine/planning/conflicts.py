@@ -14,7 +14,7 @@ from lsm_engine.format.index_file import (
     IndexManifestEntry,
     VectorPlace,
 )
-from lsm_engine.format.manifest import FileIdentity, ManifestEntry, by_bucket
+from lsm_engine.format.manifest import FileIdentity, ManifestEntry, PhysicalFile, by_bucket
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lsm.levels import KeyOrder
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
@@ -216,9 +216,6 @@ def _conflict(reason: ConflictReason, entry: ManifestEntry, message: str) -> Con
 # A rewrite leaves out the rows that were deleted when it was planned. Rows that were deleted
 # meanwhile would come back, and a deletion vector of a file that was deleted meanwhile would be lost.
 
-DataFileKey = tuple[bytes, int, str]
-"""(partition, bucket, data file name)."""
-
 
 def find_vector_conflict(
     plan: CommitPlan,
@@ -285,9 +282,9 @@ def _changed_since(
 ) -> Conflict | None:
     """Files that the plan rewrites must still have the deletion vectors that the rewrite applied."""
     now, then = _places(base_index), _places(planned_index or ())
-    moved = {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
+    moved = {entry.physical_file for entry in plan.delta if entry.kind is EntryKind.ADD}
     for entry in plan.delta:
-        key = _key(entry)
+        key = entry.physical_file
         # A file that only changes its level keeps its vector, and an overwrite deletes every row
         # anyway.
         if entry.kind is EntryKind.ADD or key in moved or key[:2] in plan.overwritten:
@@ -303,10 +300,10 @@ def _marked_file_gone(plan: CommitPlan, live: Iterable[ManifestEntry]) -> Confli
     new = list(_new_vectors(plan))
     if not new:
         return None
-    live_keys = {_key(entry) for entry in live}
-    live_keys -= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.DELETE}
+    live_keys = {entry.physical_file for entry in live}
+    live_keys -= {entry.physical_file for entry in plan.delta if entry.kind is EntryKind.DELETE}
     # A commit may mark rows of files that it adds itself.
-    live_keys |= {_key(entry) for entry in plan.delta if entry.kind is EntryKind.ADD}
+    live_keys |= {entry.physical_file for entry in plan.delta if entry.kind is EntryKind.ADD}
     for change in new:
         for key in _marked(change):
             if key not in live_keys:
@@ -324,16 +321,12 @@ def _new_vectors(plan: CommitPlan) -> Iterable[IndexManifestEntry]:
     )
 
 
-def _key(entry: ManifestEntry) -> DataFileKey:
-    return (entry.partition, entry.bucket, entry.file.file_name)
-
-
-def _marked(entry: IndexManifestEntry) -> list[DataFileKey]:
+def _marked(entry: IndexManifestEntry) -> list[PhysicalFile]:
     vectors = entry.index_file.deletion_vectors or ()
     return [(entry.partition, entry.bucket, vector.data_file_name) for vector in vectors]
 
 
-def _places(entries: Iterable[IndexManifestEntry]) -> dict[DataFileKey, VectorPlace]:
+def _places(entries: Iterable[IndexManifestEntry]) -> dict[PhysicalFile, VectorPlace]:
     return {
         (entry.partition, entry.bucket, place.data_file_name): place
         for entry in entries

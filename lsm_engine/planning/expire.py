@@ -10,15 +10,12 @@ from typing import Protocol
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.format.manifest import FileIdentity, ManifestEntry
+from lsm_engine.format.manifest import FileIdentity, ManifestEntry, PhysicalFile
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.format.unfinished_upload import UnfinishedUpload
 from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.retention import ExpiryChoice
-
-PhysicalFile = tuple[bytes, int, str]
-"""(partition, bucket, file name): one file on disk."""
 
 
 @record
@@ -130,10 +127,10 @@ def dead_candidates(deltas: Iterable[ManifestEntry]) -> dict[PhysicalFile, DeadF
     standing: dict[FileIdentity, PhysicalFile] = {}
     for entry in deltas:
         if entry.kind is EntryKind.ADD:
-            standing[entry.identity] = physical(entry)
+            standing[entry.identity] = entry.physical_file
         else:
             standing.pop(entry.identity, None)
-            deleted[physical(entry)] = _dead(entry)
+            deleted[entry.physical_file] = _dead(entry)
     for upgraded in standing.values():
         deleted.pop(upgraded, None)
     return deleted
@@ -186,7 +183,9 @@ def plan_tag_removal(
     `retained` must hold every other tag and every snapshot; of the snapshots the first one's whole state
     and the deltas of the rest. The tag files go first, so that no tag is ever without files.
     """
-    unreferenced = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), retained)
+    unreferenced = _unreferenced(
+        {entry.physical_file: _dead(entry) for entry in state}, (), retained
+    )
     return ExpirePlan(
         data_files=unreferenced.data_files,
         metadata=names - unreferenced.names,
@@ -211,7 +210,7 @@ def plan_changelog_expiry(
     lists. `retained` must hold every retained reference, the other changelogs included.
     """
     unreferenced = _unreferenced(
-        {physical(entry): _dead(entry) for entry in data}, changelogs, retained
+        {entry.physical_file: _dead(entry) for entry in data}, changelogs, retained
     )
     return ExpirePlan(
         data_files=unreferenced.data_files,
@@ -239,7 +238,7 @@ def _unreferenced(
     retained: Iterable[RetainedFiles],
 ) -> _Unreferenced:
     unreferenced = dict(candidates)
-    changelog_files = {physical(entry): _dead(entry) for entry in changelogs}
+    changelog_files = {entry.physical_file: _dead(entry) for entry in changelogs}
     kept_by: list[tuple[str, int]] = []
 
     def kept_names() -> Iterator[MetadataNames]:
@@ -267,20 +266,15 @@ def _take_kept(
     before = len(unreferenced) + len(changelog_files)
     for entry in reference.entries:
         if entry.kind is EntryKind.ADD:
-            unreferenced.pop(physical(entry), None)
+            unreferenced.pop(entry.physical_file, None)
     if changelog_files:
         for entry in reference.changelog:
-            changelog_files.pop(physical(entry), None)
+            changelog_files.pop(entry.physical_file, None)
     if reference.file_names:
         for files in (unreferenced, changelog_files):
             for key in [key for key in files if key[2] in reference.file_names]:
                 del files[key]
     return before - len(unreferenced) - len(changelog_files)
-
-
-def physical(entry: ManifestEntry) -> PhysicalFile:
-    """Return which file on disk an entry speaks of."""
-    return (entry.partition, entry.bucket, entry.file.file_name)
 
 
 def _dead(entry: ManifestEntry) -> DeadFile:

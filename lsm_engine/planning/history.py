@@ -9,7 +9,8 @@ import pyarrow as pa
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.format.data_file import DataFileMeta
-from lsm_engine.planning.expire import DeadFile, ExpirePlan, PhysicalFile
+from lsm_engine.format.manifest import PhysicalFile
+from lsm_engine.planning.expire import DeadFile, ExpirePlan
 from lsm_engine.planning.retention import Retention
 
 # -- The life of one data file by snapshots and tags -----------------------------------------------

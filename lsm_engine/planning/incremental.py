@@ -12,13 +12,12 @@ from enum import Enum, IntEnum
 from lsm_engine.base.record import record
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import VectorPlace
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import Bucket, ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lsm.levels import KeyOrder, sections
 from lsm_engine.options.modes import ChangelogProducer, CommitKind, EntryKind
 from lsm_engine.planning.scan import Reach, ReadMode, Section, VectorPlaces
 
-BucketKey = tuple[bytes, int]
 _POSTPONED = -2
 
 
@@ -279,8 +278,8 @@ def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder) -> tuple[Secti
     return tuple(tuple(tuple(run.files) for run in part) for part in sections(files, key_order))
 
 
-def _added(entries: Iterable[ManifestEntry]) -> list[tuple[BucketKey, list[DataFileMeta]]]:
-    buckets: dict[BucketKey, list[DataFileMeta]] = {}
+def _added(entries: Iterable[ManifestEntry]) -> list[tuple[Bucket, list[DataFileMeta]]]:
+    buckets: dict[Bucket, list[DataFileMeta]] = {}
     for entry in entries:
         if entry.kind is EntryKind.ADD:
             files = buckets.setdefault((entry.partition, entry.bucket), [])

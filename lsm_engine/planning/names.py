@@ -10,7 +10,8 @@ MAIN_BRANCH = "main"
 
 _SEPARATORS = re.compile(r"[/\\]")
 _UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")
-_TURNS_TEXT_ROUND = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+BIDI_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Marks that change the direction of text, so that a name looks like another."""
 
 
 def checked_name(kind: str, name: str, *, numeric: bool = False) -> str:
@@ -20,10 +21,12 @@ def checked_name(kind: str, name: str, *, numeric: bool = False) -> str:
     text round, names with blanks around them or a leading dot, and names over 200 bytes. `numeric`
     allows numbers, which else read as snapshot ids wherever a version is named.
     """
-    wrong = _wrong(name, numeric=numeric)
-    if wrong is not None:
+    objection = _objection(name, numeric=numeric)
+    if objection is not None:
         raise InvalidInputError(
-            f"the {kind} name {wrong}; choose another", kind=ErrorKind.INVALID_NAME, name=name[:80]
+            f"the {kind} name {objection}; choose another",
+            kind=ErrorKind.INVALID_NAME,
+            name=name[:80],
         )
     return name
 
@@ -44,7 +47,7 @@ def checked_branch_name(name: str) -> str:
     return checked_name("branch", name)
 
 
-def _wrong(name: str, *, numeric: bool) -> str | None:
+def _objection(name: str, *, numeric: bool) -> str | None:
     return (
         "is blank" if not name.strip()
         else "has blanks around it" if name != name.strip()
@@ -59,6 +62,4 @@ def _wrong(name: str, *, numeric: bool) -> str | None:
 
 def _is_unwritable(name: str) -> bool:
     """Control characters, halves of a surrogate pair, line breaks, marks that turn text round."""
-    return any(
-        unicodedata.category(mark) in _UNWRITABLE or mark in _TURNS_TEXT_ROUND for mark in name
-    )
+    return any(unicodedata.category(mark) in _UNWRITABLE or mark in BIDI_CONTROLS for mark in name)

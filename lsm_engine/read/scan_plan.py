@@ -49,6 +49,7 @@ from lsm_engine.table.live_files import (
     LEVEL,
     MANY_FILES,
     PARTITION,
+    ROW_COUNT,
     SCHEMA_ID,
     TOTAL_BUCKETS,
     ManySplits,
@@ -173,7 +174,6 @@ def _require_fit(table_schema: TableSchema, branch_schema: TableSchema, branch: 
 # -- Prune the files of a snapshot by partition, bucket, key range and statistics ------------------
 
 KEY_STATS = "_FILE._KEY_STATS"
-ROW_COUNT = "_FILE._ROW_COUNT"
 Mask = npt.NDArray[np.bool_]
 
 

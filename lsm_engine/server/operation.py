@@ -19,8 +19,9 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.catalog.names import MAIN_BRANCH, TableName, check_database_name
+from lsm_engine.catalog.names import TableName, check_database_name
 from lsm_engine.format.json_object import JsonObject, parse_object
+from lsm_engine.planning.names import MAIN_BRANCH
 
 JSON_BODY = "the body of the request"
 """The name of the file in errors about a body."""

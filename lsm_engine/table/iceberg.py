@@ -70,7 +70,6 @@ from lsm_engine.iceberg.metadata import (
     metadata_path,
     next_metadata,
     option_problem,
-    place_of,
     read_metadata,
     rows_to_merge,
     shown_levels,
@@ -733,7 +732,7 @@ class MetadataSync:
         """Write manifests of every file that a snapshot shows."""
         live = self.shown_entries(snapshot)
         # Files of a bucket are written and deleted together.
-        live.sort(key=place_of)
+        live.sort(key=lambda entry: entry.physical_file)
         entries, next_row_id = self._added(live, snapshot.id, next_row_id)
         vectors = vector_files(self.session.index_entries(snapshot))
         deletes = self._deletes(vectors.values(), snapshot.id)
@@ -801,8 +800,8 @@ class MetadataSync:
             added = [
                 entry
                 for entry in added
-                if place_of(entry) not in changes.moved
-                or self._data_location(*place_of(entry)) not in change.locations
+                if entry.physical_file not in changes.moved
+                or self._data_location(*entry.physical_file) not in change.locations
             ]
         entries, next_row_id = self._added(added, snapshot_id, next_row_id)
         return self._with_entries(rows, kept_entries, entries, snapshot_id), next_row_id
@@ -853,7 +852,7 @@ class MetadataSync:
             located.append(
                 LocatedFile(
                     file=entry.file,
-                    location=self._data_location(*place_of(entry)),
+                    location=self._data_location(*entry.physical_file),
                     partition=partitions[entry.partition],
                     first_row_id=next_row_id if assigns else None,
                 )
@@ -967,7 +966,7 @@ class MetadataSync:
 
     def id_problem(self, entry: ManifestEntry, renamed: str | None) -> str | None:
         """Return why the field ids of a file do not do; without any, readers go by the names of columns."""
-        path = self._context.data_file(*place_of(entry))
+        path = self._context.data_file(*entry.physical_file)
         with self.session.file_io.open_input(path, size=entry.file.file_size) as source:
             stored = pq.ParquetFile(source).schema_arrow
         if not any(FIELD_ID in (column.metadata or {}) for column in stored):

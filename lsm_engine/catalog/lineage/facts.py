@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.provenance import Input, Run, inputs_of, run_of
 from lsm_engine.format.data_file import DataFileMeta
-from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.format.manifest import Bucket, ManifestEntry, ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.options.modes import CommitKind, EntryKind
@@ -26,7 +26,6 @@ from lsm_engine.options.modes import CommitKind, EntryKind
 KeyOrder = Callable[[bytes], Any]
 """Stored key -> a value that sorts as the key does."""
 
-BucketIdentity = tuple[bytes, int]
 """(partition, bucket)."""
 
 REWRITE = "rewrite"
@@ -65,8 +64,8 @@ class BucketCompaction:
 
 def bucket_compactions(entries: Iterable[ManifestEntry]) -> tuple[BucketCompaction, ...]:
     """Return the compactions of a COMPACT snapshot's delta, in order of (partition, bucket)."""
-    deleted: dict[BucketIdentity, list[DataFileMeta]] = defaultdict(list)
-    added: dict[BucketIdentity, list[DataFileMeta]] = defaultdict(list)
+    deleted: dict[Bucket, list[DataFileMeta]] = defaultdict(list)
+    added: dict[Bucket, list[DataFileMeta]] = defaultdict(list)
     for entry in entries:
         side = added if entry.kind is EntryKind.ADD else deleted
         side[(entry.partition, entry.bucket)].append(entry.file)
@@ -77,7 +76,7 @@ def bucket_compactions(entries: Iterable[ManifestEntry]) -> tuple[BucketCompacti
 
 
 def _bucket_compaction(
-    identity: BucketIdentity, deleted: Sequence[DataFileMeta], added: Sequence[DataFileMeta]
+    identity: Bucket, deleted: Sequence[DataFileMeta], added: Sequence[DataFileMeta]
 ) -> BucketCompaction:
     after_by_name = {file.file_name: file for file in added}
     before_by_name = {file.file_name: file for file in deleted}

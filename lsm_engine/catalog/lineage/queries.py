@@ -49,7 +49,8 @@ from lsm_engine.catalog.models import (
     TABLES,
     TAGS,
 )
-from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.catalog.names import TableName
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.types.type_text import columns_of_text
 
 # -- The rows of a SELECT as an Arrow table --------------------------------------------------------

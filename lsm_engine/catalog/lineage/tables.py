@@ -43,8 +43,9 @@ from lsm_engine.catalog.models import (
     TABLES,
     TAGS,
 )
-from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.catalog.names import TableName
 from lsm_engine.options.modes import CommitKind
+from lsm_engine.planning.names import MAIN_BRANCH
 
 # -- Statements that record and look up rows -------------------------------------------------------
 

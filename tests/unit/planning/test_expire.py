@@ -18,7 +18,6 @@ from lsm_engine.planning.expire import (
     RetainedFiles,
     candidate_buckets,
     dead_candidates,
-    physical,
     plan_expiry,
     plan_tag_removal,
     snapshots_to_replay,
@@ -195,10 +194,10 @@ def test_no_live_file_goes_and_no_dead_one_stays(
         return fold(one for delta in deltas[:id] for one in delta)
 
     def files(id: int) -> set:
-        return {physical(one) for one in state(id)}
+        return {one.physical_file for one in state(id)}
 
     tagged = data.draw(st.sets(st.sampled_from(ids)))
-    on_disk = {physical(one) for delta in deltas for one in delta}
+    on_disk = {one.physical_file for delta in deltas for one in delta}
     earliest = 1
     while earliest < len(deltas):  # in several rounds, as time goes by
         retained = data.draw(st.integers(1, len(deltas) - earliest + 1))
