@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
@@ -11,6 +11,7 @@ from lsm_engine.base.units import counted
 from lsm_engine.format.binary_row import decode_row
 from lsm_engine.format.json_object import READ_MAX, object_text, parse_object
 from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import TablePaths
 from lsm_engine.types.table_schema import TableSchema
@@ -124,7 +125,6 @@ def _shown(values: Values | None) -> str:
 
 # -- Findings of a verification --------------------------------------------------------------------
 
-MAIN = "main"
 T = TypeVar("T")
 K = TypeVar("K", int, str)
 
@@ -186,7 +186,7 @@ class DamagedFile:
                 ("snapshots", _ranges(self.snapshots)),
                 ("tags", self.tags),
                 ("changelogs", _ranges(self.changelogs)),
-                ("branches", tuple(name for name in self.branches if name != MAIN)),
+                ("branches", tuple(name for name in self.branches if name != MAIN_BRANCH)),
             )
             if names
         ]
@@ -225,7 +225,7 @@ class Findings:
     """All problems so far, in the order in which they were found, and the files they are about."""
 
     def __init__(self, branch: str) -> None:
-        self._branch = branch or MAIN
+        self._branch = branch or MAIN_BRANCH
         self.texts: list[str] = []
         self._files: dict[str, list[tuple[Reference | None, Finding]]] = {}
 
@@ -276,15 +276,16 @@ def merged(files: Iterable[DamagedFile]) -> tuple[DamagedFile, ...]:
 
 
 def _both(first: DamagedFile, second: DamagedFile) -> DamagedFile:
-    return DamagedFile(
-        path=first.path,
-        problems=tuple(dict.fromkeys((*first.problems, *second.problems))),
+    """Return what two branches know of one file."""
+    names = ("problems", "snapshots", "tags", "changelogs", "branches", "sources")
+    values = {
+        name: tuple(dict.fromkeys((*getattr(first, name), *getattr(second, name))))
+        for name in names
+    }
+    return replace(
+        first,
+        **values,
         stake=first.stake or second.stake,
-        snapshots=tuple(dict.fromkeys((*first.snapshots, *second.snapshots))),
-        tags=tuple(dict.fromkeys((*first.tags, *second.tags))),
-        changelogs=tuple(dict.fromkeys((*first.changelogs, *second.changelogs))),
-        branches=tuple(dict.fromkeys((*first.branches, *second.branches))),
-        sources=tuple(dict.fromkeys((*first.sources, *second.sources))),
         is_rebuildable=first.is_rebuildable or second.is_rebuildable,
     )
 
@@ -307,10 +308,10 @@ class VerifyReport:
     own snapshots that its retention keeps and EARLIEST passes.
     """
 
-    problems: tuple[str, ...]
-    snapshot_count: int
-    tag_count: int
-    file_count: int
+    problems: tuple[str, ...] = ()
+    snapshot_count: int = 0
+    tag_count: int = 0
+    file_count: int = 0
     index_file_count: int = 0
     gone_count: int = 0
     not_honoured: tuple[str, ...] = ()
@@ -360,32 +361,21 @@ class VerifyReport:
         return "\n".join([headline, *self.problems, *files, *self.not_honoured, *self.warnings])
 
 
+_COUNTS = [field.name for field in fields(VerifyReport) if field.name.endswith("_count")]
+
+
 def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
     """Return the report of a table, made of those of its branches, of which main is the first."""
-    first = reports[0][1]
-    problems = [
-        f"branch {name!r}: {problem}" if name else problem
-        for name, report in reports
-        for problem in report.problems
-    ]
-    branch_reports = [report for _, report in reports]
-    return VerifyReport(
-        problems=tuple(problems),
-        snapshot_count=sum(branch_report.snapshot_count for branch_report in branch_reports),
-        tag_count=sum(branch_report.tag_count for branch_report in branch_reports),
-        file_count=sum(branch_report.file_count for branch_report in branch_reports),
-        index_file_count=sum(branch_report.index_file_count for branch_report in branch_reports),
-        gone_count=sum(branch_report.gone_count for branch_report in branch_reports),
-        not_honoured=first.not_honoured,
-        unchecked_count=sum(branch_report.unchecked_count for branch_report in branch_reports),
-        read_count=sum(branch_report.read_count for branch_report in branch_reports),
-        skipped_count=sum(branch_report.skipped_count for branch_report in branch_reports),
-        warnings=tuple(
-            warning for branch_report in branch_reports for warning in branch_report.warnings
+    first, branch_reports = reports[0][1], [report for _, report in reports]
+    return replace(
+        first,
+        **{name: sum(getattr(report, name) for report in branch_reports) for name in _COUNTS},
+        problems=tuple(
+            f"branch {name!r}: {problem}" if name else problem
+            for name, report in reports
+            for problem in report.problems
         ),
-        damaged_files=merged(
-            file for branch_report in branch_reports for file in branch_report.damaged_files
-        ),
+        warnings=tuple(warning for report in branch_reports for warning in report.warnings),
+        damaged_files=merged(file for report in branch_reports for file in report.damaged_files),
         own_damaged_files=first.damaged_files,
-        hidden=first.hidden,
     )

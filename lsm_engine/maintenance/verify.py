@@ -27,7 +27,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.units import counted
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta
-from lsm_engine.format.manifest import ManifestEntry, by_bucket
+from lsm_engine.format.manifest import ManifestEntry, PhysicalFile, by_bucket
 from lsm_engine.format.manifest_file import entries_of
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
@@ -91,13 +91,13 @@ class LevelVerification:
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
-        self._below: frozenset[tuple[bytes, int, str]] = frozenset()
+        self._below: frozenset[PhysicalFile] = frozenset()
         self._found: list[Finding] = []
 
     def problems(self, live: pa.Table) -> list[Finding]:
         """Return the overlaps among a state's live files, as decoded manifest entries."""
         below = live.filter(pc.greater(live.column(LEVEL), 0)) if live.num_rows else live
-        key = frozenset(identities_of(below))
+        key = frozenset(physical_files(below))
         if self._session.key_order is None or not key:
             return []
         if key != self._below:
@@ -123,13 +123,8 @@ def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[F
     return findings
 
 
-def identity_of(entry: ManifestEntry) -> tuple[bytes, int, str]:
-    """Return what a file is known by: partition, bucket and name."""
-    return entry.partition, entry.bucket, entry.file.file_name
-
-
-def identities_of(entries: pa.Table) -> list[tuple[bytes, int, str]]:
-    """Return what the files of decoded manifest entries are known by."""
+def physical_files(entries: pa.Table) -> list[PhysicalFile]:
+    """Return the files on disk that decoded manifest entries name."""
     columns = (entries.column(name).to_pylist() for name in (PARTITION, BUCKET, FILE_NAME))
     return list(zip(*columns, strict=True))
 
@@ -202,10 +197,10 @@ class ListVerification:
         yield from miscounted
         if below is None or miscounted:
             return
-        files = set(identities_of(below))
-        files -= {identity_of(entry) for entry in entries if entry.kind is not EntryKind.ADD}
-        files |= {identity_of(entry) for entry in entries if entry.kind is EntryKind.ADD}
-        if files != set(identities_of(live)):
+        files = set(physical_files(below))
+        files -= {entry.physical_file for entry in entries if entry.kind is not EntryKind.ADD}
+        files |= {entry.physical_file for entry in entries if entry.kind is EntryKind.ADD}
+        if files != set(physical_files(live)):
             text = (
                 f"{EXCHANGED}, or the other one is not: it does not lead there from the one below"
             )
@@ -251,13 +246,7 @@ def unread(branch: TableSession) -> VerifyReport:
             f"warning: branch {name!r} is claimed in {schema}, and is not read: it is being made or deleted, or its process "
             "died; then make it again, or delete it"
         )
-    return VerifyReport(
-        problems=(),
-        snapshot_count=0,
-        tag_count=0,
-        file_count=0,
-        warnings=(warning,) if is_left else (),
-    )
+    return VerifyReport(warnings=(warning,) if is_left else ())
 
 
 def wrong_ends(
@@ -621,7 +610,7 @@ def _verify_other_branches(
 
 
 def _failed(error: LsmError) -> VerifyReport:
-    return VerifyReport(problems=(str(error),), snapshot_count=0, tag_count=0, file_count=0)
+    return VerifyReport(problems=(str(error),))
 
 
 def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyReport:
@@ -662,7 +651,7 @@ class _Verification:
         self._unchecked_count = 0
         self._context = session.context()
         self._found = Findings(session.paths.branch_name)
-        self._looked: dict[tuple[bytes, int, str], tuple[Finding, ...]] = {}
+        self._looked: dict[PhysicalFile, tuple[Finding, ...]] = {}
         self._warnings: list[str] = []
         self._hidden: tuple[int, int] | None = None
         self._anything_wrong = False
@@ -818,7 +807,7 @@ class _Verification:
         added = [entry for entry in entries if entry.kind is EntryKind.ADD]
         self._look(added, is_changelog=is_changelog)
         for entry in added:
-            yield from self._looked[identity_of(entry)]
+            yield from self._looked[entry.physical_file]
 
     def _changelog_of(self, snapshot: Snapshot) -> Iterator[Finding]:
         session, name = self._session, snapshot.changelog_manifest_list
@@ -890,7 +879,7 @@ class _Verification:
             return
         entries = pa.concat_tables(tables, promote_options="permissive")
         kinds = entries.column(KIND).to_pylist()
-        identities = identities_of(entries)
+        identities = physical_files(entries)
         pairs = zip(identities, kinds, strict=True)
         deleted = {identity for identity, kind in pairs if kind != EntryKind.ADD.value}
         indices = [index for index, file in enumerate(identities) if file not in deleted]
@@ -910,7 +899,7 @@ class _Verification:
 
     def _files(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
         """Check files that no retained reference before named; report again what was wrong with the others."""
-        files = identities_of(live)
+        files = physical_files(live)
         new = [index for index, file in enumerate(files) if file not in self._looked]
         if new:
             entries = entries_of(live.take(pa.array(new)))
@@ -927,9 +916,9 @@ class _Verification:
         snapshot: Snapshot | None = None,
     ) -> None:
         """Look at files, each once: whether they are there, have their size and, deep, their rows."""
-        new = {identity_of(entry): entry for entry in entries}
+        new = {entry.physical_file: entry for entry in entries}
         context = with_schemas(self._session, {entry.file.schema_id for entry in new.values()})
-        to_read: dict[tuple[bytes, int, str], tuple[FileToRead, str | None]] = {}
+        to_read: dict[PhysicalFile, tuple[FileToRead, str | None]] = {}
         indexes = {} if self._rows is None else hash_indexes(self._session, snapshot)
         for key, entry in new.items():
             if key in self._looked:
@@ -960,14 +949,14 @@ class _Verification:
         indexed = [
             file
             for file in files
-            if not self._looked[identity_of(file.entry)]
+            if not self._looked[file.entry.physical_file]
             and (file.entry.file.embedded_index is not None or file.entry.file.extra_files)
         ]
         problems = LocalExecutor().ordered(partial(wrong_index, context), indexed)
         for file, texts in zip(indexed, problems, strict=True):
             path = self._session.data_paths(file.entry)[-1]
             findings = tuple(Finding(text=f"{path}: {text}", path=path) for text in texts)
-            self._looked[identity_of(file.entry)] = findings
+            self._looked[file.entry.physical_file] = findings
             self._anything_wrong |= bool(findings)
 
     def _about(self, entry: ManifestEntry, text: str) -> Finding:
