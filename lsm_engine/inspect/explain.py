@@ -233,7 +233,6 @@ def _values(schema: TableSchema) -> tuple[str, ...]:
 # from some snapshot on a file is live and a sequence number is reached. The delta of that
 # snapshot confirms the result, so that it is never a guess.
 
-"""(partition, bucket)."""
 _FILE_COLUMNS = (KIND, PARTITION, BUCKET, FILE_NAME, MAX_SEQUENCE_NUMBER)
 BISECTED_FROM = 200
 """Snapshots from which on bisection reads less than all deltas are."""
