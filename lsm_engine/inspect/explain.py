@@ -23,7 +23,6 @@ from lsm_engine.format.manifest import (
     Bucket,
     BucketScope,
     ManifestEntry,
-    ManifestFileMeta,
     PhysicalFile,
 )
 from lsm_engine.format.manifest_file import entries_of
@@ -357,7 +356,7 @@ class _Bisection:
         session = self._session
         newest, names = -1, Counter[str]()
         for meta in session.manifest_metas(session.snapshots.load(snapshot_id)):
-            if _may_hold(meta, self._place[1]):
+            if BucketScope(buckets=frozenset({self._place})).may_be_in(meta):
                 greatest, moved = session.manifests.fact(meta, _file_facts, _FILE_COLUMNS).get(
                     self._place, (-1, {})
                 )
@@ -416,19 +415,14 @@ def _spans(file: DataFileMeta, number: int) -> bool:
 
 
 def _delta_of(session: TableSession, snapshot: Snapshot, place: Bucket) -> list[ManifestEntry]:
+    scope = BucketScope(buckets=frozenset({place}))
     return [
         entry
         for meta in session.manifest_list(snapshot, snapshot.delta_manifest_list)
-        if _may_hold(meta, place[1])
+        if scope.may_be_in(meta)
         for entry in session.manifests.read_entries(meta)
         if (entry.partition, entry.bucket) == place
     ]
-
-
-def _may_hold(meta: ManifestFileMeta, bucket: int) -> bool:
-    if meta.min_bucket is None or meta.max_bucket is None:
-        return True
-    return meta.min_bucket <= bucket <= meta.max_bucket
 
 
 # -- Explain a key ---------------------------------------------------------------------------------
@@ -869,14 +863,7 @@ def _relatives(
         if mention.snapshot is None or mention.snapshot.commit_kind is not CommitKind.COMPACT:
             continue
         place = (mention.entries[0].partition, mention.entries[0].bucket)
-        entries = [
-            entry
-            for meta in session.manifest_list(
-                mention.snapshot, mention.snapshot.delta_manifest_list
-            )
-            for entry in session.manifests.read_entries(meta)
-            if (entry.partition, entry.bucket) == place
-        ]
+        entries = _delta_of(session, mention.snapshot, place)
         edges = file_edges(bucket_compactions(entries), session.key_order)
         made_from |= {edge.source_name for edge in edges if edge.target_name == name}
         became |= {edge.target_name for edge in edges if edge.source_name == name}
