@@ -577,8 +577,7 @@ def _visible(
 
 def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
     try:
-        metas = session.manifest_list(snapshot, name)
-        return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+        return session.list_entries(snapshot, name)
     except NotFoundError as cause:
         # An expiry may have deleted the manifests of the snapshot.
         raise_if_deleted(session.snapshots, [snapshot.id], cause)

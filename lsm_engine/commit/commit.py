@@ -709,8 +709,7 @@ class _Attempts:
         try:
             committed = {
                 entry.file.file_name
-                for meta in self.session.manifest_list(before, before.delta_manifest_list)
-                for entry in self.session.manifests.read_entries(meta)
+                for entry in self.session.list_entries(before, before.delta_manifest_list)
                 if entry.kind is EntryKind.ADD
             }
         except NotFoundError:

@@ -16,7 +16,7 @@ from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, vector_places
 from lsm_engine.format.manifest import BucketScope, ManifestEntry, by_bucket
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.lsm.levels import KeyOrder, Levels, LevelSortedRun, SortedRun, sections
+from lsm_engine.lsm.levels import KeyOrder, Levels, LevelSortedRun, SortedRun, overlaps, sections
 from lsm_engine.lsm.rewrite_plan import Rewrite, Step, Upgrade, bulk_load, plan_rewrite
 from lsm_engine.lsm.universal import (
     CompactUnit,
@@ -65,15 +65,6 @@ def older_than(compacted: Iterable[DataFileMeta], levels: Levels) -> tuple[DataF
     """Return the files of a bucket that a compaction of `compacted`, its newest runs, leaves out."""
     names = {file.file_name for file in compacted}
     return tuple(file for file in levels.files if file.file_name not in names)
-
-
-def overlaps(file: DataFileMeta, candidates: Iterable[DataFileMeta], key_order: KeyOrder) -> bool:
-    """Whether some of the others may hold a key of a file."""
-    low, high = key_order(file.min_key), key_order(file.max_key)
-    return any(
-        key_order(candidate.min_key) <= high and low <= key_order(candidate.max_key)
-        for candidate in candidates
-    )
 
 
 def may_hold_older_keys(

@@ -16,6 +16,7 @@ from lsm_engine.base.units import counted
 from lsm_engine.data_files.columns import FIELD_ID
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.selection import take
+from lsm_engine.storage.checksum import read_end
 
 # -- ORC footers, as far as PyArrow does not expose them -------------------------------------------
 #
@@ -45,7 +46,7 @@ def read_orc_footer(source: Any) -> OrcFooter:
     """Return the footer of a seekable file; raises ValueError where it is none."""
     size = source.seek(0, 2)
     size = source.tell() if size is None else size
-    tail = _last(source, size, _TAIL_BYTES)
+    tail = read_end(source, size, _TAIL_BYTES)
     if not tail or tail[-1] + 1 > len(tail):
         raise ValueError("no postscript")
     post_length = tail[-1]
@@ -54,14 +55,9 @@ def read_orc_footer(source: Any) -> OrcFooter:
     if not isinstance(length, int) or not 0 < length <= min(_FOOTER_BYTES_MAX, size):
         raise ValueError("a footer of impossible length")
     if length + post_length + 1 > len(tail):
-        tail = _last(source, size, length + post_length + 1)
+        tail = read_end(source, size, length + post_length + 1)
     stored = tail[-1 - post_length - length : -1 - post_length]
     return _footer(_unpacked(stored, post.get(2, 0), post.get(3, 256 << 10)))
-
-
-def _last(source: Any, size: int, count: int) -> bytes:
-    source.seek(max(size - count, 0))
-    return bytes(source.read(min(count, size)))
 
 
 def _footer(data: bytes) -> OrcFooter:

@@ -274,9 +274,7 @@ def _candidates(session: TableSession, base: Snapshot, field: DataField) -> Sequ
     column = pc.field(now.name)
     outside = (column < pa.scalar(-half, pa.int64())) | (column >= pa.scalar(half, pa.int64()))
     predicate = from_expression(outside, session.schema.arrow)
-    pruned = prune_files(session, base, predicate, predicate)
-    match = pruned.value_match
-    return [entry for entry in pruned.entries if match is None or match(entry.file)]
+    return prune_files(session, base, predicate, predicate).matching
 
 
 def _lost_in(

@@ -171,7 +171,7 @@ def _rows_with_keys(
 
 def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> Iterator[_Found]:
     """Yield the rows that a filter keeps, file by file; those that are deleted already may be among them."""
-    entries = _allowed(session, base, predicate)
+    entries = prune_files(session, base, predicate, predicate).matching
     context = session.context(entry.file.schema_id for entry in entries)
     names = tuple(name for name in session.readable_columns.names if name in columns_of(predicate))
     for entry in entries:
@@ -223,13 +223,8 @@ def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> 
         if ends is None:
             continue
         ranges.append(col(name).between(ends["min"], ends["max"]))
-    return _allowed(session, base, bind(AllOf(parts=tuple(ranges)), session.schema.compared))
-
-
-def _allowed(session: TableSession, base: Snapshot, predicate: Predicate) -> list[ManifestEntry]:
-    pruned = prune_files(session, base, predicate, predicate)
-    match = pruned.value_match
-    return [entry for entry in pruned.entries if match is None or match(entry.file)]
+    predicate = bind(AllOf(parts=tuple(ranges)), session.schema.compared)
+    return prune_files(session, base, predicate, predicate).matching
 
 
 def _has_order(keys: pa.RecordBatch, name: str) -> bool:

@@ -209,8 +209,7 @@ def _changes(session: TableSession, snapshot: Snapshot) -> _Changes | None:
         return None
     entries = [
         entry
-        for meta in session.manifest_list(snapshot, snapshot.delta_manifest_list)
-        for entry in session.manifests.read_entries(meta)
+        for entry in session.list_entries(snapshot, snapshot.delta_manifest_list)
         if not hides or _is_seen(entry, compacts=compacts)
     ]
     return entries, by_vectors

@@ -22,6 +22,7 @@ from lsm_engine.kernels.arrow_views import (
     binary_values,
     bool_values,
     fixed_values,
+    is_text_or_binary,
     one_array,
     valid_rows,
 )
@@ -129,10 +130,7 @@ def _encoded(array: pa.Array, *, descending: bool) -> list[Part]:
 
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
+        is_text_or_binary(kind)
         or pa.types.is_string_view(kind)
         or pa.types.is_binary_view(kind)
         or pa.types.is_fixed_size_binary(kind)

@@ -72,6 +72,15 @@ def overlap(files: Iterable[DataFileMeta], key_order: KeyOrder) -> tuple[str, st
 # -- The levels of one bucket: which files are where, newest first ---------------------------------
 
 
+def overlaps(file: DataFileMeta, candidates: Iterable[DataFileMeta], key_order: KeyOrder) -> bool:
+    """Whether some of the others may hold a key of a file."""
+    low, high = key_order(file.min_key), key_order(file.max_key)
+    return any(
+        key_order(candidate.min_key) <= high and low <= key_order(candidate.max_key)
+        for candidate in candidates
+    )
+
+
 def newest_first(file: DataFileMeta) -> tuple[int, int, int, str]:
     """Return the sort key of level-0 files: newest first, ties broken by facts that never change."""
     created = -1 if file.creation_millis is None else file.creation_millis

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from lsm_engine.base.record import record
 from lsm_engine.format.data_file import DataFileMeta
-from lsm_engine.lsm.levels import Levels, SortedRun, sections
+from lsm_engine.lsm.levels import Levels, SortedRun, overlaps, sections
 from lsm_engine.lsm.universal import CompactUnit, FileTest, none_of_them
 
 _SMALL_TENTHS = 7
@@ -174,7 +174,11 @@ def bulk_load(
         return ()
     selected: list[DataFileMeta] = []
     for file in reversed(levels.level_zero):
-        if file.may_hold_deletes or must_rewrite(file) or _overlaps(file, selected, levels):
+        if (
+            file.may_hold_deletes
+            or must_rewrite(file)
+            or overlaps(file, selected, levels.key_order)
+        ):
             break
         selected.append(file)
     while selected and is_small(selected[-1], target_file_size):
@@ -184,12 +188,3 @@ def bulk_load(
             break
         selected.pop()
     return tuple(selected)
-
-
-def _overlaps(file: DataFileMeta, selected: list[DataFileMeta], levels: Levels) -> bool:
-    order = levels.key_order
-    low, high = order(file.min_key), order(file.max_key)
-    return any(
-        order(candidate.min_key) <= high and low <= order(candidate.max_key)
-        for candidate in selected
-    )

@@ -278,7 +278,7 @@ def merged(files: Iterable[DamagedFile]) -> tuple[DamagedFile, ...]:
 def _both(first: DamagedFile, second: DamagedFile) -> DamagedFile:
     """Return what two branches know of one file."""
     names = ("problems", "snapshots", "tags", "changelogs", "branches", "sources")
-    values = {
+    values: dict[str, Any] = {
         name: tuple(dict.fromkeys((*getattr(first, name), *getattr(second, name))))
         for name in names
     }

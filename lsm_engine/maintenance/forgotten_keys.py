@@ -24,7 +24,7 @@ from lsm_engine.format.manifest_file import (
     entries_of,
 )
 from lsm_engine.format.partition_path import escape
-from lsm_engine.kernels.arrow_views import Longs, one_array
+from lsm_engine.kernels.arrow_views import Longs, is_text_or_binary, one_array
 from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.lookup.keys import keys_of
 from lsm_engine.lookup.locate import match_keys
@@ -143,13 +143,7 @@ def _hashes(schema: TableSchema, rows: pa.RecordBatch) -> frozenset[int]:
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether the values of a type are stored as their own bytes."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-    )
+    return is_text_or_binary(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def shown_text(text: bytes) -> str:

@@ -15,7 +15,7 @@ from lsm_engine.format.binary_row import decode_columns
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import BucketScope, ManifestEntry, PhysicalFile
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.lsm.levels import sections
+from lsm_engine.lsm.levels import overlaps, sections
 from lsm_engine.maintenance.findings import DamagedFile, Reference, readable
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options import core_options
@@ -172,8 +172,7 @@ def _origin(
 
 def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
     try:
-        metas = session.manifest_list(snapshot, name)
-        return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+        return session.list_entries(snapshot, name)
     except LsmError:
         # What cannot be read gives nothing back. It is only one of several sources.
         return []
@@ -204,12 +203,7 @@ def older_versions(
         entries = _live(branch, snapshot, bucket)
         if entries is None:
             continue
-        overlapping = [
-            entry
-            for entry in entries
-            if order(entry.file.min_key) <= order(lost.file.max_key)
-            and order(lost.file.min_key) <= order(entry.file.max_key)
-        ]
+        overlapping = [entry for entry in entries if overlaps(entry.file, [lost.file], order)]
         versions = tuple(entry for entry in overlapping if entry.physical_file not in live)
         paths = {session.data_path(entry) for entry in overlapping}
         is_whole = not paths & bad and all(is_there(session, entry) for entry in overlapping)
@@ -306,8 +300,7 @@ def _changelogs(
                 entry.kind is EntryKind.ADD
                 and (entry.partition, entry.bucket) == (lost.partition, lost.bucket)
                 and entry.file.min_sequence_number <= lost.file.max_sequence_number
-                and order(entry.file.min_key) <= order(lost.file.max_key)
-                and order(lost.file.min_key) <= order(entry.file.max_key)
+                and overlaps(entry.file, [lost.file], order)
                 and path not in bad
                 and is_there(session, entry)
             ):

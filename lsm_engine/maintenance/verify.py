@@ -134,12 +134,6 @@ def physical_files(entries: pa.Table) -> list[PhysicalFile]:
 EXCHANGED = "it is not the manifest list of its snapshot"
 
 
-def entries_in(session: TableSession, snapshot: Snapshot, name: str) -> Sequence[ManifestEntry]:
-    """Return what the manifests of one list of a snapshot add and delete."""
-    metas = session.manifest_list(snapshot, name)
-    return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
-
-
 def wrong_rows(
     path: str, entries: Iterable[ManifestEntry], expected: int | None
 ) -> Iterator[Finding]:
@@ -189,7 +183,7 @@ class ListVerification:
         self, snapshot: Snapshot, below: pa.Table | None, live: pa.Table
     ) -> Iterator[Finding]:
         path = self._session.paths.manifest(snapshot.delta_manifest_list)
-        entries = entries_in(self._session, snapshot, snapshot.delta_manifest_list)
+        entries = self._session.list_entries(snapshot, snapshot.delta_manifest_list)
         # A snapshot counts the rows of blobs, whose files are passed over, once more.
         counts_rows = not self._session.options.unread_columns
         expected = snapshot.delta_record_count if counts_rows else None
@@ -814,7 +808,7 @@ class _Verification:
         if name is None:
             return
         try:
-            entries = entries_in(session, snapshot, name)
+            entries = session.list_entries(snapshot, name)
         except LsmError as error:
             yield finding_of(error)
             return

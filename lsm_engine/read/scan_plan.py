@@ -194,6 +194,12 @@ class PrunedFiles:
     value_match: Callable[[DataFileMeta], bool] | None
     without_match: frozenset[str] = frozenset()
 
+    @property
+    def matching(self) -> list[ManifestEntry]:
+        """The files that may hold a match by their own statistics."""
+        match = self.value_match
+        return [entry for entry in self.entries if match is None or match(entry.file)]
+
 
 def without_partitions(pruned: PrunedFiles, hidden: frozenset[bytes]) -> PrunedFiles:
     """Return the pruned files without those of some partitions."""

@@ -109,13 +109,16 @@ def footer_with_trailer(source: Any) -> bytes:
     """Return a footer and what follows it, to the end of the file."""
     size = source.seek(0, 2)
     size = source.tell() if size is None else size
-    tail = _last(source, size, _TRAILER_BYTES if isinstance(source, pa.NativeFile) else _TAIL_BYTES)
+    tail = read_end(
+        source, size, _TRAILER_BYTES if isinstance(source, pa.NativeFile) else _TAIL_BYTES
+    )
     length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
     if length > len(tail):
-        tail = _last(source, size, length)
+        tail = read_end(source, size, length)
     return tail[-length:]
 
 
-def _last(source: Any, size: int, count: int) -> bytes:
+def read_end(source: Any, size: int, count: int) -> bytes:
+    """Return the last bytes of a file, at most all of it."""
     source.seek(max(size - count, 0))
     return bytes(source.read(min(count, size)))

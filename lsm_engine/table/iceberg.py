@@ -781,10 +781,7 @@ class MetadataSync:
         for between in snapshots:
             if between is None:
                 return None
-            metas = session.manifest_list(between, between.delta_manifest_list)
-            deltas.append(
-                [entry for meta in metas for entry in session.manifests.read_entries(meta)]
-            )
+            deltas.append(session.list_entries(between, between.delta_manifest_list))
         return deltas
 
     def _changed_data(

@@ -348,6 +348,11 @@ class TableSession:
         copies = partial(copied_lists, snapshot)
         return self.manifests.read_list(name, snapshot.checksum_of(name), copies)
 
+    def list_entries(self, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
+        """Return the entries of all manifests of a list that a snapshot names."""
+        metas = self.manifest_list(snapshot, name)
+        return [entry for meta in metas for entry in self.manifests.read_entries(meta)]
+
     def live_entries(
         self,
         snapshot: Snapshot,

@@ -577,7 +577,22 @@ def assigns_buckets(mode: BucketMode) -> bool:
     return mode.policy.assigns_keys
 
 
-class FixedRouting:
+class _ImmediateRouting:
+    """Routes each batch by itself: nothing is held back, and no index is written."""
+
+    def remaining(self) -> list[RoutedRows]:
+        """Nothing is held back."""
+        return []
+
+    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Nothing is added."""
+        return list(messages)
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+
+class FixedRouting(_ImmediateRouting):
     """Fixed buckets, and the single bucket of an append table: row, schema and partition determine them.
 
     A partition keeps the bucket count that its files were written with until it is rescaled, even if the option
@@ -607,19 +622,8 @@ class FixedRouting:
             )
         return total
 
-    def remaining(self) -> list[RoutedRows]:
-        """Nothing is held back."""
-        return []
 
-    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-        """Nothing is added."""
-        return list(messages)
-
-    def abort(self) -> None:
-        """Nothing was written."""
-
-
-class PostponeRouting:
+class PostponeRouting(_ImmediateRouting):
     """Postponed buckets: rows get real buckets in the batch that writes them, or in a compaction.
 
     Each partition has its own bucket count: that of its files, or the default for new partitions.
@@ -654,17 +658,6 @@ class PostponeRouting:
         if self._waits:
             return POSTPONED
         return self._totals.get(partition, POSTPONED if self._by_size else self._default)
-
-    def remaining(self) -> list[RoutedRows]:
-        """Nothing is held back."""
-        return []
-
-    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-        """Nothing is added."""
-        return list(messages)
-
-    def abort(self) -> None:
-        """Nothing was written."""
 
 
 def _waiting(routed: RoutedRows) -> RoutedRows:

@@ -26,13 +26,12 @@ from lsm_engine.catalog.lineage.facts import (
     RemovalFacts,
     TagFacts,
 )
-from lsm_engine.catalog.lineage.queries import no_sync
+from lsm_engine.catalog.lineage.queries import TABLE_ID, no_sync, table_identity
 from lsm_engine.catalog.lineage.tables import (
     BRANCH_IDS,
     FROM_ADDITIONS,
     LIVE_TAGS,
     RECORDED_DELTAS,
-    TABLE_ID,
     LineageTables,
     added,
     live_deltas,
@@ -315,12 +314,7 @@ class Recorder:
 
     def table_id(self, connection: Connection, table: TableName) -> int:
         """Return the number of a table; a new table gets one."""
-        identity = {
-            "catalog_key": self._catalog_key,
-            "database_name": table.database,
-            "table_name": table.table,
-            "branch": table.branch,
-        }
+        identity = table_identity(self._catalog_key, table)
         number = connection.scalar(TABLE_ID, identity)
         if number is None:
             connection.execute(added(self._database.dialect, TABLES), [identity])
@@ -634,18 +628,14 @@ class Lineage(LineageTables):
 
     def has_snapshot(self, table: TableName, snapshot_id: int) -> bool:
         """Whether a snapshot of a table is recorded, be it live or expired."""
-        rows = (
-            select(SNAPSHOTS.c.snapshot_id)
-            .join(TABLES, TABLES.c.table_id == SNAPSHOTS.c.table_id)
-            .where(
-                TABLES.c.catalog_key == self._catalog_key,
-                TABLES.c.database_name == table.database,
-                TABLES.c.table_name == table.table,
-                TABLES.c.branch == table.branch,
-                SNAPSHOTS.c.snapshot_id == snapshot_id,
-            )
+        rows = select(SNAPSHOTS.c.snapshot_id).where(
+            SNAPSHOTS.c.table_id == TABLE_ID.scalar_subquery(),
+            SNAPSHOTS.c.snapshot_id == snapshot_id,
         )
-        return self._read_recorded(lambda connection: connection.execute(rows).first() is not None)
+        identity = table_identity(self._catalog_key, table)
+        return self._read_recorded(
+            lambda connection: connection.execute(rows, identity).first() is not None
+        )
 
     def _read_recorded(self, work: Callable[[Connection], T]) -> T:
         """Return what `work` reads for a sync, which cannot record where it cannot read."""

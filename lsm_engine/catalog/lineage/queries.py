@@ -18,6 +18,7 @@ from sqlalchemy import (
     LargeBinary,
     Select,
     and_,
+    bindparam,
     case,
     false,
     func,
@@ -114,6 +115,25 @@ EDGE_COLUMNS = (
     FILE_EDGES.c.source_level, FILE_EDGES.c.kind, FILE_EDGES.c.target_name,
     FILE_EDGES.c.target_level,
 )  # fmt: skip
+
+
+TABLE_ID = select(TABLES.c.table_id).where(
+    *(
+        TABLES.c[name] == bindparam(name)
+        for name in ("catalog_key", "database_name", "table_name", "branch")
+    )
+)
+"""The number of a table, by its `table_identity`."""
+
+
+def table_identity(catalog_key: str, table: TableName) -> dict[str, str]:
+    """Return the columns by which a catalog names a table, or a branch of it."""
+    return {
+        "catalog_key": catalog_key,
+        "database_name": table.database,
+        "table_name": table.table,
+        "branch": table.branch,
+    }
 
 
 @record
@@ -665,15 +685,10 @@ class LineageQueries:
     def _number(self, table: TableName) -> int:
         """Bring the lineage of a table up to its files and return its number; that of no table if nothing is recorded."""
         self._before_reading(table)
-        statement = select(TABLES.c.table_id).where(
-            TABLES.c.catalog_key == self._catalog_key,
-            TABLES.c.database_name == table.database,
-            TABLES.c.table_name == table.table,
-            TABLES.c.branch == table.branch,
-        )
+        identity = table_identity(self._catalog_key, table)
 
         def work(connection: Connection) -> int:
-            number = connection.scalar(statement)
+            number = connection.scalar(TABLE_ID, identity)
             return _NO_TABLE if number is None else int(number)
 
         return self._read(work)

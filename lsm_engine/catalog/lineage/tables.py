@@ -61,14 +61,6 @@ FROM_ADDITIONS = tuple(
 )
 """The columns that the addition of a file fills; its deletion and removal fill the others."""
 
-TABLE_ID = select(TABLES.c.table_id).where(
-    *(
-        TABLES.c[name] == bindparam(name)
-        for name in ("catalog_key", "database_name", "table_name", "branch")
-    )
-)
-"""The number of a table, by its name."""
-
 BRANCH_IDS = select(TABLES.c.branch, TABLES.c.table_id).where(
     *(TABLES.c[name] == bindparam(name) for name in ("catalog_key", "database_name", "table_name"))
 )
