@@ -119,7 +119,7 @@ class ExecutorOnDemand:
         *,
         label: str,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> list[CommitMessage]:
         """Run tasks in this process if they are small, else on the executor."""
         sizes = [getattr(item, "size_bytes", 0) for item in items]
@@ -127,8 +127,8 @@ class ExecutorOnDemand:
         is_known = bool(items) and all(sizes) and self._local_bytes > 0
         if is_known and self.takes_locally(sum(sizes), "files"):
             local = LocalExecutor()
-            return local.messages(work, items, label=label, discard=discard, is_far=is_far)
-        return self.started.messages(work, items, label=label, discard=discard, is_far=is_far)
+            return local.messages(work, items, label=label, discard=discard, is_remote=is_remote)
+        return self.started.messages(work, items, label=label, discard=discard, is_remote=is_remote)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Write rows of a DataFrame by the executor. For Arrow rows return None and do not start it."""

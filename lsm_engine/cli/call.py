@@ -259,15 +259,15 @@ class Call:
         place = self.warehouse.rstrip("/")
         house, _, name = place.rpartition("/")
         above, _, database = house.rpartition("/")
-        is_far, path = "://" in place, Path(self.warehouse)
-        if database.endswith(".db") if is_far else (path / "schema" / "schema-0").is_file():
+        is_remote, path = "://" in place, Path(self.warehouse)
+        if database.endswith(".db") if is_remote else (path / "schema" / "schema-0").is_file():
             table = shlex.join(("lsm", "show", "snapshots", place))
             return (
                 f"it is a table itself: {table} looks at it, {_tables_of(above)} at its warehouse"
             )
-        if name.endswith(".db") if is_far else any(path.glob("*/schema/schema-0")):
+        if name.endswith(".db") if is_remote else any(path.glob("*/schema/schema-0")):
             return f"it is a database: {_tables_of(house)} looks at the warehouse that it is in"
-        if not is_far and path.exists() and not path.is_dir():
+        if not is_remote and path.exists() and not path.is_dir():
             return "it is a file; --warehouse names a directory"
         return "'lsm create' makes one, --catalog and --warehouse name others"
 

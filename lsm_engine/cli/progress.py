@@ -175,7 +175,7 @@ class BucketProgress(LocalExecutor):
         *,
         label: str,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> list[CommitMessage]:
         """Run the work on this machine's cores, one step of the bar per bucket."""
         columns = (
@@ -189,7 +189,7 @@ class BucketProgress(LocalExecutor):
         self.bucket_count += len(items)
         self.size_bytes += sum(sizes)
         with _bars(self._call, *columns) as progress:
-            finished = self.one_by_one(work, items, discard=discard, is_far=is_far)
+            finished = self.one_by_one(work, items, discard=discard, is_remote=is_remote)
             # Even a bucket whose files are only moved is a step that can be seen.
             total = sum(sizes) + len(items)
             task = progress.add_task(label, total=total, done=0, count=len(items))

@@ -473,7 +473,7 @@ def require_files(
     """
     on_disk = synced
     missing: NotFoundError | None = None
-    if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_far:
+    if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_remote:
         new = [path for path in (*paths, *base_paths) if path not in synced]
         try:
             session.file_io.sync(new)

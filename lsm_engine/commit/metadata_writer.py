@@ -75,7 +75,7 @@ class MetadataWriter:
         self._codec = session.options[core_options.MANIFEST_COMPRESSION]
         self._waiting: dict[str, bytes] = {}
         # A remote store gets the small files concurrently, in one round; a disk gains nothing by that.
-        self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
+        self._put = self._waiting.__setitem__ if session.file_io.facts.is_remote else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
         self.lists: dict[
@@ -207,7 +207,7 @@ class MetadataWriter:
         """Yield the content of manifests, in order; of a remote store the next ones are fetched meanwhile."""
         session = self._session
         paths = [session.paths.manifest(meta.file_name) for meta in metas]
-        ahead = _AHEAD if session.file_io.facts.is_far else 0
+        ahead = _AHEAD if session.file_io.facts.is_remote else 0
         requested = 0
         try:
             for number, meta in enumerate(metas):
@@ -384,7 +384,7 @@ def write_metadata(
         base_manifest_list=base_list,
         base_manifest_list_size=base_size,
         index_manifest=index,
-        named_manifests=(*base, *change.delta) if session.file_io.facts.is_far else (),
+        named_manifests=(*base, *change.delta) if session.file_io.facts.is_remote else (),
         lists={**change.files.lists, **writer.lists},
         checksums={
             name: checksum

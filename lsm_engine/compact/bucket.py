@@ -59,7 +59,7 @@ def run_tasks(
         items,
         label=f"{verb} {session.name}",
         discard=partial(discard, context),
-        is_far=context.file_io.facts.is_far,
+        is_remote=context.file_io.facts.is_remote,
     )
 
 
@@ -111,12 +111,12 @@ class GroupCopier:
         """Return a copier; None where files of the writer's level cannot take row groups of others.
 
         Each may have to be written anew, footers may hold facts of all keys of a file, and another
-        level may have another compression. Of a far file all columns of a row group come at once anyway.
+        level may have another compression. of a remote file all columns of a row group come at once anyway.
         """
         schema = context.schema
         options, key = schema.options, schema.trimmed_primary_keys[0]
         can = (
-            not context.file_io.facts.is_far
+            not context.file_io.facts.is_remote
             and isinstance(writer.layout.encoding, ParquetEncoding)
             and not options[core_options.FILE_COMPRESSION_PER_LEVEL]
             and not options[core_options.COMPACTION_FORCE_REWRITE_ALL_FILES]

@@ -161,7 +161,7 @@ _REPEATED_BYTES = 4
 """Bytes per value of a column that its dictionary makes small, dictionary included."""
 
 _TOGETHER_BYTES = 16 << 20
-"""How much of a far file's row groups is fetched together; one that is larger comes alone."""
+"""How much of a remote file's row groups is fetched together; one that is larger comes alone."""
 
 
 class ParquetFile:
@@ -208,7 +208,7 @@ class ParquetFile:
         return self._file.read_row_group(group, columns=columns, use_threads=False)
 
     def expect_groups(self, groups: Sequence[int]) -> None:
-        """Have these row groups in mind, in this order: of a far file small ones are fetched together."""
+        """Have these row groups in mind, in this order: of a remote file small ones are fetched together."""
         self._expected = groups
 
     def _hold(self, group: int, names: Sequence[str] | None) -> None:

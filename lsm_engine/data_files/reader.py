@@ -69,7 +69,7 @@ def kept_footer(
 ) -> "pq.FileMetaData":
     """Return a footer as `parquet_footer` does. Footers of remote stores are cached, up to 64 MB in all."""
     # The operating system caches local files, so a second cache would not pay.
-    if not file_io.facts.is_far:
+    if not file_io.facts.is_remote:
         return parquet_footer(source, expected, file_name=file_name)
     key = (file_io, file_name, expected)
     # The lock covers the cache only: footers of several files are read at the same time.

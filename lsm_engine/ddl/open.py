@@ -84,7 +84,7 @@ def open_directory_of_table(
     """
     file_io = open_directory(location, storage=storage)
     expect_newest(file_io, TablePaths())
-    if file_io.facts.is_far:
+    if file_io.facts.is_remote:
         load_beside()
     schema = load_schema(file_io, location)
     return file_io if schema.options[core_options.COMMIT_FSYNC] else undurable(file_io), schema

@@ -113,10 +113,10 @@ class MeasuredExecutor(LocalExecutor):
         *,
         label: str,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> list[CommitMessage]:
         """Do the work on one item after the other."""
-        del is_far  # there is one thread
+        del is_remote  # there is one thread
         self._log.picked(len(items))
         measured = partial(self._log.measured, work)
         return super().messages(measured, items, label=label, discard=discard)

@@ -214,7 +214,7 @@ def update_columns(
             work,
             label=f"update columns of {session.name}",
             discard=partial(discard, context),
-            is_far=context.file_io.facts.is_far,
+            is_remote=context.file_io.facts.is_remote,
         )
         return write.land(messages, planned_on=base)
 

@@ -536,7 +536,7 @@ class _Expiry:
         session, references = self._seen, References(self._seen)
         references.expect(chain(choice.expired, choice.retained))
         may_read_again = (
-            session.file_io.facts.is_far
+            session.file_io.facts.is_remote
         )  # a request for each costs more than what they drive out
         replayed = references.delta_entries(snapshots_to_replay(choice), keeps=may_read_again)
         candidates = dead_candidates(replayed)

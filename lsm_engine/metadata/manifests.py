@@ -178,9 +178,9 @@ class MappedManifests:
     the manifest's path, size and checksum; a file of a name never changes.
     """
 
-    def __init__(self, paths: TablePaths, *, max_bytes: int, is_far: bool) -> None:
+    def __init__(self, paths: TablePaths, *, max_bytes: int, is_remote: bool) -> None:
         self._paths = paths
-        self._is_far = is_far
+        self._is_remote = is_remote
         self._cache = SharedCache(manifest_cache_root(), max_bytes)
 
     def find(self, meta: ManifestFileMeta, columns: Collection[str]) -> pa.Table | None:
@@ -197,7 +197,7 @@ class MappedManifests:
         key = self._key(meta, columns)
         if not self._cache.is_usable:
             return
-        if self._is_far or self._cache.is_asked_again(key):
+        if self._is_remote or self._cache.is_asked_again(key):
             entries = narrowed(decoded)
 
             def write(sink: object) -> None:
@@ -303,7 +303,7 @@ class ManifestStore:
         Small ones are decoded in batches, and cached. `function`, `columns`: only a fact of each will be asked for, or
         these columns. What is fetched ahead is at most 64 MB, or one file.
         """
-        if not self._file_io.facts.is_far:
+        if not self._file_io.facts.is_remote:
             for batch in _batches(metas):
                 yield from self._decoded(batch, function)
             return
@@ -367,7 +367,7 @@ class ManifestStore:
         """Prefetch manifests and lists of a remote store that will be read."""
         for name in names:
             # Prefetching a cached one would be a request for nothing.
-            if self._file_io.facts.is_far and not self._kept.holds(name):
+            if self._file_io.facts.is_remote and not self._kept.holds(name):
                 prefetch(self._file_io, self._paths.manifest(name))
 
     def read_entries(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:

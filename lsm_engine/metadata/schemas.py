@@ -36,7 +36,7 @@ class SchemaStore:
     def latest(self) -> TableSchema | None:
         """Return the schema in force, the one with the highest id; None if this is no table."""
         first = self._paths.schema_file(_FIRST_ID)
-        if self._file_io.facts.is_far:  # most tables have no other: fetch it with the listing
+        if self._file_io.facts.is_remote:  # most tables have no other: fetch it with the listing
             prefetch(self._file_io, first)
         newest = max(self.ids(), default=None)
         if newest != _FIRST_ID:

@@ -190,7 +190,7 @@ class SnapshotHints:
         self._file_io = file_io
         self._paths = paths
         self._expect = expect
-        self._takes_notes = file_io.facts.is_far
+        self._takes_notes = file_io.facts.is_remote
 
     def earliest_hint(self) -> int | None:
         """Return the EARLIEST hint, unchecked; None if there is none.
@@ -373,7 +373,7 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
     """
     with _lock:
         is_known = (file_io, paths.snapshot_directory) in _newest_known
-    if file_io.facts.is_far and not is_known:
+    if file_io.facts.is_remote and not is_known:
         prefetch(file_io, paths.snapshot_hint(LATEST))
 
 
@@ -413,7 +413,7 @@ class NewestSnapshot:
 
     def remember(self, snapshot: Snapshot, at_millis: int | None = None) -> None:
         """Keep a snapshot that is known to count, and was the newest at a time; None: now."""
-        if not self._file_io.facts.is_far:
+        if not self._file_io.facts.is_remote:
             return
         with _lock:
             # No commit is made on a marker.
@@ -425,7 +425,7 @@ class NewestSnapshot:
 
     def forget(self) -> None:
         """Forget the snapshot: snapshots are being deleted."""
-        if self._file_io.facts.is_far:
+        if self._file_io.facts.is_remote:
             with _lock:
                 _newest_known.pop(self._key, None)
 
@@ -644,12 +644,12 @@ class SnapshotStore(SnapshotHints):
         return newest
 
     def _latest(self, *, reads_state: bool) -> Snapshot | None:
-        if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
+        if self._file_io.facts.is_remote and (newest := self._newest.look()) is not None:
             return newest
         for attempt in range(_RACES):
             first = attempt == 0
             hint, state = self._noted_hint(LATEST, expected=first, reads_state=reads_state)
-            if self._file_io.facts.is_far and hint is not None:
+            if self._file_io.facts.is_remote and hint is not None:
                 newest = self._newest.look_from(hint, state, self.earliest_hint)
                 if newest is not None:
                     return newest
@@ -680,7 +680,7 @@ class SnapshotStore(SnapshotHints):
 
     def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
         """Return the newest, or on a remote store what was it a moment ago, if `is_own`: publishing finds out."""
-        remembered = self._newest.of_writer() if self._file_io.facts.is_far else None
+        remembered = self._newest.of_writer() if self._file_io.facts.is_remote else None
         if remembered is not None and is_own(remembered):
             return remembered
         newest = self._latest(reads_state=True)
@@ -913,7 +913,7 @@ class SnapshotStore(SnapshotHints):
                 self.hint_newest(snapshot)
                 if not self._is_there(snapshot):
                     self.forget_latest()  # it may name an orphan snapshot
-                elif self._file_io.facts.is_far or not self.exists(snapshot.id + 1):
+                elif self._file_io.facts.is_remote or not self.exists(snapshot.id + 1):
                     return  # a remote reader of an older one climbs, which costs less
                 newest = self.latest()
                 if newest is None or same_state(newest, snapshot):

@@ -161,7 +161,7 @@ _FILES = 64
 _BYTES = 16 << 20
 """The most stored bytes of sections that one call merges."""
 
-_FAR_FILES = 8
+_REMOTE_FILES = 8
 """The same limit for remote files: the prefetch cache holds only so many."""
 
 
@@ -244,7 +244,7 @@ class _Group:
     def __init__(self, source: SplitSource, replaced: ReplacedRows | None) -> None:
         self.source = source
         self._replaced = replaced
-        self._is_far = source.context.file_io.facts.is_far
+        self._is_remote = source.context.file_io.facts.is_remote
         self._sections: list[BucketSection] = []
         self._extent = np.zeros(3, np.int64)
 
@@ -254,7 +254,7 @@ class _Group:
         stored = sum(file.file_size for file in files)
         rows = sum(file.row_count for file in files)
         extent = self._extent + np.array([rows, len(files), stored], np.int64)
-        most = (_ROWS, _FAR_FILES if self._is_far else _FILES, _BYTES)
+        most = (_ROWS, _REMOTE_FILES if self._is_remote else _FILES, _BYTES)
         # A group that grows past a limit would hold too much memory.
         if self._sections and (extent > most).any():
             return False
@@ -672,7 +672,7 @@ class Scan:
         rows = sum(split.row_count for split in plan.splits)
         # A remote store answers so slowly that threads always pay.
         brief = rows * len(self.schema) <= _BRIEF_VALUES
-        return brief and not plan.source.context.file_io.facts.is_far
+        return brief and not plan.source.context.file_io.facts.is_remote
 
     def _found_by_key(self) -> pa.Table | None:
         """Return the rows by lookup if the filter names their keys and a lookup is cheaper than a scan.

@@ -537,7 +537,7 @@ class PlannedScan:
     def has_small_files(self) -> bool:
         """Whether threads would not help: opening a small local file is most of reading it."""
         # A remote file is slow to open, so threads help however small it is.
-        if not isinstance(self.splits, tuple) or self.source.context.file_io.facts.is_far:
+        if not isinstance(self.splits, tuple) or self.source.context.file_io.facts.is_remote:
             return False
         sizes = [file.file_size for split in self.splits for file in split.files]
         return bool(sum(sizes) < _SMALL_FILE_BYTES * len(sizes))

@@ -237,7 +237,7 @@ def fetch_small_files(
 ) -> list[str]:
     """Prefetch small files of a bucket, as all will be read; return their names, to drop them later."""
     # A local file is opened as fast as it is fetched.
-    if not context.file_io.facts.is_far:
+    if not context.file_io.facts.is_remote:
         return []
     small = [file.file_name for file in files if file.file_size <= _SMALL_FILE_BYTES]
     # More files than these would leave the cache before they are read.
@@ -283,7 +283,7 @@ class SplitSource:
 
         Prefetched files that were not read are dropped at the end: the reader may have stopped early.
         """
-        if not self.context.file_io.facts.is_far:
+        if not self.context.file_io.facts.is_remote:
             yield iter(splits)
             return
         fetched: list[str] = []
@@ -513,7 +513,7 @@ class BucketReader:
                 groups = reader.groups_with(indexed, groups)
             if rows.row_filter is None:
                 yield from reader.batches(groups)
-            elif self._context.file_io.facts.is_far:  # all columns of a group in one round
+            elif self._context.file_io.facts.is_remote:  # all columns of a group in one round
                 for batch in reader.batches(groups):
                     yield from rows.finish(batch)
             else:
@@ -644,7 +644,7 @@ class ReplacedRows:
         files also where merging rows would be faster.
         """
         # Remote files would be opened one by one, which takes longer than a merge.
-        if split.vectors or bucket.context.file_io.facts.is_far or not leaves_out(bucket.schema):
+        if split.vectors or bucket.context.file_io.facts.is_remote or not leaves_out(bucket.schema):
             return False
         rows = [sum(file.row_count for file in run) for run in section]
         # A small section is merged faster, and many replaced rows take much memory.

@@ -63,7 +63,7 @@ class SparkExecutor:
         *,
         label: str,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> list[CommitMessage]:
         """Return the commit messages of the work on each item; small items share a task.
 
@@ -77,7 +77,7 @@ class SparkExecutor:
         sizes = [getattr(item, "size_bytes", 0) for item in items]
         if all(sizes) and sum(sizes) <= local_bytes(self.spark):  # of buckets known, of others not
             return LocalExecutor().messages(
-                work, items, label=label, discard=discard, is_far=is_far
+                work, items, label=label, discard=discard, is_remote=is_remote
             )
         shipped = PackedItems.pack(items, sizes, self.spark)
         task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))

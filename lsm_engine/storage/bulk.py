@@ -39,7 +39,7 @@ def results_of(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
 
     On a remote store they run concurrently, unless an act calls this.
     """
-    if not file_io.facts.is_far or len(acts) < 2 or _is_act():
+    if not file_io.facts.is_remote or len(acts) < 2 or _is_act():
         return [act() for act in acts]
     begun: list[Future[T]] = []
     try:
@@ -62,7 +62,7 @@ def behind(file_io: FileIO, act: Callable[[], object]) -> None:
 
     The act must not raise. A process runs it before it ends, unless it is killed.
     """
-    if not file_io.facts.is_far or _is_act():
+    if not file_io.facts.is_remote or _is_act():
         act()
         return
     begun = begin(_as_act, act, pool=ACTS)
@@ -108,7 +108,9 @@ def read_many(
         except NotFoundError:
             return path, None
 
-    return at_once(read, paths, width=_READ_AT_ONCE) if file_io.facts.is_far else map(read, paths)
+    return (
+        at_once(read, paths, width=_READ_AT_ONCE) if file_io.facts.is_remote else map(read, paths)
+    )
 
 
 def write_many(file_io: FileIO, files: Mapping[str, bytes]) -> None:
@@ -122,7 +124,7 @@ def write_many(file_io: FileIO, files: Mapping[str, bytes]) -> None:
         written.append(path)
 
     try:
-        for _ in at_once(write, files) if file_io.facts.is_far else map(write, files):
+        for _ in at_once(write, files) if file_io.facts.is_remote else map(write, files):
             pass
     except LsmError:
         # All or none: nothing names files of which some are missing. Where taken names are refused, the one that failed
@@ -134,7 +136,7 @@ def write_many(file_io: FileIO, files: Mapping[str, bytes]) -> None:
 def sync_directory(file_io: FileIO, directory: str) -> None:
     """Return when what was deleted from a directory stays deleted after a power cut."""
     # A remote store has a deletion on its disks when it answers, and directories of an object store are names alone.
-    if file_io.facts.has_directories and not file_io.facts.is_far:
+    if file_io.facts.has_directories and not file_io.facts.is_remote:
         # A branch that another process has renamed or deleted meanwhile has no directory to bring anything back in.
         with suppress(NotFoundError):
             file_io.sync([directory])

@@ -108,12 +108,12 @@ class StoreFacts:
     """The properties of a store, by which callers avoid work that it does not need.
 
     `lists_are_consistent`: a listing is complete, asked once. `has_directories`: they exist without
-    files, and have times. `is_far`: a call costs a network request.
+    files, and have times. `is_remote`: a call costs a network request.
     """
 
     lists_are_consistent: bool = False
     has_directories: bool = True
-    is_far: bool = False
+    is_remote: bool = False
 
 
 class Noted(bytes):

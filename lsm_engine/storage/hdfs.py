@@ -155,7 +155,7 @@ def move_directory(
 class HdfsFileIO(RemoteFileIO, OneByOne):
     """Files below a directory. Any thread may use it."""
 
-    facts = StoreFacts(lists_are_consistent=True, has_directories=True, is_far=True)
+    facts = StoreFacts(lists_are_consistent=True, has_directories=True, is_remote=True)
 
     def __init__(self, location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> None:
         super().__init__(location, options)

@@ -551,7 +551,7 @@ def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) 
 class ObjectFileIO(ListedUploads, Batching):
     """Files below a location. Any thread may use it."""
 
-    facts = StoreFacts(lists_are_consistent=True, has_directories=False, is_far=True)
+    facts = StoreFacts(lists_are_consistent=True, has_directories=False, is_remote=True)
 
     def __init__(
         self,

@@ -174,9 +174,11 @@ class BucketContext:
                 return None
             path = self.data_file(*bucket, names[0])
             # One request brings all of it from afar; of a local file only what is asked for is read.
-            is_far = self.file_io.facts.is_far
+            is_remote = self.file_io.facts.is_remote
             read = (
-                partial(_part_of, self.file_io.read(path)) if is_far else partial(self._part, path)
+                partial(_part_of, self.file_io.read(path))
+                if is_remote
+                else partial(self._part, path)
             )
         return FileIndexes(read, row_count=file.row_count, file_name=path)
 

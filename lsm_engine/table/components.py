@@ -56,11 +56,11 @@ class Executor(Protocol):
         *,
         label: str,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> list[CommitMessage]:
         """Return what the work on each item has to commit, in any order; None means nothing.
 
-        `is_far`: the work waits for the answers of a store. `label` is for people. The first error is
+        `is_remote`: the work waits for the answers of a store. `label` is for people. The first error is
         raised after all other work has stopped, and after what the other items have to commit was handed
         to `discard`, which deletes its files.
         """
@@ -99,11 +99,11 @@ class LocalExecutor:
         *,
         label: str,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> list[CommitMessage]:
         """Run the work on up to `threads` threads; on light items here, unless it waits for a store."""
         del label
-        done = self.one_by_one(work, items, discard=discard, is_far=is_far)
+        done = self.one_by_one(work, items, discard=discard, is_remote=is_remote)
         return [message for message in done if message is not None]
 
     def one_by_one(
@@ -112,7 +112,7 @@ class LocalExecutor:
         items: Iterable[T],
         *,
         discard: Discard,
-        is_far: bool = False,
+        is_remote: bool = False,
     ) -> Iterator[CommitMessage | None]:
         """Yield what the work on each item has to commit, in the order of the items.
 
@@ -127,7 +127,7 @@ class LocalExecutor:
             return message
 
         try:
-            yield from self.ordered(finish, items, is_light=_never if is_far else _is_light)
+            yield from self.ordered(finish, items, is_light=_never if is_remote else _is_light)
         except BaseException:
             # The finished work is not going to be committed, so that its files would be orphans.
             discard(finished)

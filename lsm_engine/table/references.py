@@ -190,7 +190,7 @@ class References:
 
     def prefetched(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
         """Yield snapshots; on a remote store their lists and new manifests are fetched some at a time."""
-        if not self._session.file_io.facts.is_far:
+        if not self._session.file_io.facts.is_remote:
             yield from snapshots
             return
         remaining = iter(snapshots)
@@ -204,7 +204,7 @@ class References:
 
     def expect(self, snapshots: Iterable[Snapshot]) -> None:
         """Have the lists of the first snapshots fetched from a remote store, and what else their names show."""
-        if self._session.file_io.facts.is_far:
+        if self._session.file_io.facts.is_remote:
             batch = list(islice(snapshots, _TOGETHER))
             lists = map(lists_to_fetch, batch)
             added = islice(chain.from_iterable(map(new_manifests, batch)), _EXPECTED)

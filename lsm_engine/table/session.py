@@ -113,7 +113,7 @@ class TableSession:
         mapped = MappedManifests(
             paths,
             max_bytes=self.options[core_options.MANIFEST_CACHE_MAX_DISK_SIZE],
-            is_far=file_io.facts.is_far,
+            is_remote=file_io.facts.is_remote,
         )
         store = ManifestStore(
             file_io, paths, table=self.name, tracks_rows=self.schema.tracks_rows, mapped=mapped

@@ -70,7 +70,7 @@ def create(
             raise InvalidInputError("name a snapshot or a time, not both", tag=name)
         snapshot, holder = first_at(session, from_millis)
         return tag_snapshot(session, name, snapshot, lifetime, holder=holder)
-    if snapshot_id is None and session.file_io.facts.is_far:
+    if snapshot_id is None and session.file_io.facts.is_remote:
         # A maker that is stopped for long and then killed may leave a tag of an expired snapshot; a lock would cost
         # two requests more.
         newest = newest_lately(session.file_io, session.paths) or snapshot_of(session, None)

@@ -268,10 +268,10 @@ class TableWriter:
         """Write what is left and return what to commit."""
         self._write(self._routing.remaining())
         groups = _grouped(self._writers.values())
-        is_far = self._staging.context.file_io.facts.is_far
+        is_remote = self._staging.context.file_io.facts.is_remote
 
         def are_light(writers: Sequence[RowsWriter]) -> bool:
-            return not is_far and all(writer.byte_count <= _SMALL_BYTES for writer in writers)
+            return not is_remote and all(writer.byte_count <= _SMALL_BYTES for writer in writers)
 
         written = list(LocalExecutor().ordered(_finished, groups, is_light=are_light))
         self._spills.close()

@@ -30,9 +30,9 @@ class Bucket:
 
 
 @pytest.mark.parametrize(
-    ("is_far", "own"), [(False, {0, 2, 3}), (True, set())], ids=["local", "far"]
+    ("is_remote", "own"), [(False, {0, 2, 3}), (True, set())], ids=["local", "far"]
 )
-def test_only_work_on_much_or_for_a_far_store_is_given_to_threads(is_far, own):
+def test_only_work_on_much_or_for_a_far_store_is_given_to_threads(is_remote, own):
     sizes = [1, LIGHT_BYTES, LIGHT_BYTES - 1, 7, LIGHT_BYTES, 0]
     done: dict[int, str] = {}
 
@@ -40,6 +40,6 @@ def test_only_work_on_much_or_for_a_far_store_is_given_to_threads(is_far, own):
         done[bucket.number] = current_thread().name
 
     items = [Bucket(number=number, size_bytes=size) for number, size in enumerate(sizes)]
-    LocalExecutor(2).messages(work, items, label="count", discard=nothing, is_far=is_far)
+    LocalExecutor(2).messages(work, items, label="count", discard=nothing, is_remote=is_remote)
     assert {number for number, name in done.items() if name == current_thread().name} == own
     assert len(done) == len(sizes)

@@ -18,20 +18,20 @@ from tests.fault.recording_file_io import Fail, RecordingFileIO
 FILES = {"m/1": b"1", "m/2": b"2", "m/3": b"3"}
 
 
-@pytest.mark.parametrize("is_far", [False, True])
-def test_after_a_failed_write_no_file_of_many_is_left(is_far):
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_after_a_failed_write_no_file_of_many_is_left(is_remote):
     disk = MemoryFileIO()
     storage = RecordingFileIO(disk, Fail(at=2, error=StorageError("the disk is full")))
-    storage.facts = StoreFacts(is_far=is_far)
+    storage.facts = StoreFacts(is_remote=is_remote)
     with pytest.raises(StorageError, match="full"):
         write_many(storage, FILES)
     assert disk.list("m") == []
 
 
-@pytest.mark.parametrize("is_far", [False, True])
-def test_a_file_of_others_outlives_a_failed_write_of_many(is_far):
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_file_of_others_outlives_a_failed_write_of_many(is_remote):
     disk = MemoryFileIO()
-    disk.facts = StoreFacts(is_far=is_far)
+    disk.facts = StoreFacts(is_remote=is_remote)
     disk.write_new("m/2", b"of others")
     with pytest.raises(AlreadyExistsError):
         write_many(disk, FILES)
@@ -42,7 +42,7 @@ def test_a_file_of_others_outlives_a_failed_write_of_many(is_far):
 class LostReply(MemoryFileIO):
     """A store without directories that writes a file and does not say so."""
 
-    facts = StoreFacts(has_directories=False, is_far=True)
+    facts = StoreFacts(has_directories=False, is_remote=True)
 
     def write_new(self, path, data):
         self.replace(path, data)
@@ -61,7 +61,7 @@ def test_a_written_file_whose_reply_was_lost_is_not_left():
     ("facts", "calls"),
     [
         (StoreFacts(), ["sync"]),
-        (StoreFacts(is_far=True), []),  # an answer says that it is durable
+        (StoreFacts(is_remote=True), []),  # an answer says that it is durable
         (StoreFacts(has_directories=False), []),
     ],
 )
