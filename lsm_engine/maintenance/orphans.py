@@ -26,7 +26,6 @@ from lsm_engine.planning.expire import (
 from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileStatus, UploadsInParts
 from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
-from lsm_engine.table.components import Removal
 from lsm_engine.table.references import References, branches, keep_in_trash
 from lsm_engine.table.session import TableSession
 
@@ -143,17 +142,8 @@ def _carry_out(
     orphans = [path for path, _ in plan.orphans if path not in orphan_snapshots]
     if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
         session.file_io.delete_many(orphans)
-    if not session.components.listeners:
-        return
-    removal = Removal(
-        removal_id=session.ids.new_id(),
-        kind="remove-orphans",
-        reason=reason,
-        at_millis=session.clock.now_millis(),
-        files=tuple(path.rpartition("/")[2] for path in orphans),
-        freed_bytes=plan.freed_bytes,
-    )
-    session.notify(lambda listener: listener.removed(session.name, removal))
+    names = tuple(path.rpartition("/")[2] for path in orphans)
+    session.notify_removed("remove-orphans", reason, files=names, freed_bytes=plan.freed_bytes)
 
 
 def _flat_listing(session: TableSession) -> list[FileStatus] | None:

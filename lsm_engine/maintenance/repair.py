@@ -47,7 +47,6 @@ from lsm_engine.planning.snapshot_chain import adds_up, follows, is_built_on, na
 from lsm_engine.planning.tags import without_changelog
 from lsm_engine.storage.paths import EARLIEST, LATEST
 from lsm_engine.table import branches, tags
-from lsm_engine.table.components import Removal
 from lsm_engine.table.session import TableSession
 
 # -- Find the newest readable snapshot if the newest one is lost or damaged ------------------------
@@ -408,17 +407,9 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
 
 
 def _notify(session: TableSession, reason: str, ids: Sequence[int]) -> None:
-    if not session.components.listeners:
-        return
-    removal = Removal(
-        removal_id=session.ids.new_id(),
-        kind="repair",
-        reason=reason,
-        at_millis=session.clock.now_millis(),
-        branch=session.paths.branch_name,
-        snapshot_ids=tuple(ids),
+    session.notify_removed(
+        "repair", reason, branch=session.paths.branch_name, snapshot_ids=tuple(ids)
     )
-    session.notify(lambda listener: listener.removed(session.name, removal))
 
 
 def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: bool) -> RepairReport:

@@ -19,7 +19,6 @@ from lsm_engine.maintenance.orphans import reachable_paths, retained_paths
 from lsm_engine.metadata.trash import TrashRecord, TrashStore
 from lsm_engine.options import core_options
 from lsm_engine.planning.ownership import same_state
-from lsm_engine.table.components import Removal
 from lsm_engine.table.references import References
 from lsm_engine.table.session import TableSession
 
@@ -301,22 +300,11 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
         for path in paths:
             session.manifests.forget(path.rpartition("/")[2])
         session.file_io.delete_many(paths)
-        _notify_emptied(session, trash_record, paths)
+        reason = f"{trash_record.reason}; its time in the trash is over"
+        names = tuple(path.rpartition("/")[2] for path in paths)
+        session.notify_removed("empty-trash", reason, files=names)
     return TrashReport(
         records=tuple(trash_record.name for trash_record in expired_records),
         paths=tuple(emptied),
         dry_run=dry_run,
     )
-
-
-def _notify_emptied(session: TableSession, trash_record: TrashRecord, paths: Sequence[str]) -> None:
-    if not session.components.listeners:
-        return
-    removal = Removal(
-        removal_id=session.ids.new_id(),
-        kind="empty-trash",
-        reason=f"{trash_record.reason}; its time in the trash is over",
-        at_millis=session.clock.now_millis(),
-        files=tuple(path.rpartition("/")[2] for path in paths),
-    )
-    session.notify(lambda listener: listener.removed(session.name, removal))

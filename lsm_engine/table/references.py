@@ -31,7 +31,7 @@ from lsm_engine.planning.expire import DeadFile, ExpirePlan, MetadataNames, Reta
 from lsm_engine.planning.snapshot_chain import follows, is_of_another_client, rollback_target
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.bulk import sync_directory
-from lsm_engine.table.components import CommittedFiles, Removal
+from lsm_engine.table.components import CommittedFiles
 from lsm_engine.table.live_files import joined
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import TableSchema
@@ -516,20 +516,17 @@ def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
     snapshots = (*plan.expired, *plan.expired_changelogs)
     files = (*plan.data_files, *plan.changelog_files)
     is_lock_alone = bool(plan.tags) and all(is_lock(tag.name) for tag in plan.tags)
-    if not session.components.listeners or (is_lock_alone and not snapshots and not files):
+    if is_lock_alone and not snapshots and not files:
         return
-    removal = Removal(
-        removal_id=session.ids.new_id(),
-        kind=kind,
-        reason=plan.reason,
-        at_millis=session.clock.now_millis(),
+    session.notify_removed(
+        kind,
+        plan.reason,
         branch=session.paths.branch_name,
         snapshot_ids=tuple(snapshot.id for snapshot in snapshots),
         tags=tuple(tag.name for tag in plan.tags),
         files=tuple(file.file_name for file in files),
         freed_bytes=plan.freed_bytes,
     )
-    session.notify(lambda listener: listener.removed(session.name, removal))
 
 
 def keep_in_trash(

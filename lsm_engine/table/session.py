@@ -36,7 +36,7 @@ from lsm_engine.storage.clock import Clock, IdSource
 from lsm_engine.storage.file_io import Batching, FileIO
 from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.table.bucket_context import BucketContext, delete_quietly, key_order_of
-from lsm_engine.table.components import Components, TableListener
+from lsm_engine.table.components import Components, Removal, TableListener
 from lsm_engine.table.deletion_vectors import (
     places_by_bucket,
     vector_files_by_bucket,
@@ -474,6 +474,19 @@ class TableSession:
         """Notify every listener, then the Iceberg metadata; a failure is logged and undoes nothing."""
         self.notify_listeners(event)
         self.follow_iceberg()
+
+    def notify_removed(self, kind: str, reason: str, **removed: Any) -> None:
+        """Notify listeners what maintenance removed, and why; `removed`: further members of a `Removal`."""
+        if not self.components.listeners:
+            return
+        removal = Removal(
+            removal_id=self.ids.new_id(),
+            kind=kind,
+            reason=reason,
+            at_millis=self.clock.now_millis(),
+            **removed,
+        )
+        self.notify(lambda listener: listener.removed(self.name, removal))
 
     def follow_iceberg(self, *, with_branches: bool = False) -> None:
         """Have the table's Iceberg metadata, if there is any, show the newest state; a failure is logged.
