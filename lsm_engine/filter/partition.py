@@ -159,12 +159,7 @@ def manifests_in(
 def _stats_of(manifests: Sequence[ManifestFileMeta]) -> StoredStats:
     stats = [manifest.partition_stats for manifest in manifests]
     counts = [manifest.added_file_count + manifest.deleted_file_count for manifest in manifests]
-    return StoredStats(
-        min_values=pa.array([stored.min_values for stored in stats], pa.binary()),
-        max_values=pa.array([stored.max_values for stored in stats], pa.binary()),
-        null_counts=pa.array([stored.null_counts for stored in stats], pa.list_(pa.int64())),
-        row_counts=pa.array(counts, pa.int64()),
-    )
+    return StoredStats.from_stats(stats, counts)
 
 
 def _ranks(*arrays: pa.Array) -> list[np.ndarray]:

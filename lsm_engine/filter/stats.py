@@ -31,6 +31,7 @@ from lsm_engine.filter.predicate import (
     columns_of,
 )
 from lsm_engine.format.binary_row import decode_columns
+from lsm_engine.format.data_file import SimpleStats
 from lsm_engine.types.declared_lengths import upper_bounds
 from lsm_engine.types.types import ArrayType, DataField, DataType, MapType, RowType, type_json
 
@@ -290,6 +291,16 @@ class StoredStats:
     max_values: pa.Array
     null_counts: pa.Array
     row_counts: pa.Array
+
+    @staticmethod
+    def from_stats(stats: Sequence[SimpleStats], row_counts: Sequence[int]) -> "StoredStats":
+        """Return the statistics of files or manifests as columns."""
+        return StoredStats(
+            min_values=pa.array([stored.min_values for stored in stats], pa.binary()),
+            max_values=pa.array([stored.max_values for stored in stats], pa.binary()),
+            null_counts=pa.array([stored.null_counts for stored in stats], pa.list_(pa.int64())),
+            row_counts=pa.array(row_counts, pa.int64()),
+        )
 
 
 @record

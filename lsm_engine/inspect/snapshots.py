@@ -257,14 +257,8 @@ def _bounds(
             unknown = pa.nulls(len(entries), pa.int64())
             yield entries, ColumnBounds(mins=mins, maxs=maxs, null_counts=unknown)
             return
-        stats = [entry.file.key_stats for entry in entries]
-        stored = StoredStats(
-            min_values=pa.array([entry_stats.min_values for entry_stats in stats], pa.binary()),
-            max_values=pa.array([entry_stats.max_values for entry_stats in stats], pa.binary()),
-            null_counts=pa.array(
-                [entry_stats.null_counts for entry_stats in stats], pa.list_(pa.int64())
-            ),
-            row_counts=pa.array([entry.file.row_count for entry in entries], pa.int64()),
+        stored = StoredStats.from_stats(
+            [entry.file.key_stats for entry in entries], [entry.file.row_count for entry in entries]
         )
         # Of another column it is unknown what the rows held that others have replaced.
         is_key = column in schema.trimmed_primary_keys

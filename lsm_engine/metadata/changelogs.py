@@ -9,7 +9,7 @@ from collections.abc import Callable
 from lsm_engine.base.errors import StorageError
 from lsm_engine.format.documents import encode_hint, encode_snapshot
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.metadata.publishing import published, replaced, stable_listing
+from lsm_engine.metadata.publishing import listed_numbers, published, replaced, stable_listing
 from lsm_engine.metadata.snapshots import (
     current_content,
     delete_unchanged,
@@ -18,7 +18,7 @@ from lsm_engine.metadata.snapshots import (
     replace_unchanged,
 )
 from lsm_engine.storage.file_io import FileIO
-from lsm_engine.storage.paths import CHANGELOG_PREFIX, EARLIEST, LATEST, TablePaths, numbered
+from lsm_engine.storage.paths import CHANGELOG_PREFIX, EARLIEST, LATEST, TablePaths
 
 _RACES = 10  # changes of a changelog that others win before it is given up
 
@@ -32,12 +32,8 @@ class ChangelogStore:
 
     def ids(self) -> list[int]:
         """Return every id there is, oldest first, from a listing that was asked twice."""
-        numbers = (
-            numbered(status.name, CHANGELOG_PREFIX)
-            for status in stable_listing(self._file_io, self._paths.changelog_directory)
-            if not status.is_directory
-        )
-        return sorted(number for number in numbers if number is not None)
+        listed = stable_listing(self._file_io, self._paths.changelog_directory)
+        return listed_numbers(listed, CHANGELOG_PREFIX)
 
     def earliest_id(self) -> int | None:
         """Return the oldest id; None without changelogs. The hint is checked before it is believed."""

@@ -3,7 +3,7 @@
 A content shows its writer only where no other process writes the same: names that change hold an id."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from lsm_engine.base.errors import (
@@ -15,7 +15,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.storage.file_io import FileIO, FileStatus
-from lsm_engine.storage.paths import TablePaths
+from lsm_engine.storage.paths import TablePaths, numbered
 
 # -- Listings that maintenance may trust: asked until two answers agree ----------------------------
 #
@@ -29,6 +29,12 @@ _ASKED_AT_MOST = 6
 
 def _name_the_same(before: list[FileStatus], now: list[FileStatus]) -> bool:
     return _names(before) == _names(now)
+
+
+def listed_numbers(listed: Iterable[FileStatus], prefix: str) -> list[int]:
+    """Return the numbers of the files of a listing with names such as "snapshot-12", in ascending order."""
+    numbers = (numbered(status.name, prefix) for status in listed if not status.is_directory)
+    return sorted(number for number in numbers if number is not None)
 
 
 def _names(entries: list[FileStatus]) -> list[tuple[str, bool]]:

@@ -8,10 +8,10 @@ from lsm_engine.format.checksum import checksum_of
 from lsm_engine.format.documents import decode_schema, encode_schema
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.metadata.publishing import published, unclaimed
+from lsm_engine.metadata.publishing import listed_numbers, published, unclaimed
 from lsm_engine.storage.bulk import forget_prefetched, prefetch
 from lsm_engine.storage.file_io import FileIO
-from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
+from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.types.table_schema import TableSchema
 
 _FIRST_ID = 0
@@ -26,12 +26,7 @@ class SchemaStore:
 
     def ids(self) -> list[int]:
         """Return the existing ids, oldest first."""
-        numbers = (
-            numbered(status.name, SCHEMA_PREFIX)
-            for status in self._file_io.list(self._paths.schema_directory)
-            if not status.is_directory
-        )
-        return sorted(number for number in numbers if number is not None)
+        return listed_numbers(self._file_io.list(self._paths.schema_directory), SCHEMA_PREFIX)
 
     def latest(self) -> TableSchema | None:
         """Return the schema in force, the one with the highest id; None if this is no table."""

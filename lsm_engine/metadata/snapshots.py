@@ -34,7 +34,14 @@ from lsm_engine.format.documents import (
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.branches import BranchStore
-from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
+from lsm_engine.metadata.publishing import (
+    deleted,
+    listed_numbers,
+    published,
+    replaced,
+    stable_listing,
+    unclaimed,
+)
 from lsm_engine.planning.commit import note_of_files, noted_files, noted_state
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.rollback import leads_to, replaces_first, takes_first
@@ -60,7 +67,7 @@ from lsm_engine.storage.bulk import (
 )
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.storage.file_io import FileIO, FileStatus, Noted
-from lsm_engine.storage.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
+from lsm_engine.storage.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths
 
 # -- Snapshot files and hints ----------------------------------------------------------------------
 #
@@ -135,10 +142,7 @@ def hinted(file_io: FileIO, path: str) -> tuple[int | None, str]:
 
 def ids_of(listed: list[FileStatus]) -> list[int]:
     """Return the ids of the snapshot files of a listing, in ascending order."""
-    numbers = (
-        numbered(status.name, SNAPSHOT_PREFIX) for status in listed if not status.is_directory
-    )
-    return sorted(number for number in numbers if number is not None)
+    return listed_numbers(listed, SNAPSHOT_PREFIX)
 
 
 def are_of_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:

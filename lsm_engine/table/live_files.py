@@ -385,12 +385,7 @@ def stats_layouts(
         values = [file.value_stats if is_known else EMPTY_STATS for file in members]
         yield StatsLayout(
             files=tuple(members),
-            stats=StoredStats(
-                min_values=pa.array([stats.min_values for stats in values], pa.binary()),
-                max_values=pa.array([stats.max_values for stats in values], pa.binary()),
-                null_counts=pa.array([stats.null_counts for stats in values], pa.list_(pa.int64())),
-                row_counts=pa.array([file.row_count for file in members], pa.int64()),
-            ),
+            stats=StoredStats.from_stats(values, [file.row_count for file in members]),
             covered=covered_columns(stored, schema.fields, listed=listed, hidden=hidden)
             if is_known
             else (),

@@ -692,25 +692,24 @@ def roll_identifiers_back(
 
 def recorded_at(session: TableSession, snapshot: Snapshot) -> RecordedIdentifiers | None:
     """Return what the file of a branch holds that begins with a snapshot; None: it needs none."""
-    snapshot_chain, recorded = (
-        session.commit_identifiers.up_to(snapshot),
-        session.commit_identifiers.read(),
-    )
-    if recorded is None and not snapshot_chain.identifiers.has_file:
-        return None
-    former = None if recorded is None else rolled_back(recorded, snapshot_chain, snapshot.id)
-    return _up_to(session, snapshot_chain, former, snapshot)
+    return _recorded(session, snapshot, rolls_back=True)
 
 
 def identifiers_up_to(branch: TableSession, newest: Snapshot) -> RecordedIdentifiers | None:
     """Return the commit identifiers of a branch up to a snapshot, for main; None: its snapshots have them all."""
-    snapshot_chain, recorded = (
-        branch.commit_identifiers.up_to(newest),
-        branch.commit_identifiers.read(),
-    )
+    return _recorded(branch, newest, rolls_back=False)
+
+
+def _recorded(
+    session: TableSession, snapshot: Snapshot, *, rolls_back: bool
+) -> RecordedIdentifiers | None:
+    identifiers = session.commit_identifiers
+    snapshot_chain, recorded = identifiers.up_to(snapshot), identifiers.read()
     if recorded is None and not snapshot_chain.identifiers.has_file:
         return None
-    return _up_to(branch, snapshot_chain, recorded, newest)
+    if recorded is not None and rolls_back:
+        recorded = rolled_back(recorded, snapshot_chain, snapshot.id)
+    return _up_to(session, snapshot_chain, recorded, snapshot)
 
 
 def take_identifiers_over(
