@@ -207,7 +207,7 @@ class CatalogRegistry(ABC):
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the catalog's names go with this process."""
+        """Whether the catalog lives in memory, and ends with this process."""
         return self._names.database.is_in_memory
 
     def register_found_tables(self) -> list[str]:

@@ -490,7 +490,7 @@ class CatalogListener:
         self.sync.after_commit(table)
 
     def removing(self, table: str) -> None:
-        """Record what is going to be removed, or raise LineageError, so that it stays."""
+        """Record what is going to be removed, or raise LineageError, so that it is kept."""
         with refusing_removals(table, self.names):
             self.sync.before_removal(table)
 
@@ -500,7 +500,7 @@ class CatalogListener:
         snapshots: Sequence[Snapshot],
         read: Callable[[Snapshot], CommittedFiles],
     ) -> None:
-        """Record the snapshots that expire, or raise LineageError, so that they stay."""
+        """Record the snapshots that expire, or raise LineageError, so that they are kept."""
         with refusing_removals(table, self.names):
             self.sync.before_expiry(table, snapshots, read)
 

@@ -297,7 +297,7 @@ class RestCatalog(Catalog):
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the catalog's names go with this process."""
+        """Whether the catalog lives in memory: it does not."""
         return False
 
     @property

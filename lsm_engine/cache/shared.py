@@ -124,7 +124,7 @@ class SharedCache:
         return is_known
 
     def put(self, key: str, write: Callable[[BinaryIO], None]) -> None:
-        """Make an entry of what `write` writes; what was used least lately makes room."""
+        """Make an entry of what `write` writes; the least recently used entries are evicted for it."""
         aside = os.path.join(self._root, f".{SystemIds().new_id()}")
         with self._trying():
             self._prepare()

@@ -40,7 +40,7 @@ _FOREIGN_RUN = "commit-user:"
 
 @record
 class Run:
-    """One act that made snapshots. A run that fills several assets counts once per asset.
+    """One operation that made snapshots. A run that fills several assets counts once per asset.
 
     `started_millis` None: not recorded; then the time of its first snapshot stands in. When a run ended
     is the time of its last snapshot.

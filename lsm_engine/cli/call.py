@@ -145,7 +145,7 @@ class Call:
 
     @property
     def out(self) -> "Output":
-        """Where results go."""
+        """The output of results."""
         from lsm_engine.cli.output import Output  # noqa: PLC0415 -- help needs no Arrow
 
         return Output(as_json=self.as_json, quiet=self.quiet)

@@ -420,6 +420,6 @@ def _run(call: Call, work: Any) -> int:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before an irreversible act; Abort unless the answer is yes, or `--yes` is given."""
+    """Ask before an irreversible operation; Abort unless the answer is yes, or `--yes` is given."""
     if not yes:
         click.confirm(neutral(question), abort=True, err=True)

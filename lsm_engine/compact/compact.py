@@ -340,7 +340,7 @@ class PostponedRows:
         self._is_at_once = at_once and session.schema.bucket_mode.policy.is_postponed
 
     def before_write(self) -> None:
-        """Give buckets to rows that wait before newer rows go to buckets at once: they are older."""
+        """Give buckets to rows that wait, as they are older, before newer rows are written to buckets."""
         if self._is_at_once:
             self._assign()
 
@@ -453,7 +453,7 @@ def compact_due(
     *,
     rows_wait: Callable[[], bool],
 ) -> Snapshot | None:
-    """Compact those buckets of a write that are due; the write stands: what fails is logged and stays due."""
+    """Compact the buckets of a write that are due. The write is committed already: a failure is logged, and the bucket remains due."""
     try:
         return Compaction(session, identity).after_write(touched, rows_wait)
     except LsmError as error:

@@ -364,7 +364,7 @@ class _Planner:
     def _pick(
         self, bucket: tuple[bytes, int], levels: Levels, *, unfinished: frozenset[str]
     ) -> CompactUnit | None:
-        """Return what to merge; `unfinished` names files that hold rows which are to go."""
+        """Return what to merge; `unfinished` names files that hold rows to delete."""
         runs, last = levels.runs, levels.max_level
         if self._full:
             unit = pick_full(
@@ -438,7 +438,7 @@ def _without_bulk_load(
     pick: Callable[[Levels], CompactUnit | None],
     target_file_size: int,
 ) -> tuple[Levels, CompactUnit, tuple[Step, ...]]:
-    """Return what to do when the bucket's first load goes to the last level before anything else.
+    """Return what to do once the bucket's first load is moved to the last level.
 
     Nothing changes where the load has to be merged with newer runs after all.
     """

@@ -78,7 +78,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
 
 
 def _move_iceberg(before: TableSession, after: TableSession) -> None:
-    """Have the Iceberg metadata follow a change of schema; where it has another place, or none, the former goes."""
+    """Have the Iceberg metadata follow a change of schema; where it has another place, or none, the former one is deleted."""
     storage = core_options.METADATA_ICEBERG_STORAGE
     if before.paths.branch_name:
         return

@@ -344,7 +344,7 @@ def _conflict(schema: TableSchema) -> tuple[str, str] | None:
 
 
 def check_iceberg(schema: TableSchema) -> None:
-    """Raise InvalidOptionError or UnsupportedError where options or columns do not go with Iceberg metadata."""
+    """Raise InvalidOptionError or UnsupportedError where options or columns contradict Iceberg metadata."""
     options = schema.options
     if not (options.writes_iceberg or options[core_options.ICEBERG_COMPATIBILITY_ENABLED]):
         return

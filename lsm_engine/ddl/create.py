@@ -213,7 +213,7 @@ def _is_surrogate(letter: str) -> bool:
 
 
 def check_keys(schema: TableSchema) -> None:
-    """Refuse keys and partition columns that are missing, doubled, nested or do not go together."""
+    """Refuse keys and partition columns that are missing, doubled, nested or contradict each other."""
     for label, keys in (
         ("primary key", schema.primary_keys),
         ("partition", schema.partition_keys),

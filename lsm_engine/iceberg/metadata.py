@@ -356,7 +356,7 @@ def format_version_of(schema: TableSchema) -> int:
 
 
 def option_problem(schema: TableSchema) -> tuple[str, str] | None:
-    """Return an option that Iceberg metadata does not go with, and why; None if there is none."""
+    """Return an option that contradicts Iceberg metadata, and why; None if there is none."""
     options = schema.options
     if options[core_options.ICEBERG_COMPATIBILITY_ENABLED]:
         contradiction = _contradiction(schema)
@@ -452,7 +452,7 @@ def keep_manifests(
     entries_of: Callable[[JsonObject], Sequence[JsonObject]],
     leaves: Callable[[JsonObject], bool],
 ) -> ManifestChange:
-    """Return which manifests stay when the files go for which `leaves` is true."""
+    """Return which manifests are kept when the files for which `leaves` is true are removed."""
     kept_rows: list[JsonObject] = []
     kept_entries: list[JsonObject] = []
     locations: set[str] = set()

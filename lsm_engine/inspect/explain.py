@@ -192,7 +192,7 @@ def _folded(
 
 
 def _since(states: Sequence[pa.Table], name: str | None) -> int:
-    """Return the state from which on a column (None: the lack of the key) stays as it is."""
+    """Return the state from which on a column (None: the lack of the key) does not change."""
     texts = [_text(state, name) for state in states]
     index = len(texts) - 1
     while index and texts[index - 1] == texts[index]:

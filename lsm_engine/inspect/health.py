@@ -143,7 +143,7 @@ def _left_branches(session: TableSession) -> Iterator[str]:
 
 
 def _is_settled(session: TableSession, files: Iterable[FileStatus | None]) -> bool:
-    """Whether no operation goes on: none of the files was written lately."""
+    """Whether no operation is running: none of the files was written lately."""
     written = [status.modified_millis for status in files if status is not None]
     return max(written, default=0) < session.storage_time() - _UNDER_WAY_MILLIS
 
@@ -465,7 +465,7 @@ def _ids_up_to(session: TableSession, newest: Snapshot) -> Sequence[int]:
 def _expirable(
     session: TableSession, ids: Sequence[int], retention: Retention, needed: int | None
 ) -> int:
-    """Return how many snapshots retention lets go of; reads a few of them, by bisection over time."""
+    """Return how many snapshots retention would expire; reads a few of them, by bisection over time."""
     if not ids:
         return 0
     end = min(ids[-1] - retention.retained_min + 1, ids[-1] + 1 if needed is None else needed)

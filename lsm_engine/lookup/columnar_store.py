@@ -192,7 +192,7 @@ class ColumnarStore:
         return handles
 
     def check(self) -> None:
-        """Raise CorruptFileError if the file was changed; once removed, the mapping stays."""
+        """Raise CorruptFileError if the file was changed; one that was removed remains mapped."""
         self._mapped.check()
 
     def _select(self, names: tuple[str, ...]) -> tuple[pa.RecordBatch, ...]:

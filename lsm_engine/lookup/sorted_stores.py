@@ -298,5 +298,5 @@ class HashStore:
         return values
 
     def check(self) -> None:
-        """Raise CorruptFileError if the file was changed; once removed, the mapping stays."""
+        """Raise CorruptFileError if the file was changed; one that was removed remains mapped."""
         self._mapped.check()

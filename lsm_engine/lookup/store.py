@@ -110,7 +110,7 @@ class MappedFile:
         self._stamp = self._now()
 
     def check(self) -> None:
-        """Raise CorruptFileError if the file was changed; once removed, the mapping stays."""
+        """Raise CorruptFileError if the file was changed; one that was removed remains mapped."""
         now = self._now()
         if now and now != self._stamp:
             raise CorruptFileError("a lookup file was changed; it is built anew", file=self._path)

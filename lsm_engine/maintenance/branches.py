@@ -378,7 +378,7 @@ def _make_tag(session: TableSession, tag: Tag, plan: FastForwardPlan) -> None:
 def _snapshots_retained(
     session: TableSession, branch: TableSession, plan: FastForwardPlan
 ) -> Iterator[None]:
-    """Keep the snapshots of a branch by tags of main until they are main's; what becomes of the branch does not matter.
+    """Keep the snapshots of a branch by tags of main until they are main's, whatever happens to the branch.
 
     The tags stay for their hour where what is done meanwhile may take effect later, or by a kill. Raises
     NotFoundError, and main is as it was, where the branch is deleted or an expiry has got hold of a snapshot.

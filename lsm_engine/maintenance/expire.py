@@ -317,7 +317,7 @@ class ExpiryReport:
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
-        """Snapshots that go, oldest first."""
+        """Snapshots that expire, oldest first."""
         return tuple(snapshot.id for snapshot in self.plan.expired)
 
     def __str__(self) -> str:

@@ -230,7 +230,7 @@ class ForgetReport:
 
 
 def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: bool) -> ForgetReport:
-    """Plan how keys go from all that a table has, and with `dry_run` False let them go.
+    """Plan how keys are removed from all that a table has, and with `dry_run` False remove them.
 
     Raises InvalidInputError, with nothing changed, where the plan has refusals.
     """
@@ -301,7 +301,7 @@ def _carry_out(
 def _forget_in_branch(
     branch: TableSession, keys: ForgottenKeys, scope: ForgetScope, findings: RootFindings
 ) -> None:
-    """Write the newest state and the tags of a branch anew where they hold a key; the rest goes."""
+    """Write the newest state and the tags of a branch anew where they hold a key; expire the rest."""
     quiet = _for_good(branch)
     holds = findings.touch(branch)
     latest = branch.snapshots.latest()

@@ -74,7 +74,7 @@ def left_branches(session: TableSession, traces: Collection[str]) -> Iterator[st
 
 
 def objection_to_taking(session: TableSession, name: str, *, is_allowed: bool, age: str) -> str:
-    """Return why what is left of a branch may not go; nothing: it may."""
+    """Return why what is left of a branch may not be deleted; empty if it may."""
     description = f"what is left of branch {name!r}, whose creation or deletion died, holds a key"
     if not is_allowed:
         return f"{description}; allow rewrite_branches, or delete the branch"
@@ -102,12 +102,12 @@ class StateChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the state stays as it is."""
+        """Whether nothing of the state changes."""
         return not (self.deleted or self.index)
 
     @property
     def row_count(self) -> int:
-        """How many stored rows go, those that deletion vectors had taken included."""
+        """How many stored rows are removed, also those that deletion vectors had deleted."""
         return sum(entry.file.row_count for entry in self.deleted) - sum(
             entry.file.row_count for entry in self.new
         )
@@ -313,7 +313,7 @@ def _hash_indexes(
 def indexes_with_hashes(
     session: TableSession, snapshot: Snapshot, keys: ForgottenKeys, live: Sequence[ManifestEntry]
 ) -> Iterator[tuple[IndexManifestEntry, npt.NDArray[np.int32]]]:
-    """Yield the indexes that list the hash of a key which no key in `live` has, and what is to stay."""
+    """Yield the indexes that list the hash of a key which no key in `live` has, and the hashes to keep."""
     for entry in session.index_entries(snapshot):
         if entry.index_file.index_type != HASH or not keys.may_be_in(entry.partition):
             continue
@@ -682,7 +682,7 @@ def _unreferenced(report: SearchReport, reachable: set[str]) -> tuple[str, ...]:
 def _plan_branch(
     branch: TableSession, findings: RootFindings, scope: ForgetScope
 ) -> tuple[list[RootRewrite], list[str], list[str]]:
-    """Return what of a branch is written anew, what of it goes, and what objects."""
+    """Return what of a branch is rewritten, what of it expires, and the refusals."""
     rewrites: list[RootRewrite] = []
     refusals: list[str] = []
     latest = branch.snapshots.latest()
@@ -711,7 +711,7 @@ def _plan_branch(
 
 
 def _history(branch: TableSession) -> Iterator[str]:
-    """Yield what goes of a branch's history: all but its newest state."""
+    """Yield what expires of a branch's history: all but its newest state."""
     older = branch.snapshots.ids()[:-1]
     if older:
         yield f"snapshots {older[0]} to {older[-1]} of {shown(branch)}"

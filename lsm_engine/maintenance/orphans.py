@@ -132,7 +132,7 @@ def _carry_out(
     plan: OrphanPlan,
     orphan_snapshots: Mapping[str, tuple[TableSession, Snapshot]],
 ) -> None:
-    """Delete files. Orphan snapshots go by what they hold, at once: the id of one may be used again."""
+    """Delete files. An orphan snapshot is deleted only with the content that was read, as its id may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
     for branch, orphan_snapshot in (
         orphan_snapshots[path] for path, _ in plan.orphans if path in orphan_snapshots

@@ -182,7 +182,7 @@ def remove_unexisting_files(
 def remove_damaged_files(
     session: TableSession, identity: CommitIdentity, *, dry_run: bool
 ) -> RepairReport:
-    """Let go of data files of the newest state that are missing, or that deep verification finds damaged.
+    """Remove data files from the newest state that are missing, or that deep verification finds damaged.
 
     `restore_files` gives back what it can; this is for what is left. Older snapshots and tags keep
     naming the files.
@@ -271,7 +271,7 @@ def compact_manifest(
 
 
 def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
-    """Find the oldest snapshot from which on all are whole; the files of broken ones below it go.
+    """Find the oldest snapshot from which on all are whole; delete the files of broken ones below it.
 
     EARLIEST names it then, also where it named a newer one: no expiry may run. Data is not touched, and of the
     newest snapshot only manifests have to be whole: files of rows are taken out of it by `remove_damaged_files`.
@@ -316,7 +316,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
 
 
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
-    """Find the newest snapshot that can be read and stands on the one below; the files of those above it go.
+    """Find the newest snapshot that can be read and stands on the one below; delete the files of those above it.
 
     Only where the newest is lost: until then the table takes no read and no commit, so that none
     is lost; files of rows are left to the removal of orphans. A newer one that a tag holds comes back, with
@@ -500,7 +500,7 @@ class RestoredFile:
 
     @property
     def lost_row_count(self) -> int:
-        """How many rows nothing gives back; of older versions, how many more rows the file held."""
+        """How many rows no source restores; of older versions, how many more rows the file held."""
         return max(0, self.stake.row_count - self.row_count)
 
     def __str__(self) -> str:
@@ -524,7 +524,7 @@ class RestoreReport:
 
     @property
     def lost_row_count(self) -> int:
-        """Rows that nothing gives back."""
+        """Rows that no source restores."""
         return sum(file.lost_row_count for file in self.files)
 
     def __str__(self) -> str:

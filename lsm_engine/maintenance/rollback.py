@@ -735,7 +735,7 @@ def _require_not_built_on(session: TableSession, marker: Snapshot) -> None:
 def _take_above(
     session: TableSession, tag: Tag, plan: RollbackPlan, sign: Tag, replacement: Replacement
 ) -> None:
-    """Delete a tag of what goes; one that others have moved to what stays meanwhile stays."""
+    """Delete a tag of what is rolled back; one that others have moved to a snapshot that is kept is left alone."""
     above: Tag | None = tag
     # Others may move the tag meanwhile; its newest snapshot decides whether it goes.
     while above is not None and _goes(above, plan, replacement):
@@ -755,7 +755,7 @@ def _expire_plan(plan: RollbackPlan) -> ExpirePlan:
 
 
 def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
-    """Return the files that only what goes still names, for the trash to keep."""
+    """Return the files that only rolled-back snapshots and tags name, for the trash to keep."""
     references = References(session)
     states = {snapshot.delta_manifest_list: snapshot for snapshot in plan.snapshots}
     states |= {tag.snapshot.delta_manifest_list: tag.snapshot for tag in plan.tags}

@@ -102,7 +102,7 @@ def _taken_over(trash_record: TrashRecord) -> CommitConflictError:
 
 
 class _GivingBack:
-    """What one undo has made again, each with its id: maintenance that took it, if it goes on, deletes nothing of it.
+    """What one undo has made again, each with its id: maintenance that took it, if it is still running, deletes nothing of it.
 
     Nothing is made once another has taken the record over, and what was made goes then.
     """

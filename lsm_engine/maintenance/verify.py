@@ -216,7 +216,7 @@ _FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 def orphan_snapshot_problems(
     session: TableSession, orphan_snapshots: Sequence[Snapshot]
 ) -> Iterator[str]:
-    """Yield what is wrong with files that hold no snapshot; a writer that is at it takes its own back."""
+    """Yield what is wrong with files that hold no snapshot; a writer that has just made one deletes it."""
     for snapshot in orphan_snapshots:
         if is_there(session, snapshot):
             path = session.paths.snapshot_file(snapshot.id)
@@ -276,7 +276,7 @@ def wrong_ends(
 
 
 def _lost_newest(session: TableSession, newest_id: int) -> list[str]:
-    """Check that the snapshot that LATEST names exists; look twice, as commits and rollbacks go on."""
+    """Check that the snapshot that LATEST names exists; look twice, as others commit and roll back."""
     latest = session.snapshots.stray_latest(newest_id)
     if latest is None:
         return []

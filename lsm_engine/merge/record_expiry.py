@@ -90,7 +90,7 @@ class RecordExpiry:
         return with_deletes(rows, is_expired)
 
     def deletes(self, rows: Rows, *, is_oldest: bool) -> npt.NDArray[np.bool_]:
-        """Return which merged rows are deletes from now on, as `applied` lets them go."""
+        """Return which merged rows are deletes from now on, as `applied` removes them."""
         if not (is_oldest or self.marks):
             return np.zeros(rows.num_rows, np.bool_)
         return self.expired(rows.column(self.column))

@@ -140,7 +140,7 @@ class Versions:
         return pa.Array.from_buffers(kind, count, [bits, target])
 
     def filtered(self, flags: Bools) -> "Versions":
-        """Return the flagged versions; the groups stay, some perhaps empty."""
+        """Return the flagged versions in the same groups, some perhaps empty."""
         return self.arranged(np.flatnonzero(flags), kept_offsets(self.offsets, flags))
 
     def arranged(self, positions: Longs, offsets: Longs) -> "Versions":
@@ -171,7 +171,7 @@ class Versions:
 
     @property
     def adds(self) -> "Versions":
-        """The versions that retract nothing; the groups stay."""
+        """The versions that retract nothing, in the same groups."""
         return self if self.retracts is None else self.filtered(~self.retracts)
 
     def key(self, group: int) -> dict[str, object]:
@@ -235,7 +235,7 @@ def kept_offsets(offsets: Longs, flags: Bools) -> Longs:
 
 
 def chosen_rows(order: MergeOrder, flags: Bools) -> MergeOrder:
-    """Return the flagged rows of an order; keys without any are gone."""
+    """Return the flagged rows of an order; keys without any are left out."""
     positions = np.flatnonzero(flags)
     offsets = kept_offsets(np.append(order.starts, len(order)), flags)
     starts = offsets[:-1][np.diff(offsets) > 0]

@@ -72,7 +72,7 @@ class ConsumerStore:
         return None if content is None else self._decoded(name, content, modified)
 
     def find_now(self, name: str) -> Consumer | None:
-        """Return what `find` does, past what was gathered."""
+        """Return what `find` does, from storage and not from a batched read."""
         forget_gathered(self._file_io, [self._paths.consumer_file(name)])
         return self.find(name)
 

@@ -286,7 +286,7 @@ class SnapshotHints:
         self._write_hint(LATEST, snapshot_id, may_skip=may_skip)
 
     def make_earliest(self, snapshot_id: int) -> None:
-        """Create EARLIEST of a table's first snapshot; one that is there stays."""
+        """Create EARLIEST of a table's first snapshot, unless it exists."""
         published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
 
     def hint_newest(self, snapshot: Snapshot) -> None:
@@ -774,7 +774,7 @@ class SnapshotStore(SnapshotHints):
             )
 
     def find_now(self, snapshot_id: int) -> Snapshot | None:
-        """Return what `find` does, past what was gathered."""
+        """Return what `find` does, from storage and not from a batched read."""
         forget_gathered(self._file_io, [self._paths.snapshot_file(snapshot_id)])
         return self.find(snapshot_id)
 

@@ -97,7 +97,7 @@ class TagStore:
         )
 
     def stable_listing(self) -> list[Tag]:
-        """Return every tag, from a listing that was asked twice: what maintenance goes by.
+        """Return every tag, from a listing that was asked twice, as maintenance needs it.
 
         Lists again when a listed tag no longer exists: it may have been given another name.
         """

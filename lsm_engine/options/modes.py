@@ -41,7 +41,7 @@ class EntryKind(IntEnum):
 
 
 class FileSource(IntEnum):
-    """Which act wrote a data file."""
+    """The operation that wrote a data file."""
 
     APPEND = 0
     COMPACT = 1

@@ -143,7 +143,7 @@ _MORE = 2  # times as many bytes as were gathered may an older manifest have
 
 @record
 class Keep:
-    """A manifest that goes on as it is."""
+    """A manifest that the next snapshot keeps."""
 
     meta: ManifestFileMeta
 
@@ -169,7 +169,7 @@ class ManifestMerge:
 
     @property
     def remaining(self) -> tuple[ManifestFileMeta, ...]:
-        """Manifests that go on."""
+        """Manifests that the next snapshot keeps."""
         return tuple(part.meta for part in self.parts if isinstance(part, Keep))
 
     @property

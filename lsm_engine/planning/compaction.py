@@ -304,7 +304,7 @@ class Arrivals:
 
 @record
 class BucketForecast:
-    """A bucket's debt, and where it goes if writers go on as in the last `span_millis`.
+    """A bucket's debt, and its forecast if writers continue as in the last `span_millis`.
 
     `read_amplification`: sorted runs that a read of the bucket merges. Times are from now on; None:
     not in sight, as nothing is written. 0: now.

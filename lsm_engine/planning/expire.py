@@ -106,7 +106,7 @@ class ExpirePlan:
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes of data and changelog files that go."""
+        """Bytes of the data and changelog files to delete."""
         return sum(file.file_size for file in (*self.data_files, *self.changelog_files))
 
 
@@ -178,7 +178,7 @@ def plan_tag_removal(
     reason: str,
     tags: Sequence[Tag] = (),
 ) -> ExpirePlan:
-    """Plan what goes with tags: what they name (`state`: their live entries) and no other retained reference does.
+    """Plan the files to delete with tags: those that they name (`state`: their live entries) and no other retained reference does.
 
     `retained` must hold every other tag and every snapshot; of the snapshots the first one's whole state
     and the deltas of the rest. The tag files go first, so that no tag is ever without files.
@@ -262,7 +262,7 @@ def _take_kept(
     unreferenced: dict[PhysicalFile, DeadFile],
     changelog_files: dict[PhysicalFile, DeadFile],
 ) -> int:
-    """Take what a retained reference names out of data and changelog files that would go; return how many."""
+    """Take what a retained reference names out of the files to delete; return how many."""
     before = len(unreferenced) + len(changelog_files)
     for entry in reference.entries:
         if entry.kind is EntryKind.ADD:
@@ -337,7 +337,7 @@ class OrphanPlan:
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes that removing the orphans gives back."""
+        """Bytes that removing the orphans frees."""
         return sum(size for _, size in self.orphans)
 
 

@@ -451,7 +451,7 @@ def findings(facts: TableFacts, *, stale_millis: int = STALE_MILLIS) -> tuple[Fi
 
 
 def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
-    """Restore what can be; let go of the rest of the newest state; then of the history that needs it."""
+    """Restore what can be; give up the rest of the newest state, then the history that needs it."""
     table = facts.table
     data = [damaged_file for damaged_file in facts.damage if damaged_file.is_data]
     rebuilt = [damaged_file for damaged_file in data if damaged_file.rebuildable]
@@ -578,7 +578,7 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
 
 
 def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
-    """Go back to what can be read: without the files of snapshots, or by a commit of an older state; else let go."""
+    """Go back to what can be read: without the files of snapshots, or by a commit of an older state; else give it up."""
     table, torn = (
         facts.table,
         [damaged_file for damaged_file in damaged if damaged_file.is_snapshot],

@@ -20,7 +20,7 @@ from lsm_engine.planning.retention import Retention
 
 @record
 class Commit:
-    """A snapshot as far as the life of a file goes. `kind`: APPEND, COMPACT, …; time in ms UTC."""
+    """A snapshot in the life of a file. `kind`: APPEND, COMPACT, …; time in ms UTC."""
 
     snapshot_id: int
     kind: str
@@ -169,17 +169,17 @@ class RetentionSimulation:
 
     @property
     def expired(self) -> tuple[int, ...]:
-        """Ids of the snapshots that would go."""
+        """Ids of the snapshots that would expire."""
         return tuple(snapshot.id for snapshot in self.plan.expired)
 
     @property
     def freed_file_count(self) -> int:
-        """Data and changelog files that would go."""
+        """Data and changelog files that would be deleted."""
         return sum(len(plan.data_files) + len(plan.changelog_files) for plan in self._plans)
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes of data and changelog files that would go."""
+        """Bytes of data and changelog files that would be deleted."""
         return sum(plan.freed_bytes for plan in self._plans)
 
     @property

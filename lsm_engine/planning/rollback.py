@@ -72,7 +72,7 @@ def leads_to(marker: Snapshot, snapshot: Snapshot | None) -> bool:
 
 
 def takes_first(marker: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether `snapshot` is what goes first, and not what a writer has made on the target since."""
+    """Whether `snapshot` was rolled back first, and is not what a writer has made on the target since."""
     return (marker.properties or {}).get(FIRST) == snapshot.delta_manifest_list
 
 
@@ -95,7 +95,7 @@ def as_rollback(marker: Snapshot) -> Snapshot:
 
 @record
 class DividedChain:
-    """The snapshots of a listing: `chain` are those that stay, `rolled_back` those that a rollback marker takes.
+    """The snapshots of a listing: `chain` are those that are kept, `rolled_back` those that a rollback marker takes.
 
     All come oldest first. `rolled_back` is without the `marker`, which is None without a rollback.
     """

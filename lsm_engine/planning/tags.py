@@ -26,7 +26,7 @@ def is_lock(name: str) -> bool:
 
 
 def expired_tags(tags: Iterable[Tag], *, local_now: datetime) -> tuple[Tag, ...]:
-    """Return the tags whose lifetime is over, by name; tags without a lifetime or birthday stay.
+    """Return the tags whose lifetime is over, by name; tags without a lifetime or a time of creation are kept.
 
     `local_now` is the wall clock without a zone that tags are stamped with (semantics section
     5): pass the local time of the process that expires them.

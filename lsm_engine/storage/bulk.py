@@ -35,7 +35,7 @@ _here = threading.local()
 
 
 def results_of(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
-    """Return the results of acts, in order; raises the first error once all have ended.
+    """Run calls concurrently on a remote store; return their results in order. Raises the first error once all have ended.
 
     On a remote store they run concurrently, unless an act calls this.
     """
@@ -52,13 +52,13 @@ def results_of(file_io: FileIO, *acts: Callable[[], T]) -> list[T]:
 
 
 def both(file_io: FileIO, act: Callable[[], T], other_act: Callable[[], U]) -> tuple[T, U]:
-    """Return the results of two acts, as `results_of` does."""
+    """Return the results of two calls, as `results_of` does."""
     first, second = results_of(file_io, cast(Callable[[], Any], act), other_act)
     return first, second
 
 
 def behind(file_io: FileIO, act: Callable[[], object]) -> None:
-    """Start an act without waiting for it; on a local store it runs right away.
+    """Start a call without waiting for it; on a local store it runs right away.
 
     The act must not raise. A process runs it before it ends, unless it is killed.
     """
@@ -72,7 +72,7 @@ def behind(file_io: FileIO, act: Callable[[], object]) -> None:
 
 
 def settle() -> None:
-    """Wait for all acts of `behind`, before a call that must come after them."""
+    """Wait for all calls of `behind`, before one that must come after them."""
     if not _is_act():
         wait([act for process, act in tuple(_behind) if process == os.getpid()])
 

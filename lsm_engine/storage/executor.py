@@ -63,7 +63,7 @@ def at_once(act: Callable[[K], T], items: Iterable[K], *, width: int = IN_FLIGHT
 
 
 def begin(act: Callable[[K], T], item: K, *, pool: str = REQUESTS) -> "Future[T]":
-    """Start an act in a thread and return its future. An ending interpreter starts no thread: it acts now.
+    """Start a call in a thread and return its future. An ending interpreter starts no thread: it calls now.
 
     Raises StorageError if no thread can be started otherwise; then the act does not run later either.
     """
@@ -92,7 +92,7 @@ def _fulfil(future: "Future[T]", act: Callable[[K], T], item: K) -> None:
 
 
 def begin_all(act: Callable[[K], T], items: Iterable[K]) -> "dict[K, Future[T]]":
-    """Begin one act for each beside, and return their futures."""
+    """Start calls in threads, and return their futures."""
     return {item: begin(act, item) for item in items}
 
 

@@ -452,7 +452,7 @@ class HdfsOutput:
         return self._written
 
     def flush(self) -> None:
-        """Nothing to do: packets go once they are full."""
+        """Nothing to do: packets are sent once they are full."""
 
     def close(self) -> None:
         """Finish the file."""

@@ -244,7 +244,7 @@ class Hold:
             )
 
     def is_in_time(self) -> bool:
-        """Whether the holder may still act."""
+        """Whether the lock still counts."""
         return 0 <= self.clock.now_millis() - self.began_millis <= HELD_MILLIS
 
 

@@ -260,7 +260,7 @@ class ProbedWarehouse:
         self.delete = file_io.delete_many
 
     def all_at_once(self, acts: Iterable[Callable[[], bool | None]]) -> list[bool | None]:
-        """Carry out acts in threads that start together."""
+        """Run calls in threads that start together."""
         ready = list(acts)
         start = Barrier(len(ready))
 

@@ -91,7 +91,7 @@ class TablePaths:
 
     @property
     def trash_directory(self) -> str:
-        """Holds records of what maintenance has taken and may give back."""
+        """Holds records of what maintenance has removed, and undo restores."""
         return self.at("trash")
 
     @property
@@ -143,7 +143,7 @@ class TablePaths:
         return replace(self, branch_name=name)
 
     def trash_file(self, name: str) -> str:
-        """A record of what one act of maintenance has taken."""
+        """A record of what one operation of maintenance has removed."""
         return f"{self.trash_directory}/{check_name(name)}"
 
     @property

@@ -79,7 +79,7 @@ def open_remote(location: str, options: StorageOptions) -> FileIO:
 
 
 def move_remote(source: str, target: str, options: StorageOptions) -> None:
-    """Give a directory of a store another name. Raises UnsupportedError where that cannot be done at once."""
+    """Give a directory of a store another name. Raises UnsupportedError where that is not atomic."""
     parsed = parse_location(source)
     store = _store(parsed)
     if not store.moves:

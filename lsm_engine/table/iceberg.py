@@ -637,7 +637,7 @@ class MetadataSync:
         return attempt
 
     def _before(self) -> TableMetadata | None:
-        """Return the version to go on from; None without one that can be read."""
+        """Return the version to continue from; None without one that can be read."""
         try:
             return self.store.current()
         except (NotFoundError, CorruptFileError) as damage:
@@ -962,7 +962,7 @@ class MetadataSync:
                 yield file.file_name, problem
 
     def id_problem(self, entry: ManifestEntry, renamed: str | None) -> str | None:
-        """Return why the field ids of a file do not do; without any, readers go by the names of columns."""
+        """Return why the field ids of a file are unusable; without any, readers go by the names of columns."""
         path = self._context.data_file(*entry.physical_file)
         with self.session.file_io.open_input(path, size=entry.file.file_size) as source:
             stored = pq.ParquetFile(source).schema_arrow

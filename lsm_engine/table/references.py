@@ -554,14 +554,14 @@ def keep_in_trash(
 
 
 def planned_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
-    """Yield the files that a plan deletes, in the order in which they go: data before metadata."""
+    """Yield the files that a plan deletes, in the order of deletion: data before metadata."""
     for file in chain(plan.data_files, plan.changelog_files):
         yield from _paths_of(session, file)
     yield from _metadata_paths(session, plan)
 
 
 def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
-    """Write the changelogs that outlive their snapshots, before anything of those goes.
+    """Write the changelogs that outlive their snapshots, before their files are deleted.
 
     EARLIEST names the first of all before it is there, so that one that is lost is missed.
     """
@@ -671,7 +671,7 @@ def keep_identifiers(session: TableSession, snapshots: Sequence[Snapshot], count
 def roll_identifiers_back(
     session: TableSession, target: Snapshot, require: Callable[[], None]
 ) -> None:
-    """Take back what a rollback takes back: a replay of it is a new commit.
+    """Remove commit identifiers that a rollback removes: a replay of it is a new commit.
 
     `require` is called once the file was read, and raises where it may not be changed.
     """

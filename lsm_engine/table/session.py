@@ -264,7 +264,7 @@ class TableSession:
         return self.with_options(options.with_texts(merging))
 
     def gathered(self, paths: Iterable[str] = ()) -> "TableSession":
-        """Return the table as it is now: on a remote store all that maintenance asks for comes at once.
+        """Return the table as it is now: on a remote store what maintenance reads is fetched in batches.
 
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
         among them that are known, for one round less; by default those that this process, or LATEST, knows.

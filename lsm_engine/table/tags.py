@@ -295,7 +295,7 @@ def locked(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[T
 
 
 def _unlock(session: TableSession, tag: Tag) -> None:
-    """Delete a lock tag, whose name no other has had; one that cannot be deleted stays for its hour."""
+    """Delete a lock tag, whose name no other has had; one that cannot be deleted lives for its hour."""
     try:
         session.file_io.delete(session.paths.tag_file(tag.name))
     except (LsmError, OSError) as error:
@@ -443,7 +443,7 @@ def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
 def plan_removal(
     session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
 ) -> ExpirePlan:
-    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no retained references.
+    """Plan the files to delete with tags whose snapshots are deleted. `besides`: names that are no retained references.
 
     Retained references that expire while they are read are read again, as the table is then.
     """
@@ -805,7 +805,7 @@ class AutoTags:
         )
 
     def _move_on(self, name: str, newest: Snapshot) -> None:
-        """Move a tag forward to a snapshot; a tag of a newer one stays. Others may move it, too."""
+        """Move a tag forward to a snapshot; a tag of a newer one is left alone. Others may move it, too."""
         lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
         for _ in range(_RACES):
             old = self._session.tags.find(name)

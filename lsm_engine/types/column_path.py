@@ -268,7 +268,7 @@ def with_name(key: str, text: str, path: Sequence[str], new: str) -> tuple[str, 
 
 
 def _with_field(key: str, text: str, path: Sequence[str], new: str) -> str:
-    """Return an option's value with another name of a field that aggregates go by."""
+    """Return an option's value with another name of a field that aggregates read."""
     column, *steps, field = path
     keys = [f"{_PREFIX}{column}.{suffix}" for suffix in _OF_FIELDS]
     names_field = key in keys and steps in (["element"], ["value"])

@@ -495,7 +495,7 @@ def _tag_row(tag: Tag) -> dict[str, Any]:
 
 
 def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) -> Html | None:
-    """Draw snapshots as dots, oldest left, a step apart each: bursts of commits stay apart."""
+    """Draw snapshots as dots, oldest left, one step apart, so that bursts of commits can be told apart."""
     # Without snapshots the line has no ends.
     if not snapshots:
         return None

@@ -186,7 +186,7 @@ class DynamicRouting:
         return []
 
     def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-        """Return the messages with the index files that go with them."""
+        """Return the messages with their index files."""
         by_bucket = {(message.partition, message.bucket): message for message in messages}
         for partition, buckets in self._partitions.items():
             for bucket, increment in buckets.write_indexes().items():
