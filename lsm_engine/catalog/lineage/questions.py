@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.catalog.lineage.answers import CompactionLineage, FileLife
 from lsm_engine.catalog.lineage.lineage import Lineage
-from lsm_engine.catalog.lineage.queries import ExpiryImpact, Origin
+from lsm_engine.catalog.lineage.queries import CompactionLineage, ExpiryImpact, FileLife, Origin
 from lsm_engine.catalog.lineage.tables import LineageTables
 from lsm_engine.catalog.names import TableName
 
