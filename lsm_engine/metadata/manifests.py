@@ -76,7 +76,7 @@ class KeptManifests:
     def __init__(self, file_io: FileIO, cache_bytes: int) -> None:
         """`cache_bytes`: of entries, where they are not shared."""
         self._file_io = file_io
-        self._is_shared = file_io.facts.is_far or _shares_local.is_set()
+        self._is_shared = file_io.facts.is_remote or _shares_local.is_set()
         if self._is_shared:
             self._entries, self._others, self._lock = _shared_entries, _shared_others, _shared_lock
         else:
