@@ -47,7 +47,7 @@ def test_no_power_cut_tears_a_table(name: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[name]
     before, calls = traced(scenario, tmp_path / "t")
     states = list(crash_states(before, calls.trace))
-    cases = 60 if name in THOROUGHLY else 15
+    cases = 30 if name in THOROUGHLY else 8
     kept = states[:: max(1, len(states) // cases)] + [
         one for one in states if one[0] == len(calls.trace)
     ]

@@ -104,8 +104,8 @@ class Disk:
             numbers = sorted({1, calls // 2, calls, *decisive[-2:]} - {0})
         for at in numbers:
             yield at, False
-            # In the sample a disk that goes on failing is tried where a file gets its name, and at the ends.
-            if extent != "sample" or at in (numbers[0], numbers[-1], *decisive[-1:]):
+            # In the sample a disk that goes on failing is tried from the first call on, and where a file gets its name.
+            if extent != "sample" or at in (numbers[0], *decisive[-1:]):
                 yield at, True
 
 
