@@ -111,6 +111,8 @@ def test_a_busy_store_is_asked_for_uploads_again(s3: StoreServer, tmp_path: Path
     with chaos_proxy(s3, Faults(unavailable=0.4, cut=0.1), seed=3) as proxy:
         given = StorageOptions(options(proxy.server))
         storage = ObjectFileIO(parse_location(table.location), given)
-        for _ in range(5):
+        for _ in range(20):
             assert storage.unfinished_uploads("") == []
+            if proxy.refused()[503]:
+                break
         assert proxy.refused()[503] > 0
