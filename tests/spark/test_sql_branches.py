@@ -77,28 +77,28 @@ def test_conditions_and_sources_read_branches_and_the_past(branched):
     assert branched(FIX) == [(3, 30)]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DROP TABLE `shop.orders@fix`",
-        "DROP TABLE IF EXISTS shop.orders@fix",
-        "DROP TABLE shop.orders@fix PURGE",
-        "TRUNCATE TABLE shop.orders@fix",
-        "DELETE FROM shop.orders@fix",
-        "DELETE FROM shop.orders@fix WHERE true",
-        "UPDATE shop.orders@fix SET n = 0",
-        "INSERT OVERWRITE shop.orders@fix SELECT 7, 70",
-        "ALTER TABLE `shop.orders@fix` DROP COLUMN n",
-        "ALTER TABLE `shop.orders@fix` RENAME TO shop.gone",
-        "ALTER TABLE shop.orders RENAME TO `shop.orders@two`",
-        "COMMENT ON TABLE `shop.orders@fix` IS 'x'",
-        "CREATE TABLE `shop.orders@two` (id INT) USING lsm",
-    ],
-)
-def test_what_would_change_the_table_in_place_of_a_branch_is_refused(branched, statement):
-    with pytest.raises(Exception, match=r"branch|not understood|PARSE|INVALID|syntax") as caught:
-        branched(statement)
-    assert isinstance(caught.value, LsmError) or "OVERWRITE" in statement
+REFUSED = [
+    "DROP TABLE `shop.orders@fix`",
+    "DROP TABLE IF EXISTS shop.orders@fix",
+    "DROP TABLE shop.orders@fix PURGE",
+    "TRUNCATE TABLE shop.orders@fix",
+    "DELETE FROM shop.orders@fix",
+    "DELETE FROM shop.orders@fix WHERE true",
+    "UPDATE shop.orders@fix SET n = 0",
+    "INSERT OVERWRITE shop.orders@fix SELECT 7, 70",
+    "ALTER TABLE `shop.orders@fix` DROP COLUMN n",
+    "ALTER TABLE `shop.orders@fix` RENAME TO shop.gone",
+    "ALTER TABLE shop.orders RENAME TO `shop.orders@two`",
+    "COMMENT ON TABLE `shop.orders@fix` IS 'x'",
+    "CREATE TABLE `shop.orders@two` (id INT) USING lsm",
+]
+
+
+def test_what_would_change_the_table_in_place_of_a_branch_is_refused(branched):
+    for statement in REFUSED:
+        with pytest.raises(Exception, match=r"branch|not understood|PARSE|INVALID|syntax") as caught:  # fmt: skip
+            branched(statement)
+        assert isinstance(caught.value, LsmError) or "OVERWRITE" in statement
     assert branched(MAIN) == branched(FIX) == ROWS
     assert branched("DESCRIBE TABLE shop.orders") == [("id", "int", None), ("n", "int", None)]
 
