@@ -362,6 +362,7 @@ _SHARED_MIN_ROWS = 4096  # below, putting chunks together costs more than encodi
 _COMPRESSED_MIN_BYTES = 256  # of a column: less hardly shrinks, and a codec costs to start
 _ZSTD_MIN_BYTES = 4096  # of a column: below, zstd takes longer to start than Snappy to do all of it
 _WRITE_BATCH_ROWS = 16_384  # rows encoded at a time: PyArrow's 1,024 costs a tenth more
+_PAGE_BYTES = 1 << 20  # a page holds whole such batches, and a reader all of a page
 _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
 
@@ -501,6 +502,7 @@ class ParquetEncoding:
             stored.schema,
             dictionaries=dictionaries,
             codec=codec,
+            write_batch_size=_batch_rows(rows),
             metadata_collector=footers,
         ) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
@@ -573,7 +575,6 @@ class ParquetEncoding:
             use_dictionary=dictionaries or False,
             write_statistics=True,
             use_deprecated_int96_timestamps="ns" in self._units,
-            write_batch_size=_WRITE_BATCH_ROWS,
             data_page_version="1.0",
             store_schema=False,
             write_page_checksum=self._settings.page_checksum,
@@ -581,6 +582,15 @@ class ParquetEncoding:
             write_time_adjusted_to_utc=True,
             **options,
         )
+
+
+def _batch_rows(rows: pa.Table) -> int:
+    """Return how many rows are encoded at a time, so that a page of the widest column stays small."""
+    # Most row groups have no column that fills a page so soon.
+    if rows.nbytes <= _PAGE_BYTES:
+        return _WRITE_BATCH_ROWS
+    widest: int = max(column.nbytes for column in rows.columns)
+    return min(_WRITE_BATCH_ROWS, max(1, _PAGE_BYTES * rows.num_rows // widest))
 
 
 def _is_key_again(field: pa.Field, schema: pa.Schema) -> bool:
