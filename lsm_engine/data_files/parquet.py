@@ -1,6 +1,6 @@
 """Data files in Parquet, being read: row group by row group, with the bounds of its footer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -164,6 +164,14 @@ _TOGETHER_BYTES = 16 << 20
 """How much of a remote file's row groups is fetched together; one that is larger comes alone."""
 
 
+_WHOLE_BYTES = 32 << 20
+"""Up to so many encoded, uncompressed bytes a row group is decoded whole."""
+
+_PIECE_BYTES = 8 << 20
+_BUFFER_BYTES = 256 << 10
+"""Compressed bytes of each column that are read at once where a row group is read in pieces."""
+
+
 class ParquetFile:
     """One Parquet file being read, its pages' checksums verified where it has them if asked to."""
 
@@ -177,6 +185,7 @@ class ParquetFile:
         self._expected: Sequence[int] = ()
         self._held: frozenset[int] = frozenset()
         self._held_names: Sequence[str] | None = None
+        self._dictionaries: Sequence[str] = ()
 
     @property
     def members(self) -> Mapping[bytes, bytes]:
@@ -206,6 +215,31 @@ class ParquetFile:
         if isinstance(self._source, ObjectInput):  # columns come together, not one after the other
             self._hold(group, columns)
         return self._file.read_row_group(group, columns=columns, use_threads=False)
+
+    def is_large(self, group: int) -> bool:
+        """Whether a row group takes so much memory that its rows are better read in pieces."""
+        size: int = self._file.metadata.row_group(group).total_byte_size
+        return size > _WHOLE_BYTES
+
+    def group_pieces(self, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of one row group in pieces of about `_PIECE_BYTES`, decoded one after another."""
+        columns = None if self._has_dots else list(names)
+        if isinstance(self._source, ObjectInput):
+            self._hold(group, columns)
+        facts = self._file.metadata.row_group(group)
+        rows = max(1, _PIECE_BYTES * facts.num_rows // facts.total_byte_size)
+        # Without a buffer all compressed bytes of the row group would be in memory.
+        buffered = open_parquet(
+            self._source,
+            self._file.metadata,
+            verify_checksums=self._verify_checksums,
+            dictionaries=self._dictionaries,
+            buffer_bytes=_BUFFER_BYTES,
+        )
+        pieces: Iterator[pa.RecordBatch] = buffered.iter_batches(
+            rows, [group], columns, use_threads=False
+        )
+        return pieces
 
     def expect_groups(self, groups: Sequence[int]) -> None:
         """Have these row groups in mind, in this order: of a remote file small ones are fetched together."""
@@ -257,6 +291,7 @@ class ParquetFile:
         """Return text that is stored by dictionary as such from now on (StoredFile)."""
         names = [name for name, leaf in self._leaves.items() if self._is_repeated_text(name, leaf)]
         if names:
+            self._dictionaries = names
             self._file = open_parquet(
                 self._source,
                 self._file.metadata,
@@ -296,16 +331,19 @@ def open_parquet(
     *,
     verify_checksums: bool,
     dictionaries: Sequence[str] = (),
+    buffer_bytes: int = 0,
 ) -> "pq.ParquetFile":
     """Return a reader of one file, with nothing inferred from its path and no threads of its own.
 
     `footer`: of the same file; None: it is read. `dictionaries`: columns to return dictionary-encoded.
+    `buffer_bytes`: read so many bytes of a column at once; 0: all of a row group.
     """
     return pq.ParquetFile(
         source,
         metadata=footer,
         read_dictionary=list(dictionaries) or None,
         pre_buffer=False,
+        buffer_size=buffer_bytes,
         page_checksum_verification=verify_checksums,
         arrow_extensions_enabled=False,
     )

@@ -449,12 +449,13 @@ class DataFileReader:
     def batches(
         self, row_groups: Iterable[int] | None = None, *, max_rows: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield row groups one after another; only one is in memory at a time.
+        """Yield row groups one after another; only one is in memory at a time, and of a large one a piece.
 
-        A row group comes as one batch, unless `max_rows` or a column of more than 2 GB cuts it.
+        Another row group comes as one batch, unless `max_rows` cuts it.
         """
         for group in self._expected(row_groups):
-            yield from self._read_row_group(group).to_batches(max_chunksize=max_rows)
+            for piece in self._pieces(group):
+                yield from piece.to_batches(max_chunksize=max_rows)
 
     def _expected(self, row_groups: Iterable[int] | None) -> Sequence[int]:
         groups = range(self.row_group_count) if row_groups is None else tuple(row_groups)
@@ -524,8 +525,13 @@ class DataFileReader:
     def decode_every_column(self) -> None:
         """Decode all columns that are stored; raises CorruptFileError for what cannot be."""
         for group in range(self.row_group_count):
+            names, stored = sorted(self._stored_names), self._stored
             with _Reading(self.path):
-                self._stored.read_group(group, sorted(self._stored_names)).validate(full=True)
+                if isinstance(stored, ParquetFile) and stored.is_large(group):
+                    for piece in stored.group_pieces(group, names):
+                        piece.validate(full=True)
+                else:
+                    stored.read_group(group, names).validate(full=True)
 
     def _column(self, column: ReadColumn) -> ReadColumn:
         name, source = column.name, column.source
@@ -543,6 +549,31 @@ class DataFileReader:
             )
         return column
 
+    def _pieces(self, group: int) -> Iterator[pa.Table]:
+        """Yield the rows of a row group: at once, or in pieces if it takes much memory."""
+        names = _sources(self._columns)
+        stored = self._stored
+        if not names or not isinstance(stored, ParquetFile) or not stored.is_large(group):
+            yield self._read_row_group(group)
+            return
+        first = sum(self.row_group_rows[:group])
+        end = first + self.row_group_rows[group]
+        with _Reading(self.path):
+            pieces = stored.group_pieces(group, names)
+        while first < end:
+            with _Reading(self.path):
+                piece = next(pieces, None)
+                if piece is None:
+                    raise ValueError("a row group has fewer rows than the footer states")
+            remaining, count = None, piece.num_rows
+            if self._deleted is not None:
+                remaining = RowsLeft(count, self._deleted.between(first, first + count))
+            columns = {name: pa.chunked_array([piece.column(name)]) for name in names}
+            if remaining is not None:
+                columns = {name: remaining.filter_column(columns[name]) for name in names}
+            yield self._table(self._columns, columns, range(first, first + count), remaining)
+            first += count
+
     def _read_row_group(
         self, group: int, columns: Sequence[ReadColumn] | None = None, chosen: Longs | None = None
     ) -> pa.Table:
@@ -557,25 +588,34 @@ class DataFileReader:
                 remaining = RowsLeft(count, dropped)
             else:
                 chosen = np.delete(np.arange(count), dropped)[chosen]
-        positions = None
-        if self._with_positions or any(column.counted for column in read_columns):
-            numbers = np.arange(count) if chosen is None else chosen
-            positions = pa.chunked_array([first + numbers])
-            positions = positions if remaining is None else remaining.filter_column(positions)
-        row_count = count if chosen is None else len(chosen)
-        row_count = row_count if remaining is None else len(remaining)
         stored = self._stored_columns(group, read_columns, remaining, chosen)
+        rows = range(first, first + count) if chosen is None else first + chosen
+        return self._table(read_columns, stored, rows, remaining)
+
+    def _table(
+        self,
+        read_columns: Sequence[ReadColumn],
+        stored: Mapping[str, pa.ChunkedArray],
+        rows: range | Longs,
+        remaining: RowsLeft | None,
+    ) -> pa.Table:
+        """Return columns as they are read from columns as they are stored; `rows`: their positions in the file."""
+        with_positions = self._with_positions and read_columns is self._columns
+        positions = None
+        if with_positions or any(column.counted for column in read_columns):
+            positions = pa.chunked_array([np.asarray(rows, np.int64)])
+            positions = positions if remaining is None else remaining.filter_column(positions)
+        row_count = len(rows) if remaining is None else len(remaining)
         arrays = [
             column.unstored(row_count, positions)
             if column.source is None
             else column.filled(self._read_as(column, stored[column.source]), positions)
             for column in read_columns
         ]
-        if columns is None and self._with_positions:
+        if with_positions:
             arrays.append(positions)
-        schema = (
-            self.schema if columns is None else pa.schema([item.field for item in read_columns])
-        )
+        is_whole = read_columns is self._columns
+        schema = self.schema if is_whole else pa.schema([item.field for item in read_columns])
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _stored_columns(
@@ -586,7 +626,7 @@ class DataFileReader:
         chosen: Longs | None,
     ) -> dict[str, pa.ChunkedArray]:
         """Return columns of a row group as stored, without deleted rows."""
-        names = list(dict.fromkeys(item.source for item in read_columns if item.source is not None))
+        names = _sources(read_columns)
         # Columns that are nowhere stored need no read.
         if not names:
             return {}
@@ -636,6 +676,10 @@ class DataFileReader:
                 column=mapping.target.name,
                 values=lost,
             )
+
+
+def _sources(columns: Sequence[ReadColumn]) -> list[str]:
+    return list(dict.fromkeys(column.source for column in columns if column.source is not None))
 
 
 def _distinct(names: Sequence[str]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from threading import RLock
 import pyarrow as pa
 
 Part = Callable[[], Iterator[pa.RecordBatch]]
-AHEAD_BYTES = 512 << 20
+AHEAD_BYTES = 128 << 20
 """Decoded bytes that all threads together may read ahead of the consumer."""
 
 

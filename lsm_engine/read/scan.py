@@ -23,7 +23,7 @@ from lsm_engine.kernels.merge_runs import merge_order
 from lsm_engine.options import core_options
 from lsm_engine.planning.scan import ScanExplanation, Section, Split
 from lsm_engine.read.merge import MatchingGroups, file_parts
-from lsm_engine.read.prefetch import Part, read_ahead
+from lsm_engine.read.prefetch import AHEAD_BYTES, Part, read_ahead
 from lsm_engine.read.scan_plan import (
     Fallback,
     PlannedScan,
@@ -332,7 +332,7 @@ def merge_joined(
 # -- Scan a snapshot: manifests, pruned files, splits, rows ----------------------------------------
 
 _PART_BYTES = 64 << 20
-"""The approximate decoded bytes of a raw file that one thread reads at a time."""
+"""The most decoded bytes, approximately, of a raw file that one thread reads at a time."""
 
 _BRIEF_VALUES = 2_000_000
 """The number of values that one thread decodes in about ten milliseconds."""
@@ -719,5 +719,7 @@ class Scan:
                 for part in scan_parts(plan.source, splits, replaced=self._replaced):
                     yield from part()
                 return
-            parts = scan_parts(plan.source, splits, max_bytes=_PART_BYTES, replaced=self._replaced)
+            # A part that waits for its turn is read to its end if it fits into the share of its thread.
+            part_bytes = min(_PART_BYTES, AHEAD_BYTES // executor.threads)
+            parts = scan_parts(plan.source, splits, max_bytes=part_bytes, replaced=self._replaced)
             yield from read_ahead(parts, threads=executor.threads)
