@@ -305,6 +305,8 @@ _FILES_KNOWN = 1024
 _FILES_MAX = 64
 """Up to so many files, polars reads each file by itself, without its replaced rows."""
 _ROWS_AT_ONCE = 1 << 20
+_ROW_BYTES_MAX = 256
+"""Rows that take more come from a scan: polars holds whole row groups of several files at once."""
 
 
 def lazy_frame(scan: Scan) -> "pl.LazyFrame":
@@ -326,8 +328,13 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
             return
         narrowed = partial(_narrowed, scan, columns, predicate, limit)
         files = _files_less_replaced(scan, narrowed, limit, predicate)
-        if files and len(files) <= _FILES_MAX and _polars_reads(files[0].path, scan.schema):
-            names = scan.schema.names
+        names = scan.schema.names
+        if (
+            files
+            and len(files) <= _FILES_MAX
+            and _polars_reads(files[0].path, scan.schema)
+            and _row_bytes(files[0].path, tuple(columns or names)) <= _ROW_BYTES_MAX
+        ):
             lazy = _lazy_frames(
                 files, columns or names, predicate, limit, "_" + max(names, key=len)
             )
@@ -444,6 +451,16 @@ def _polars_reads(file: str, schema: pa.Schema) -> bool:
     """Whether polars gives columns of a file the same types as Arrow data of `schema`."""
     raw = import_module("polars").scan_parquet([file], glob=False).select(schema.names)
     return bool(raw.collect_schema() == _polars_schema(schema))
+
+
+@lru_cache(maxsize=_FILES_KNOWN)
+def _row_bytes(file: str, names: tuple[str, ...]) -> int:
+    """Return the encoded, uncompressed bytes of a row of a Parquet file in some columns."""
+    footer = import_module("pyarrow.parquet").read_metadata(file)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [group.column(leaf) for group in groups for leaf in range(group.num_columns)]
+    chosen = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names]
+    return sum(chunk.total_uncompressed_size for chunk in chosen) // max(footer.num_rows, 1)
 
 
 def _narrowed(scan: Scan, columns: list[str] | None, predicate: Any, limit: int | None) -> Scan:

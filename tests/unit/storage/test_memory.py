@@ -156,6 +156,46 @@ def small_group() -> Iterator[Path]:
     pytest.skip("no control group can be made here")
 
 
+STREAM = """
+import os, sys
+from pathlib import Path
+import numpy, pyarrow
+import lsm_engine as lsm
+from tests.bench import memory
+table, folder = lsm.open_table(sys.argv[1]), Path(sys.argv[2])
+memory.prepare(folder)
+with open(sys.argv[3] + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+for step in sys.argv[4:]:
+    before = memory.memory_kb("RssAnon")
+    with memory.peak() as peak_kb:
+        memory.STEPS[step](table, folder)
+    assert peak_kb() - before < 150_000, (step, before, peak_kb())
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_reads_stream_within_a_control_group(small_group: Path, tmp_path: Path) -> None:
+    """A table of three sorted runs, each one row group of 48 MB; the process alone takes two thirds of the limit."""
+    chance = np.random.default_rng(1)
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        options = {"bucket": "1", "write-only": "true", "changelog-producer": "input"}
+        columns = {"k": "BIGINT", "v": "BYTES"}
+        table = catalog.create_table("d.t", columns, primary_key="k", options=options)
+        for _ in range(3):
+            cuts = pa.py_buffer(np.arange(0, 48_000_001, 1_200, np.int32))
+            values = pa.Array.from_buffers(
+                pa.binary(), 40_000, [None, cuts, pa.py_buffer(chance.bytes(48_000_000))]
+            )
+            table.upsert(pa.table({"k": chance.permutation(50_000)[:40_000], "v": values}))
+    steps = ["scan", "follow", "changelog", "diff", "export-parquet", "verify-deep"]
+    steps += ["polars-sum", "duckdb-batches"]
+    command = [sys.executable, "-c", STREAM, table.location, str(tmp_path), str(small_group)]
+    done = subprocess.run([*command, *steps], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == steps, (done.returncode, done.stderr)
+
+
 WRITE = """
 import os, sys
 import pyarrow as pa
