@@ -1,7 +1,7 @@
 """System tables: a table's own metadata as Arrow tables, under Paimon's column names."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -29,10 +29,18 @@ from lsm_engine.maintenance.verify import verify
 from lsm_engine.merge.function import column_rule_texts
 from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.options import core_options
-from lsm_engine.options.modes import CommitKind, FileSource
+from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
 from lsm_engine.read.scan import Scan
 from lsm_engine.read.scan_plan import ScanRequest, fallback_of, held_partitions, is_past, outside
-from lsm_engine.table.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, bucket_pairs, live_rows
+from lsm_engine.table.live_files import (
+    BUCKET,
+    FILE_NAME,
+    KIND,
+    LEVEL,
+    PARTITION,
+    bucket_pairs,
+    live_rows,
+)
 from lsm_engine.table.names import names_of, refuse_taken
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import TableSchema, has_unread_columns
@@ -85,10 +93,11 @@ BUCKETS = columns_of_text(
 
 def files(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return one row per live file, level 0 included; counts are of rows before merging."""
-    rows = _live(session, snapshot)
-    if rows is None:
-        return FILES.empty_table()
-    columns: dict[str, Any] = {
+    return _of_files(session, snapshot, FILES, _FILES_COLUMNS, _files)
+
+
+def _files(session: TableSession, rows: pa.Table) -> dict[str, Any]:
+    return {
         **_file_columns(session, rows),
         **_facts(rows),
         "delete_row_count": rows.column("_FILE._DELETE_ROW_COUNT"),
@@ -99,7 +108,6 @@ def files(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
         "creation_time": rows.column("_FILE._CREATION_TIME"),
         "file_source": _source_names(rows.column("_FILE._FILE_SOURCE")),
     }
-    return _table(columns, FILES)
 
 
 def _source_names(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -111,21 +119,21 @@ def _source_names(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def file_key_ranges(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return the range of keys of each live file."""
-    rows = _live(session, snapshot)
-    if rows is None:
-        return FILE_KEY_RANGES.empty_table()
-    columns = {
+    return _of_files(session, snapshot, FILE_KEY_RANGES, _RANGE_COLUMNS, _file_key_ranges)
+
+
+def _file_key_ranges(session: TableSession, rows: pa.Table) -> dict[str, Any]:
+    return {
         **_file_columns(session, rows),
         **_facts(rows),
         **_keys(session.schema, rows),
         "first_row_id": rows.column("_FILE._FIRST_ROW_ID"),
     }
-    return _table(columns, FILE_KEY_RANGES)
 
 
 def file_indexes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return the file indexes of live files: in the manifest, or in a file beside the data file."""
-    rows = _live(session, snapshot)
+    rows = _live(session, snapshot, ("_FILE._EMBEDDED_FILE_INDEX", "_FILE._EXTRA_FILES"))
     if rows is None:
         return FILE_INDEXES.empty_table()
     file_columns = _file_columns(session, rows)
@@ -188,7 +196,8 @@ def _grouped(
     *,
     hidden: frozenset[bytes] = frozenset(),
 ) -> pa.Table:
-    rows = _live(session, snapshot)
+    summed = ("_TOTAL_BUCKETS", "_FILE._ROW_COUNT", "_FILE._FILE_SIZE", "_FILE._CREATION_TIME")
+    rows = _live(session, snapshot, summed)
     if rows is not None and hidden:
         rows = outside(rows, hidden)
     if rows is None or not rows.num_rows:
@@ -220,14 +229,72 @@ def _grouped(
     return _table(result, schema).sort_by([(name, "ascending") for name in keys])
 
 
-def _live(session: TableSession, snapshot: Snapshot | None) -> pa.Table | None:
+_FILE_IDENTITY = (PARTITION, BUCKET, LEVEL, FILE_NAME)
+_RANGE_COLUMNS = (
+    *(f"_FILE.{name}" for name in ("_SCHEMA_ID", "_ROW_COUNT", "_FILE_SIZE", "_MIN_KEY")),
+    *("_FILE._MAX_KEY", "_FILE._FIRST_ROW_ID"),
+)
+_FILES_COLUMNS = (
+    *_RANGE_COLUMNS,
+    *(f"_FILE._VALUE_STATS.{name}" for name in ("_NULL_COUNTS", "_MIN_VALUES", "_MAX_VALUES")),
+    *(f"_FILE.{name}" for name in ("_VALUE_STATS_COLS", "_WRITE_COLS", "_DELETE_ROW_COUNT")),
+    *(f"_FILE.{name}" for name in ("_MIN_SEQUENCE_NUMBER", "_MAX_SEQUENCE_NUMBER")),
+    *("_FILE._CREATION_TIME", "_FILE._FILE_SOURCE"),
+)
+
+
+def _of_files(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    schema: pa.Schema,
+    columns: Collection[str],
+    make: Callable[[TableSession, pa.Table], Mapping[str, Any]],
+) -> pa.Table:
+    """Return one row per live file, ordered by partition, bucket, level and name.
+
+    The entries of one manifest after the other become rows, so that not all of them are in memory. `columns`: those
+    of the entries that `make` needs.
+    """
+
+    def shape(entries: pa.Table) -> pa.Table:
+        is_added = pc.equal(entries.column(KIND), EntryKind.ADD)
+        added = entries.filter(is_added)
+        rows = _table(make(session, added), schema)
+        for name in (KIND, *_FILE_IDENTITY):
+            rows = rows.append_column(name, added.column(name))
+        if added.num_rows == entries.num_rows:
+            return rows
+        # A DELETE only takes a file away, and may have no statistics.
+        deletes = entries.filter(pc.invert(is_added)).select([KIND, *_FILE_IDENTITY])
+        return pa.concat_tables([rows, deletes], promote_options="default")
+
+    rows = _live(session, snapshot, columns, shape)
+    return schema.empty_table() if rows is None else rows.select(schema.names).cast(schema)
+
+
+def _live(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    columns: Collection[str],
+    shape: Callable[[pa.Table], pa.Table] | None = None,
+) -> pa.Table | None:
+    """Return entries of live files, with these columns and the ones that identify a file; None without any."""
     if snapshot is None:
         return None
-    rows = live_rows(session.manifests, session.manifest_metas(snapshot))
+    needed = (KIND, *_FILE_IDENTITY, *columns)
+    metas = session.manifest_metas(snapshot)
+    rows = live_rows(session.manifests, metas, columns=needed, shape=shape)
     if rows is None or not rows.num_rows:
         return None
-    order = [(name, "ascending") for name in (PARTITION, BUCKET, LEVEL, FILE_NAME)]
-    return rows.take(pc.sort_indices(rows.select([name for name, _ in order]), sort_keys=order))
+    order = [(name, "ascending") for name in _FILE_IDENTITY]
+    places = pc.sort_indices(rows.select(_FILE_IDENTITY), sort_keys=order)
+    schema, columns = rows.schema, rows.columns
+    del rows
+    # A column goes once it is in order: two copies of all of them would be half of the memory.
+    for index, column in enumerate(columns):
+        columns[index] = column.take(places)
+        del column
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _partitions(session: TableSession, rows: pa.Table) -> pa.Array:
@@ -319,15 +386,21 @@ def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     return {name: column.take(pa.array(order)) for name, column in columns.items()}
 
 
-def _layouts(rows: pa.Table) -> dict[tuple[int, tuple[str, ...] | None], list[int]]:
+def _layouts(rows: pa.Table) -> dict[tuple[int, tuple[str, ...] | None], Longs]:
     """Return the rows of each layout: the schema of a file, and the names of the columns that its statistics hold."""
-    listed = pc.coalesce(
-        rows.column("_FILE._VALUE_STATS_COLS"), rows.column("_FILE._WRITE_COLS")
-    ).to_pylist()
-    layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
-    ids = rows.column("_FILE._SCHEMA_ID").to_pylist()
-    for row, (schema_id, names) in enumerate(zip(ids, listed, strict=True)):
-        layouts.setdefault((schema_id, None if names is None else tuple(names)), []).append(row)
+    listed = one_array(
+        pc.coalesce(rows.column("_FILE._VALUE_STATS_COLS"), rows.column("_FILE._WRITE_COLS"))
+    )
+    named = pc.binary_join(listed, "\0").dictionary_encode()
+    ids = one_array(rows.column("_FILE._SCHEMA_ID"))
+    numbers = ids.dictionary_encode().indices.to_numpy() * (len(named.dictionary) + 1)
+    numbers = numbers + pc.fill_null(named.indices, len(named.dictionary)).to_numpy()
+    _, firsts, layout_of = np.unique(numbers, return_index=True, return_inverse=True)
+    layouts = {}
+    for layout, first in enumerate(firsts.tolist()):
+        names = listed[first].as_py()
+        key = (ids[first].as_py(), None if names is None else tuple(names))
+        layouts[key] = np.flatnonzero(layout_of == layout)
     return layouts
 
 
@@ -370,8 +443,20 @@ def _texts(column: Any, write: Callable[[Any], str]) -> pa.Array:
     if pa.types.is_nested(values.type):
         return pa.array(map(write, values.to_pylist()), pa.string())
     encoded = values.dictionary_encode()
-    texts = pa.array(map(write, encoded.dictionary.to_pylist()), pa.string())
+    distinct, marks = encoded.dictionary, '"' if write is _json else ""
+    # Text without a character that JSON escapes needs no loop.
+    if pa.types.is_string(distinct.type) and not (marks and _has_escapes(distinct)):
+        texts = pc.binary_join_element_wise(marks, distinct, marks, "")
+    else:
+        texts = pa.array(map(write, distinct.to_pylist()), pa.string())
     return pc.fill_null(texts.take(encoded.indices), write(None))
+
+
+def _has_escapes(texts: pa.Array) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py())
+
+
+_ESCAPED = r'["\\\x00-\x1f]'
 
 
 def _json(value: Any) -> str:

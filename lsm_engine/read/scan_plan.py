@@ -20,6 +20,7 @@ from lsm_engine.filter.where import Filter
 from lsm_engine.format.binary_row import encode_rows
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta, by_bucket
+from lsm_engine.format.manifest_columns import narrowed
 from lsm_engine.format.manifest_file import WITHOUT_STATS, entries_of
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.buckets import bucket_of, murmur32
@@ -328,7 +329,7 @@ class _Pruning:
             manifests,
             None if self._pushed is None else self._keep,
             WITHOUT_STATS if is_bare else None,
-            narrow=is_bare,
+            shape=narrowed if is_bare else None,
         )
         if rows is not None and rows.num_rows and pc.min(rows.column(BUCKET)).as_py() < 0:
             # Rows that wait for a bucket (below 0) are not visible yet.

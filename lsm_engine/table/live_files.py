@@ -16,7 +16,6 @@ from lsm_engine.base.record import record
 from lsm_engine.filter.stats import CoveredColumn, StoredStats, covered_columns
 from lsm_engine.format.data_file import EMPTY_STATS, DataFileMeta
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta, by_bucket
-from lsm_engine.format.manifest_columns import narrowed
 from lsm_engine.format.manifest_file import entries_of
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.metadata.manifests import ManifestStore
@@ -89,12 +88,13 @@ def live_rows(
     keep: KeepRows | None = None,
     columns: Collection[str] | None = None,
     *,
-    narrow: bool = False,
+    shape: Callable[[pa.Table], pa.Table] | None = None,
 ) -> pa.Table | None:
     """Return the entries of live files as columns; None if there are none.
 
     `keep` chooses among entries; it must decide alike for the ADD and the DELETE of one file.
-    `columns`: only these are decoded and returned. `narrow`: as `narrowed` returns them.
+    `columns`: only these are decoded and returned. `shape`: what is returned of the entries of some manifests; all
+    rows, and the columns that identify a file, have to stay.
     """
     tables = []
     for table in joined(
@@ -103,10 +103,10 @@ def live_rows(
         # Filtered before the join, so that only entries of the wanted buckets are held.
         selected = table if keep is None else table.filter(pa.array(keep(table)))
         if selected.num_rows:
-            tables.append(narrowed(selected) if narrow else selected)
+            tables.append(selected if shape is None else shape(selected))
     if not tables:
         return None
-    return _folded(pa.concat_tables(tables, promote_options="permissive" if narrow else "none"))
+    return _folded(pa.concat_tables(tables, promote_options="permissive" if shape else "none"))
 
 
 def joined(tables: Iterable[pa.Table], row_count: int = _JOINED_ROWS) -> Iterator[pa.Table]:

@@ -163,18 +163,25 @@ def test_statistics_are_json_in_the_names_of_each_files_own_schema(tmp_path, mon
     columns = pa.schema([("k", pa.string()), ("day", pa.date32()), ("x", pa.binary()), ("b", pa.bool_()), ("f", pa.float64())])  # fmt: skip
     with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
         table = catalog.create_table("db.t", columns, primary_key=["k"], options={"bucket": "1", "write-only": "true"})  # fmt: skip
-        for number in range(5):
+        keys = [
+            'a"0',
+            "b1",
+            "c\\2",
+            "d\n3",
+            "ü4",
+        ]  # JSON escapes some, and of those of one slice not all
+        for number, key in enumerate(keys):
             if number == 3:
                 table = table.altering(lsm.RenameColumn("f", "g"))
-            row = {"k": [f'a"{number}'], "day": [date(2026, 1, number + 1)], "x": [b"\x01"], "b": [True], table.schema.names[-1]: [0.5]}  # fmt: skip
+            row = {"k": [key], "day": [date(2026, 1, number + 1)], "x": [b"\x01"], "b": [True], table.schema.names[-1]: [0.5]}  # fmt: skip
             table.upsert(pa.table(row).cast(table.scan().to_arrow().schema))
         rows = table.inspect.files().sort_by("min_key").to_pylist()
     for number, row in enumerate(rows):
         # Binary columns have no bounds.
-        bounds = {"k": f'a"{number}', "day": f"2026-01-0{number + 1}", "x": None, "b": True, "f" if number < 3 else "g": 0.5}  # fmt: skip
-        assert row["min_key"] == row["max_key"] == f'a"{number}'
+        bounds = {"k": keys[number], "day": f"2026-01-0{number + 1}", "x": None, "b": True, "f" if number < 3 else "g": 0.5}  # fmt: skip
+        assert row["min_key"] == row["max_key"] == keys[number]
         for name in ("min_value_stats", "max_value_stats"):
-            assert row[name] == json.dumps(bounds)
+            assert row[name] == json.dumps(bounds, ensure_ascii=False)
         assert json.loads(row["null_value_counts"]) == dict.fromkeys(bounds, 0)
 
 
