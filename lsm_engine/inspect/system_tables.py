@@ -391,10 +391,10 @@ def _layouts(rows: pa.Table) -> dict[tuple[int, tuple[str, ...] | None], Longs]:
     listed = one_array(
         pc.coalesce(rows.column("_FILE._VALUE_STATS_COLS"), rows.column("_FILE._WRITE_COLS"))
     )
-    named = pc.binary_join(listed, "\0").dictionary_encode()
+    name_lists = pc.binary_join(listed, "\0").dictionary_encode()
     ids = one_array(rows.column("_FILE._SCHEMA_ID"))
-    numbers = ids.dictionary_encode().indices.to_numpy() * (len(named.dictionary) + 1)
-    numbers = numbers + pc.fill_null(named.indices, len(named.dictionary)).to_numpy()
+    numbers = ids.dictionary_encode().indices.to_numpy() * (len(name_lists.dictionary) + 1)
+    numbers = numbers + pc.fill_null(name_lists.indices, len(name_lists.dictionary)).to_numpy()
     _, firsts, layout_of = np.unique(numbers, return_index=True, return_inverse=True)
     layouts = {}
     for layout, first in enumerate(firsts.tolist()):
