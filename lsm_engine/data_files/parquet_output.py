@@ -589,8 +589,9 @@ def _batch_rows(rows: pa.Table) -> int:
     # Most row groups have no column that fills a page so soon.
     if rows.nbytes <= _PAGE_BYTES:
         return _WRITE_BATCH_ROWS
-    widest: int = max(column.nbytes for column in rows.columns)
-    return min(_WRITE_BATCH_ROWS, max(1, _PAGE_BYTES * rows.num_rows // widest))
+    widest = max(column.nbytes for column in rows.columns)
+    fitting: int = max(1, _PAGE_BYTES * rows.num_rows // widest)
+    return min(_WRITE_BATCH_ROWS, fitting)
 
 
 def _is_key_again(field: pa.Field, schema: pa.Schema) -> bool:

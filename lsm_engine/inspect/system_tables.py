@@ -288,13 +288,12 @@ def _live(
         return None
     order = [(name, "ascending") for name in _FILE_IDENTITY]
     places = pc.sort_indices(rows.select(_FILE_IDENTITY), sort_keys=order)
-    schema, columns = rows.schema, rows.columns
+    schema, arrays = rows.schema, rows.columns
     del rows
     # A column goes once it is in order: two copies of all of them would be half of the memory.
-    for index, column in enumerate(columns):
-        columns[index] = column.take(places)
-        del column
-    return pa.Table.from_arrays(columns, schema=schema)
+    for index in range(len(arrays)):
+        arrays[index] = arrays[index].take(places)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _partitions(session: TableSession, rows: pa.Table) -> pa.Array:

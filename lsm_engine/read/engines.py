@@ -460,7 +460,8 @@ def _row_bytes(file: str, names: tuple[str, ...]) -> int:
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     chunks = [group.column(leaf) for group in groups for leaf in range(group.num_columns)]
     chosen = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names]
-    return sum(chunk.total_uncompressed_size for chunk in chosen) // max(footer.num_rows, 1)
+    stored_bytes: int = sum(chunk.total_uncompressed_size for chunk in chosen)
+    return stored_bytes // max(int(footer.num_rows), 1)
 
 
 def _narrowed(scan: Scan, columns: list[str] | None, predicate: Any, limit: int | None) -> Scan:
