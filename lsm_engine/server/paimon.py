@@ -26,11 +26,12 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.catalog.lineage.questions import answer
-from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.catalog.names import TableName
 from lsm_engine.commit.commit import commit_snapshot
 from lsm_engine.format.documents import decode_snapshot, encode_snapshot
 from lsm_engine.format.json_object import JsonObject, parse_object
 from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.tags import created_at, is_lock
 from lsm_engine.server.operation import (
     JSON_BODY,
