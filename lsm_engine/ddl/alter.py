@@ -18,6 +18,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.units import counted
 from lsm_engine.data_files.reader import DataFileReader
+from lsm_engine.ddl.checks import check_format_version
 from lsm_engine.ddl.create import check_columns, check_keys, check_options
 from lsm_engine.filter.expression import from_expression
 from lsm_engine.format.manifest import ManifestEntry
@@ -121,6 +122,7 @@ def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSch
     check_columns(schema, newest.names)
     check_keys(schema)
     check_options(schema)
+    check_format_version(newest, schema)
     for change in changes:
         if isinstance(change, SetOption | RemoveOption) and _obeys(change.key, newest, schema):
             _require_no_deletes(session, change.key)

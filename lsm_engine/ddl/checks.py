@@ -4,7 +4,7 @@ from typing import Any
 
 from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
 from lsm_engine.format.column_index import indexed_type
-from lsm_engine.iceberg.metadata import option_problem
+from lsm_engine.iceberg.metadata import format_version_of, option_problem
 from lsm_engine.iceberg.schema import iceberg_schema
 from lsm_engine.merge.function import build_merge_function, retract_rule
 from lsm_engine.merge.record_expiry import RecordExpiry
@@ -356,6 +356,21 @@ def check_iceberg(schema: TableSchema) -> None:
             cause = core_options.ICEBERG_COMPATIBILITY_ENABLED.key
         raise InvalidOptionError(f"option {key!r} {why}; or leave {cause!r} out", key=key)
     iceberg_schema(schema)
+
+
+def check_format_version(before: TableSchema, after: TableSchema) -> None:
+    """Raise InvalidOptionError where Iceberg metadata that stays in its place would get an older format version."""
+    storage = core_options.METADATA_ICEBERG_STORAGE
+    stays = before.options.writes_iceberg and before.options[storage] == after.options[storage]
+    version = format_version_of(before)
+    # Older snapshots have manifests of their version, and row ids that are not given twice.
+    if stays and format_version_of(after) < version:
+        key = core_options.METADATA_ICEBERG_FORMAT_VERSION.key
+        raise InvalidOptionError(
+            f"option {key!r} cannot go below {version}, as Iceberg tables keep their version; "
+            f"set {storage.key!r} to 'disabled' before, which deletes the metadata",
+            key=key,
+        )
 
 
 # -- File indexes ----------------------------------------------------------------------------------

@@ -583,6 +583,26 @@ def test_what_readers_would_misread_is_refused_by_name(tmp_path, schema, options
     assert not list(tmp_path.rglob("schema-0"))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lsm.SetOption("metadata.iceberg.format-version", "2"),
+        lsm.RemoveOption("metadata.iceberg.format-version"),
+    ],
+)
+def test_the_format_version_goes_back_only_by_new_metadata(tmp_path, change):
+    options = IN_TABLE | {"metadata.iceberg.format-version": "3"}
+    table = create(tmp_path, SMALL, key=(), options=options)
+    table.append(small(1))
+    with pytest.raises(lsm.InvalidOptionError, match=r"format-version.*below 3.*disabled"):
+        table.alter(change)
+    assert face(table).metadata.format_version == 3
+    table.alter(lsm.SetOption(STORAGE, "disabled"), change)
+    opened(tmp_path).alter(lsm.SetOption(STORAGE, "table-location"))
+    assert face(opened(tmp_path)).metadata.format_version == 2
+    assert_shown(opened(tmp_path))
+
+
 def test_a_type_that_iceberg_does_not_promote_waits_for_a_compaction(tmp_path):
     table = create(tmp_path, SMALL, options=IN_TABLE)
     table.upsert(small(*range(3)))

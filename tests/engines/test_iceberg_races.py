@@ -67,12 +67,16 @@ NOTIFY = iceberg._notify
 
 
 def overtaken(
-    lake: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+    lake: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], branch: str = ""
 ) -> Iterator[int]:
-    """Sync as often as a sync has storage calls, something else happening before one of them; yield its number."""
+    """Sync as often as a sync has storage calls, something else happening before one of them; yield its number.
+
+    `branch`: as after a commit to it.
+    """
     for number in count(1, STRIDE):
         shutil.rmtree(lake, ignore_errors=True)
-        session = behind(lake, monkeypatch).session
+        table = behind(lake, monkeypatch)
+        session = (table.branch(branch) if branch else table).session
         stop = Stop(number, act)
         file_io = RecordingFileIO(session.file_io, on_call=stop.before_call)
         components = replace(session.components, file_io=file_io)
@@ -128,3 +132,29 @@ def test_a_sync_beside_a_forgotten_key_names_it_nowhere(tmp_path, monkeypatch):
         for path in metadata_folder(table).glob("*.avro"):
             text = repr(read_records(path.read_bytes(), str(path)))
             assert repr(FORGOTTEN.to_bytes(8, "little")) not in text, number
+
+
+@pytest.mark.parametrize("change", ["columns", "place"])
+def test_a_sync_of_a_branch_beside_an_alter_shows_the_columns_and_the_place_of_now(
+    tmp_path, monkeypatch, change
+):
+    lake = tmp_path / "lake"
+
+    def alter() -> None:
+        if change != "place":
+            opened(lake).alter(lsm.RenameColumn("v", "w"), lsm.AddColumn("x", "INT"))
+        if change != "columns":
+            opened(lake).alter(lsm.SetOption("metadata.iceberg.storage", "hadoop-catalog"))
+
+    for number in overtaken(lake, monkeypatch, alter, branch="work"):
+        table = opened(lake)
+        assert_in_step(table)
+        shown = face(table)
+        branch = shown.snapshot_by_name("work")
+        if branch is None:
+            assert "columns differ" in table.inspect.iceberg().branches_left_out["work"]
+        else:
+            keys = shown.scan(snapshot_id=branch.snapshot_id).to_arrow()["k"].to_pylist()
+            assert sorted(keys) == [1, 2, FORGOTTEN], number
+        if change != "columns":
+            assert not (Path(table.location) / "metadata").exists(), number
