@@ -39,6 +39,7 @@ from lsm_engine.iceberg.manifest import (
     DELETES,
     Layout,
     LocatedFile,
+    VectorBlob,
     added_entry,
     data_files,
     delete_files,
@@ -746,6 +747,27 @@ class MetadataSync:
         self.has_one_level = all(entry.file.level in self.levels for entry in shown)
         return shown
 
+    def row_counts(self, snapshot: Snapshot) -> dict[str, int]:
+        """Return how many rows each file that a snapshot shows holds, by location."""
+        return {
+            self._data_location(*entry.physical_file): entry.file.row_count
+            for entry in self.shown_entries(snapshot)
+        }
+
+    def puffin_files(self, snapshot: Snapshot) -> dict[str, bytes]:
+        """Return the Puffin files of a snapshot's deletion vectors, by the name of their index file."""
+        vectors = vector_files(self.session.index_entries(snapshot))
+        files = {name: self._puffin_file(entry) for name, entry in vectors.items()}
+        return {name: data for name, (data, blobs) in files.items() if blobs}
+
+    def _puffin_file(self, entry: IndexManifestEntry) -> tuple[bytes, tuple[VectorBlob, ...]]:
+        vectors = DeletionVectorStore(self.session.file_io, self.session.paths)
+        return puffin_file(
+            (self._data_location(entry.partition, entry.bucket, name), vector)
+            for name, vector in vectors.read_file(entry.index_file).items()
+            if len(vector)
+        )
+
     def _increment(
         self, current: JsonObject, base: Snapshot, snapshot: Snapshot, next_row_id: int
     ) -> _Files | None:
@@ -810,9 +832,9 @@ class MetadataSync:
             return tuple(rows)
         vectors = vector_files(self.session.index_entries(snapshot))
         change = keep_manifests(
-            rows, self._entries, lambda file: _index_file_of(file["file_path"]) not in vectors
+            rows, self._entries, lambda file: index_file_of(file["file_path"]) not in vectors
         )
-        shown_names = set(map(_index_file_of, change.locations))
+        shown_names = set(map(index_file_of, change.locations))
         new = [entry for name, entry in vectors.items() if name not in shown_names]
         entries = self._deletes(new, snapshot.id)
         return self._with_entries(list(change.kept_rows), change.kept_entries, entries, snapshot.id)
@@ -863,15 +885,9 @@ class MetadataSync:
     ) -> list[JsonObject]:
         """Write the Puffin files of some index files of deletion vectors; return their entries."""
         entries: list[JsonObject] = []
-        vectors = DeletionVectorStore(self.session.file_io, self.session.paths)
         names = [field.name for field in self.layout.partition_fields]
         for entry in index_entries:
-            by_name = vectors.read_file(entry.index_file)
-            data, blobs = puffin_file(
-                (self._data_location(entry.partition, entry.bucket, name), vector)
-                for name, vector in by_name.items()
-                if len(vector)
-            )
+            data, blobs = self._puffin_file(entry)
             if not blobs:
                 continue
             # It names the data files by their location: after a rename the same vectors make another file.
@@ -1060,7 +1076,7 @@ def _require_alike(branch: TableSchema, main: TableSchema) -> None:
         raise UnsupportedError("its options have other files read without a merge")
 
 
-def _index_file_of(puffin_location: str) -> str:
+def index_file_of(puffin_location: str) -> str:
     """Return the name of the index file whose vectors a Puffin file holds."""
     return puffin_location.rpartition("/")[2].removeprefix("dv-").partition(".")[0]
 

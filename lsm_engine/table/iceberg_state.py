@@ -10,14 +10,14 @@ from lsm_engine.format.manifest import ManifestEntry, by_bucket
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.iceberg.manifest import DELETES, read_records
-from lsm_engine.iceberg.metadata import TableMetadata, metadata_path, shown_levels
-from lsm_engine.iceberg.schema import has_lists_or_maps
+from lsm_engine.iceberg.metadata import SOURCE, TableMetadata, metadata_path, shown_levels, shows
+from lsm_engine.iceberg.schema import JsonObject, has_lists_or_maps
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.compaction import FULL_COMPACTION
 from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.table.branches import on_branch
-from lsm_engine.table.iceberg import IcebergStore, MetadataSync, open_store
+from lsm_engine.table.iceberg import IcebergStore, MetadataSync, index_file_of, open_store
 from lsm_engine.table.session import TableSession
 
 _COMMITS_MAX = 100
@@ -116,6 +116,12 @@ def state(session: TableSession) -> IcebergState:
         problem = error.message
     lag = RowLag() if snapshot is None else row_lag(session, snapshot)
     current = None if metadata is None else metadata.current
+    if current is not None and _is_foreign(session, current, newest_id or 0):
+        problem = problem or (
+            f"it shows snapshot {current['snapshot-id']}, which this table does not have: another engine has written "
+            "it, and `lsm iceberg sync` writes it anew"
+        )
+        current = None
     summary = {} if current is None else current["summary"]
     return IcebergState(
         metadata_location=None
@@ -136,15 +142,24 @@ def state(session: TableSession) -> IcebergState:
     )
 
 
+def _is_foreign(session: TableSession, shown: JsonObject, newest_id: int) -> bool:
+    """Whether a version of the metadata shows a snapshot that the table never had."""
+    snapshot = session.snapshots.find(shown["snapshot-id"])
+    # Versions of Java name no manifest list of ours; snapshots may have expired, or were rolled back.
+    return shown["snapshot-id"] > newest_id and snapshot is None and SOURCE not in shown["summary"]
+
+
 def warnings_of(session: TableSession) -> Iterator[str]:
-    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and missing files."""
+    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and unsound files."""
     try:
         shown = state(session)
         store = open_store(session)
         current = store.current()
-        missing = set() if current is None else _missing_files(store, current)
-    except LsmError as error:
-        yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error.message}"
+        unsound = set() if current is None else _unsound_files(store, current)
+        is_other = not unsound and shown.problem is None and not shown.lag
+        is_other = is_other and current is not None and _shows_other_rows(session, store, current)
+    except (LsmError, OSError) as error:
+        yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error}"
         return
     if shown.problem is not None:
         yield f"the Iceberg metadata cannot follow the table: {shown.problem}"
@@ -153,28 +168,65 @@ def warnings_of(session: TableSession) -> Iterator[str]:
             f"the Iceberg metadata shows snapshot {shown.snapshot_id} of {shown.newest_snapshot_id}; "
             "`lsm iceberg sync` brings it to the newest"
         )
-    if missing:
+    if unsound:
         yield (
-            f"the Iceberg metadata lacks {counted(len(missing), 'file')}, such as {min(missing)}; "
+            f"the Iceberg metadata lacks {counted(len(unsound), 'file')}, or the file has another size, such as "
+            f"{min(unsound)}; `lsm iceberg sync --rebuild` writes it anew"
+        )
+    elif is_other:
+        yield (
+            f"the Iceberg metadata shows other files or deleted rows than snapshot {shown.snapshot_id} has; "
             "`lsm iceberg sync --rebuild` writes it anew"
         )
 
 
-def _missing_files(store: IcebergStore, current: TableMetadata) -> set[str]:
-    """Return the files of a version that are not there."""
-    listed = {status.path for status in store.files()}
+def _read(store: IcebergStore, path: str) -> list[JsonObject]:
+    """Return the records of a file itself, not what this process remembers of it."""
+    return read_records(store.file_io.read(path), path)
+
+
+def _unsound_files(store: IcebergStore, current: TableMetadata) -> set[str]:
+    """Return the files of a version that are not there, or have another size than what names them says."""
+    sizes = {status.path: status.size for status in store.files()}
     lists = {store.path_of(shown["manifest-list"]) for shown in current.snapshots}
-    paths = set(lists)
-    for path in lists & listed:
-        # Of the files themselves, not of what this process remembers of them.
-        for row in read_records(store.file_io.read(path), path):
-            paths.add(store.path_of(row["manifest_path"]))
-    newest = [] if current.current is None else store.records(current.current["manifest-list"])
-    for row in newest:
-        if row["content"] == DELETES:
-            entries = store.records(row["manifest_path"])
-            paths.update(store.path_of(entry["data_file"]["file_path"]) for entry in entries)
-    return paths - listed
+    unsound = lists - sizes.keys()
+    manifests = {
+        store.path_of(row["manifest_path"]): row
+        for path in lists - unsound
+        for row in _read(store, path)
+    }
+    for path, row in manifests.items():
+        if sizes.get(path) != row["manifest_length"]:
+            unsound.add(path)
+        elif row["content"] == DELETES:
+            vectors = {
+                store.path_of(entry["data_file"]["file_path"]): entry["data_file"]
+                for entry in _read(store, path)
+            }
+            unsound.update(
+                puffin
+                for puffin, file in vectors.items()
+                if sizes.get(puffin) != file["file_size_in_bytes"]
+            )
+    return unsound
+
+
+def _shows_other_rows(session: TableSession, store: IcebergStore, current: TableMetadata) -> bool:
+    """Whether a version names other files, counts or vectors than the newest snapshot, which it shows, has."""
+    snapshot, shown = session.snapshots.latest(), current.current
+    if snapshot is None or shown is None or not shows(shown, snapshot):
+        return False
+    counts: dict[str, int] = {}
+    puffins: dict[str, bytes] = {}
+    for row in _read(store, store.path_of(shown["manifest-list"])):
+        for entry in _read(store, store.path_of(row["manifest_path"])):
+            location = entry["data_file"]["file_path"]
+            if row["content"] == DELETES:
+                puffins[index_file_of(location)] = store.file_io.read(store.path_of(location))
+            else:
+                counts[location] = entry["data_file"]["record_count"]
+    attempt = MetadataSync(session, store, rebuild=False)
+    return (counts, puffins) != (attempt.row_counts(snapshot), attempt.puffin_files(snapshot))
 
 
 def unreadable_files(

@@ -22,7 +22,8 @@ from pyiceberg.expressions import GreaterThanOrEqual, IsNull, NotNull
 
 import lsm_engine as lsm
 from lsm_engine.data_files import columns as file_columns
-from lsm_engine.table import iceberg
+from lsm_engine.storage.file_io import FileIO
+from lsm_engine.table import iceberg, iceberg_state
 from lsm_engine.types.arrow_types import arrow_type
 from lsm_engine.write import writers as lsm_writers
 from tests.engines.iceberg_histories import LAYOUTS, run_history
@@ -449,6 +450,116 @@ def test_metadata_that_somebody_damaged_is_written_anew_by_the_next_commit(tmp_p
         table.upsert(small(number, value=100))
         table.compact(full=True)
         assert shown_rows(table) == in_order(table.to_arrow()), damage
+
+
+def flipped(path: Path) -> None:
+    """Change one byte in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_every_edited_file_of_the_metadata_is_named_and_hurts_no_row(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(20)))
+    table.tags.create("start")
+    table.branches.create("work", tag="start")
+    table.upsert(small(1, value=9))
+    table.branch("work").upsert(small(3, value=5))
+    expected = in_order(table.to_arrow())
+    folder = metadata_folder(table)
+    current = Path(metadata_file(table)).name
+    newest = {Path(location).name for location in newest_files(table)}
+    # Versions before the newest are for readers that have opened one.
+    names = {
+        path.name
+        for path in folder.iterdir()
+        if not path.name[1:2].isdigit() or path.name[0] != "v"
+    }
+    names.add(current)
+    older_list = Path(face(table).snapshot_by_name("start").manifest_list).read_bytes()
+    (vectors,) = (name for name in newest if name.endswith(".puffin"))
+    (newest_list,) = (name for name in newest if name.startswith("snap-"))
+    edits = [(name, cut) for name in sorted(names)]
+    edits += [(vectors, flipped), (newest_list, lambda path: path.write_bytes(older_list))]
+    for name, edit in edits:
+        content = (folder / name).read_bytes()
+        edit(folder / name)
+        (warning,) = iceberg_state.warnings_of(table.session)
+        assert "lsm iceberg sync" in warning, name
+        (folder / name).write_bytes(content)
+    assert in_order(table.to_arrow()) == expected
+    assert table.verify().warnings == ()
+    cut(folder / current)
+    assert table.verify().is_clean
+    table.upsert(small(7, value=9))
+    assert shown_rows(table) == in_order(table.to_arrow())
+    assert branch_rows(table, "work") == in_order(table.branch("work").to_arrow())
+
+
+def newest_files(table: lsm.Table) -> set[str]:
+    """Return the locations of the files that the newest snapshot of the metadata is read from."""
+    shown = face(table)
+    snapshot = shown.current_snapshot()
+    manifests = snapshot.manifests(shown.io)
+    vectors = shown.inspect.delete_files()["file_path"].to_pylist()
+    return {snapshot.manifest_list, *(each.manifest_path for each in manifests), *vectors}
+
+
+def test_a_commit_of_another_engine_into_the_folder_is_named_and_replaced(tmp_path):
+    table = create(tmp_path, SMALL, key=(), options=IN_TABLE)
+    table.append(small(1))
+    elsewhere = SqlCatalog("x", uri=f"sqlite:///{tmp_path}/x.db", warehouse=str(tmp_path))
+    elsewhere.create_namespace("other")
+    foreign = elsewhere.register_table("other.orders", metadata_file(table))
+    foreign.append(small(77).cast(foreign.schema().as_arrow()))
+    # As an engine commits that keeps versions in a folder.
+    version = int((metadata_folder(table) / "version-hint.text").read_text()) + 1
+    content = Path(foreign.metadata_location.removeprefix("file://")).read_bytes()
+    (metadata_folder(table) / f"v{version}.metadata.json").write_bytes(content)
+    (metadata_folder(table) / "version-hint.text").write_text(str(version))
+    state = table.inspect.iceberg()
+    assert "another engine has written it" in state.problem
+    assert state.lag == table.latest_snapshot().id
+    (warning,) = table.verify().warnings
+    assert "lsm iceberg sync" in warning
+    table.append(small(2))
+    assert sorted(table.to_arrow()["k"].to_pylist()) == [1, 2]
+    assert_in_step(table)
+    assert table.verify().warnings == ()
+
+
+class ReadOnlyFolder:
+    """Refuses every change of the metadata's files, as a folder without the right to write does."""
+
+    def __init__(self, file_io: FileIO) -> None:
+        self.file_io = file_io
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("write_new", "publish", "change_if_unchanged", "delete", "delete_many"):
+            raise PermissionError(13, "Permission denied", "metadata")
+        return getattr(self.file_io, name)
+
+
+def test_a_metadata_folder_that_cannot_be_written_holds_no_commit_up(tmp_path, monkeypatch, caplog):
+    table = create(tmp_path, SMALL)
+    table.upsert(small(*range(5)))
+    shown = shown_rows(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "undurable", ReadOnlyFolder)
+        table.upsert(small(1, value=9))
+        assert "Permission denied" in caplog.text
+        assert table.inspect.iceberg().lag == 2
+        assert shown_rows(table) == shown
+        with pytest.raises((lsm.LsmError, OSError), match="Permission denied"):
+            table.maintenance.sync_iceberg()
+        assert "lsm iceberg sync" in table.verify().warnings[0]
+    table.maintenance.sync_iceberg()
+    assert_in_step(table)
 
 
 def test_a_rollback_is_shown_and_ids_that_are_used_again_show_the_new_rows(tmp_path):
