@@ -125,6 +125,9 @@ def _weight(entries: list[JsonObject]) -> int:
 
 _decoded: LRUCache[str, list[JsonObject]] = LRUCache(_KEPT_ENTRIES, getsizeof=_weight)
 """Entries of manifests, and rows of lists, by location: these files never change, and have names of their own."""
+_KEPT_NAMES = 500_000
+_location_hashes: LRUCache[str, frozenset[int]] = LRUCache(_KEPT_NAMES, getsizeof=len)
+"""Hashes of the locations that manifests name: which manifest names a file is known without its entries."""
 _decoded_lock = Lock()
 
 
@@ -227,6 +230,17 @@ class IcebergStore:
         """Remember what a file that was just written holds."""
         with _decoded_lock, suppress(ValueError):  # too many to keep
             _decoded[location] = records
+
+    def names_any(self, location: str, files: Collection[int]) -> bool:
+        """Whether a manifest names one of some files, by the hashes of their locations; seldom true without."""
+        with _decoded_lock:
+            hashes = _location_hashes.get(location)
+        if hashes is None:
+            entries = self.records(location)
+            hashes = frozenset(hash(entry["data_file"]["file_path"]) for entry in entries)
+            with _decoded_lock, suppress(ValueError):
+                _location_hashes[location] = hashes
+        return not hashes.isdisjoint(files)
 
     def write(self, path: str, data: bytes) -> str:
         """Write a file that a version will name, and return its location; one that is there has the same content."""
@@ -813,8 +827,17 @@ class MetadataSync:
         kept_entries: tuple[JsonObject, ...] = ()
         if changes.removed or changes.moved:
             removed = {self._data_location(*place) for place in changes.removed}
-            change = keep_manifests(rows, self._entries, lambda file: file["file_path"] in removed)
-            rows, kept_entries = list(change.kept_rows), change.kept_entries
+            moved = (self._data_location(*place) for place in changes.moved)
+            hashes = frozenset(map(hash, (*removed, *moved)))
+            # Of many manifests those are decoded which name a file that changes.
+            concerned = [row for row in rows if self._names_any(row, hashes)]
+            change = keep_manifests(
+                concerned, self._entries, lambda file: file["file_path"] in removed
+            )
+            kept_paths = {row["manifest_path"] for row in change.kept_rows}
+            dropped = {row["manifest_path"] for row in concerned} - kept_paths
+            rows = [row for row in rows if row["manifest_path"] not in dropped]
+            kept_entries = change.kept_entries
             # A file that only changed its level is shown as before: its vector would not count for a newer entry.
             added = [
                 entry
@@ -922,6 +945,9 @@ class MetadataSync:
     def _write(self, path: str, data: bytes) -> str:
         self.written.append(path)
         return self.store.write(path, data)
+
+    def _names_any(self, row: JsonObject, files: Collection[int]) -> bool:
+        return self.store.names_any(row["manifest_path"], files)
 
     def _entries(self, row: JsonObject) -> list[JsonObject]:
         return self.store.records(row["manifest_path"])

@@ -186,7 +186,7 @@ def _read(store: IcebergStore, path: str) -> list[JsonObject]:
 
 
 def _unsound_files(store: IcebergStore, current: TableMetadata) -> set[str]:
-    """Return the files of a version that are not there, or have another size than what names them says."""
+    """Return the files of a version that are not there, or have another size than their entry has."""
     sizes = {status.path: status.size for status in store.files()}
     lists = {store.path_of(shown["manifest-list"]) for shown in current.snapshots}
     unsound = lists - sizes.keys()

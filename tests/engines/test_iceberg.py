@@ -22,6 +22,7 @@ from pyiceberg.expressions import GreaterThanOrEqual, IsNull, NotNull
 
 import lsm_engine as lsm
 from lsm_engine.data_files import columns as file_columns
+from lsm_engine.iceberg.manifest import read_records
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.table import iceberg, iceberg_state
 from lsm_engine.types.arrow_types import arrow_type
@@ -692,6 +693,26 @@ def test_what_readers_would_misread_is_refused_by_name(tmp_path, schema, options
     with pytest.raises((lsm.UnsupportedError, lsm.InvalidOptionError), match=name):
         create(tmp_path, schema, options=options)
     assert not list(tmp_path.rglob("schema-0"))
+
+
+def test_a_commit_decodes_the_manifests_of_files_that_go_and_no_others(tmp_path, monkeypatch):
+    """Of a table of 100,000 files, whose entries are too many to be kept, others would take seconds."""
+    table = create(tmp_path, SMALL, key=(), partitioned_by="p", options=IN_TABLE)
+    for name in "abcdef":
+        table.append([{"k": 1, "p": name, "v": 1}])
+    table.overwrite([{"k": 2, "p": "a", "v": 2}], {"p": "a"})
+    iceberg._decoded.clear()
+    names = []
+
+    def counted(data: bytes, name: str) -> list:
+        names.append(name)
+        return read_records(data, name)
+
+    monkeypatch.setattr(iceberg, "read_records", counted)
+    table.overwrite([{"k": 2, "p": "b", "v": 2}], {"p": "b"})
+    # The list, the manifest of the partition, and the one that was written since the others were decoded.
+    assert len(names) == 3
+    assert_shown(table)
 
 
 @pytest.mark.parametrize(
