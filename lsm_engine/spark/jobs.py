@@ -6,6 +6,8 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import isfunction, isgeneratorfunction
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,7 +22,9 @@ from lsm_engine.base import errors
 from lsm_engine.base.errors import CommitUnknownError, ErrorKind, LsmError, StorageError
 from lsm_engine.base.record import record
 from lsm_engine.planning.keys import packed
-from lsm_engine.spark.session import is_classic, task_goal, without_pandas_notice
+from lsm_engine.spark.session import is_classic, task_goal, use_this_python, without_pandas_notice
+
+T = TypeVar("T")
 
 # -- Errors between tasks and the driver -----------------------------------------------------------
 #
@@ -54,6 +58,37 @@ class ShippedError(Exception):
 
     def __init__(self, error: LsmError) -> None:
         super().__init__(_MARK + encode_error(error))
+
+
+def shows_errors_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a function that Spark calls in a worker raise the engine's errors without the calls that led to them.
+
+    Spark shows a user the whole traceback, with the error in its last line. Errors that are not the engine's keep theirs.
+    """
+
+    @wraps(function)
+    def returning(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except LsmError as error:
+            raise error.with_traceback(None) from None
+
+    @wraps(function)
+    def yielding(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        try:
+            yield from function(*args, **kwargs)
+        except LsmError as error:
+            raise error.with_traceback(None) from None
+
+    return yielding if isgeneratorfunction(function) else returning
+
+
+def shows_its_errors_alone(source_class: type[T]) -> type[T]:
+    """Decorate the public methods of a class by `shows_errors_alone`."""
+    for name, method in [*vars(source_class).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(source_class, name, shows_errors_alone(method))
+    return source_class
 
 
 def is_final(error: LsmError) -> bool:
@@ -164,7 +199,6 @@ class PackedItems:
 # -- One Spark job: tasks that answer with commit messages or errors, each item exactly once -------
 
 Batches = Iterator[pa.RecordBatch]
-T = TypeVar("T")
 
 ANSWER = pa.schema(
     [
@@ -233,6 +267,7 @@ def map_arrow(
     frame: DataFrame, work: Callable[[Batches], Batches], schema: StructType | str
 ) -> DataFrame:
     """Return the frame that `work` makes of each partition's batches; lazy."""
+    use_this_python(frame.sparkSession)
     names = tuple(frame.columns)
     if any(mark in name for name in names for mark in "`."):
         # PySpark hands the names of columns to a parser of expressions, without quotes.

@@ -1,7 +1,5 @@
 """Registration of the format, its settings, the catalog and the procedures with a session."""
 
-import os
-import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -14,7 +12,13 @@ from lsm_engine.catalog.names import absolute_warehouse
 from lsm_engine.spark.commands.procedures import register_procedures
 from lsm_engine.spark.commands.statements import statements_of
 from lsm_engine.spark.jvm import StatementParser
-from lsm_engine.spark.session import STATEMENTS, engine_settings, is_classic, runs_elsewhere
+from lsm_engine.spark.session import (
+    STATEMENTS,
+    engine_settings,
+    is_classic,
+    runs_elsewhere,
+    use_this_python,
+)
 from lsm_engine.spark.source.datasource import ClusterSource, LsmSource
 from lsm_engine.spark.source.options import (
     CATALOG_SETTING,
@@ -23,8 +27,6 @@ from lsm_engine.spark.source.options import (
     session_storage,
 )
 from lsm_engine.spark.statement import with_parameters
-
-_NAMED_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def register(
@@ -48,7 +50,7 @@ def register(
     for key, value in engine_settings().items():
         spark.conf.set(key, value)
     mask_options(spark)
-    _use_this_python(spark)
+    use_this_python(spark)
     source: type[LsmSource] = ClusterSource if runs_elsewhere(spark) else LsmSource
     storage = session_storage(spark)
     if storage:  # Spark's workers know nothing of the session: the class brings them along
@@ -106,15 +108,3 @@ def _replace_sql(spark: SparkSession) -> None:
         return by_spark(sqlQuery, args, **kwargs) if frame is None else frame
 
     spark.sql = sql  # type: ignore[method-assign]
-
-
-def _use_this_python(spark: SparkSession) -> None:
-    """Have workers of this machine run this interpreter, unless a setting names another one.
-
-    Spark takes the first python3 of PATH, which is another where an environment is not activated: it has neither
-    this package nor the same libraries.
-    """
-    if not is_classic(spark) or runs_elsewhere(spark) or "PYSPARK_PYTHON" in os.environ:
-        return
-    if not any(spark.conf.get(key, None) for key in _NAMED_PYTHON):
-        spark.sparkContext.pythonExec = sys.executable

@@ -23,6 +23,7 @@ _TASK_ATTEMPTS = 4
 _TASKS_PER_CORE = 2
 _SHUFFLE_PARTITIONS = 200
 _LOOPBACK = "127.0.0.1"
+_NAMED_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 _one_at_a_time = Lock()
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
 """With one compiler alone Java reserves 48 MB for its code: Spark fills them, and then runs what is new without a compiler."""
@@ -200,6 +201,19 @@ STATEMENTS = "spark.lsm.sql"
 
 AT_WORK = "lsm.engine-at-work"
 """Local property of a thread of the JVM: its statements are the engine's own, which Spark runs as they are."""
+
+
+def use_this_python(spark: SparkSession) -> None:
+    """Have workers of this machine run this interpreter, unless a setting names another one.
+
+    Spark takes the first python3 of PATH, which is another where an environment is not activated: it has neither
+    this package nor the same libraries.
+    """
+    if not is_classic(spark) or "PYSPARK_PYTHON" in os.environ:
+        return
+    is_local = str(spark.conf.get("spark.master", "")).startswith("local")
+    if is_local and not any(spark.conf.get(key, None) for key in _NAMED_PYTHON):
+        spark.sparkContext.pythonExec = sys.executable
 
 
 def runs_elsewhere(spark: SparkSession) -> bool:

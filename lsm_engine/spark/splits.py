@@ -17,7 +17,13 @@ from lsm_engine.planning.incremental import ChangeSplit
 from lsm_engine.planning.scan import Split
 from lsm_engine.read.scan import Scan
 from lsm_engine.read.split import SplitSource
-from lsm_engine.spark.jobs import Batches, PackedItems, map_arrow, prepare_worker
+from lsm_engine.spark.jobs import (
+    Batches,
+    PackedItems,
+    map_arrow,
+    prepare_worker,
+    shows_errors_alone,
+)
 from lsm_engine.spark.types import fitter, spark_schema
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.time_travel import raise_if_expired
@@ -118,6 +124,7 @@ class SplitTask:
     splits: PackedItems
     step: int
 
+    @shows_errors_alone
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
         for batch in batches:

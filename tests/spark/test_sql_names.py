@@ -18,6 +18,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.spark import TaskFailedError, lookup_join, register, sql, upsert_dataframe
+from lsm_engine.spark.jobs import map_arrow
 
 pytestmark = pytest.mark.spark
 needs_jvm = pytest.mark.skipif(
@@ -396,6 +397,10 @@ def test_a_python_of_executors_without_the_package_is_named_with_the_remedy(
         sql(session, "SELECT 1")
 
 
+def _same(batches):
+    return batches
+
+
 @needs_jvm
 @pytest.mark.parametrize("named", [True, False])
 def test_workers_of_this_machine_run_this_python_unless_another_is_named(spark, monkeypatch, named):
@@ -404,9 +409,10 @@ def test_workers_of_this_machine_run_this_python_unless_another_is_named(spark, 
         monkeypatch.setenv("PYSPARK_PYTHON", "python-of-the-user")
     else:
         monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
-    register(spark)
-    assert spark.sparkContext.pythonExec == ("python3" if named else sys.executable)
+    for start_work in (register, lambda session: map_arrow(session.range(1), _same, "id long")):
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+        start_work(spark)
+        assert spark.sparkContext.pythonExec == ("python3" if named else sys.executable)
 
 
 WORDS = """

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
 import lsm_engine as lsm
@@ -207,6 +208,24 @@ def test_the_data_source_ends_a_write_as_the_verbs_do(spark, new_table):
     (made,) = [one for one in table.snapshots() if one.commit_kind is lsm.CommitKind.OVERWRITE]
     assert row_counts_of(made.properties) == RowCounts(updated=4, deleted=there - 4)
     check(table)
+
+
+def test_errors_of_the_format_come_without_the_calls_that_led_to_them(spark, new_table):
+    """The sentence stood below two walls of Python and Java, and Spark tried the rows four times."""
+    table = new_table("spark")
+    register(spark)
+    half = spark.createDataFrame(rows(0, 8)).repartition(2)
+    nullable = half.withColumn("id", sql.expr("nullif(id, 5)"))
+    refusals = {
+        "1 row without a value in key column 'id'": nullable.write.format("lsm"),
+        "the lsm format has no such option": half.write.format("lsm").option("bucket", 3),
+    }
+    for sentence, write in refusals.items():
+        with pytest.raises(PySparkException) as refused:
+            write.mode("append").save(table.location)
+        assert sentence in str(refused.value)
+        assert str(refused.value).count("\n") <= 6
+    assert not [*Path(table.location).rglob("data-*")]  # nor the files of the tasks that worked
 
 
 def test_a_dataframe_goes_to_the_branch_that_was_opened(spark, new_table):

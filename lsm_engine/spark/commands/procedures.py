@@ -24,7 +24,7 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.instant import millis_of
 from lsm_engine.base.names import did_you_mean
 from lsm_engine.spark.commands.tables import Place, SessionTables
-from lsm_engine.spark.jobs import prepare_worker
+from lsm_engine.spark.jobs import prepare_worker, shows_errors_alone
 from lsm_engine.spark.statement import Statement
 from lsm_engine.spark.types import frame_of_rows
 
@@ -388,6 +388,7 @@ class ProcedureFunction:
     procedure: str
     place: Place
 
+    @shows_errors_alone
     def run(self, table: str, *arguments: Any, **keywords: Any) -> Iterator[tuple[str, str, str]]:
         """Run it on one table: its name in the catalog, or its directory."""
         prepare_worker()

@@ -12,7 +12,7 @@ from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.changes.splits import CHANGE_FIELDS, Changes
 from lsm_engine.planning.incremental import ChangeSplit
 from lsm_engine.spark.filters import FilteredReader
-from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.jobs import Batches, shows_its_errors_alone
 from lsm_engine.spark.source.options import (
     BETWEEN,
     BETWEEN_MODE,
@@ -47,6 +47,7 @@ def change_partitions(changes: Changes, schema: pa.Schema) -> list[ChangePartiti
     return [ChangePartition(reader, context, split) for context, split in changes.splits()]
 
 
+@shows_its_errors_alone
 class LsmChangesReader(FilteredReader):
     """Reads the changes of a range of snapshots."""
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
 from lsm_engine.base.names import did_you_mean
+from lsm_engine.spark.jobs import shows_its_errors_alone
 from lsm_engine.spark.source.options import (
     AS_OF,
     CATALOG,
@@ -55,6 +56,7 @@ _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark hands on to the sink of a stream."""
 
 
+@shows_its_errors_alone
 class LsmSource(DataSource):
     """A table by its directory: `load(path)`, `save(path)`.
 

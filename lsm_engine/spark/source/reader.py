@@ -13,7 +13,7 @@ from lsm_engine.planning.scan import Split
 from lsm_engine.read.scan import Scan
 from lsm_engine.read.scan_plan import ScanRequest
 from lsm_engine.spark.filters import FilteredReader
-from lsm_engine.spark.jobs import Batches, prepare_worker
+from lsm_engine.spark.jobs import Batches, prepare_worker, shows_its_errors_alone
 from lsm_engine.spark.source.options import (
     AS_OF,
     PATH,
@@ -111,6 +111,7 @@ class SplitPartition(RowsPartition):
         return self.reader.batches(self.split)
 
 
+@shows_its_errors_alone
 class LsmReader(FilteredReader):
     """Plans the splits of one snapshot, without those that a filter excludes."""
 

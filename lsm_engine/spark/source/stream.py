@@ -23,7 +23,7 @@ from lsm_engine.changes.splits import ROW_KIND, SNAPSHOT_ID
 from lsm_engine.options.modes import RowKind
 from lsm_engine.planning.incremental import ChangedKeys, ChangeSplit
 from lsm_engine.planning.scan import Split
-from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.jobs import Batches, shows_its_errors_alone
 from lsm_engine.spark.source.change_reader import change_partitions
 from lsm_engine.spark.source.options import (
     BETWEEN_MODE,
@@ -203,6 +203,7 @@ class BucketToRead:
     partitions: tuple[RowsPartition, ...]
 
 
+@shows_its_errors_alone
 class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a table. Its offsets are those of `Offset`, as JSON, each with the snapshot that it reaches."""
 

@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.filter.where import Filter
 from lsm_engine.inspect.system_tables import TABLES
 from lsm_engine.spark.filters import FilteredReader
-from lsm_engine.spark.jobs import prepare_worker
+from lsm_engine.spark.jobs import prepare_worker, shows_its_errors_alone
 from lsm_engine.spark.source.options import (
     CATALOG,
     WAREHOUSE,
@@ -82,6 +82,7 @@ class SystemSource:
         return spark_schema(field_from_arrow(field, ids) for field in self.columns)
 
 
+@shows_its_errors_alone
 class SystemReader(FilteredReader):
     """Reads a system table in one task, filtered as Spark asks."""
 

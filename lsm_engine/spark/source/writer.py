@@ -1,6 +1,7 @@
 """Writes of `format("lsm")`: each task writes level-0 files, and the driver commits all of them once."""
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lsm_engine.api.open_table import open_table
-from lsm_engine.base.errors import UnsupportedError
+from lsm_engine.base.errors import LsmError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.dml.overwrite import overwrite
@@ -24,7 +25,13 @@ from lsm_engine.format.messages import decode_message, encode_message
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options import core_options
 from lsm_engine.planning.proposal import CommitIdentity
-from lsm_engine.spark.jobs import prepare_worker
+from lsm_engine.spark.jobs import (
+    decode_error,
+    encode_error,
+    is_final,
+    prepare_worker,
+    shows_its_errors_alone,
+)
 from lsm_engine.spark.source.options import QUERY_ID, storage_of
 from lsm_engine.spark.types import arrow_schema_of
 from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
@@ -54,6 +61,13 @@ class TaskStaging(Staging):
         """Return the number of this task's next row of a bucket."""
         first = Staging.next_sequence_number(self, partition, bucket)
         return first + (self.task << _TASK_BITS)
+
+
+class RefusedRows(WriterCommitMessage):
+    """The error of a task whose rows no other attempt would write; see `jobs.encode_error`."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
 
 
 class StagedMessages(WriterCommitMessage):
@@ -101,6 +115,20 @@ def write_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> tuple[byt
     return tuple(encode_message(message) for message in messages)
 
 
+def staged_or_refused(
+    write: Callable[[], StagedMessages], batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    """Return what a task wrote, or its error, which the commit raises: Spark neither tries nor logs the task again."""
+    try:
+        return write()
+    except LsmError as error:
+        if not is_final(error):
+            raise
+        deque(batches, maxlen=0)  # Spark replaces a worker that leaves some
+        return RefusedRows(encode_error(error))
+
+
+@shows_its_errors_alone
 class SourceWriter(DataSourceArrowWriter):
     """Writes level-0 files in tasks, and commits them, or deletes them, on the driver.
 
@@ -112,11 +140,13 @@ class SourceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task; a failed task deletes its files."""
-        return StagedMessages(write_rows(self._plan.staging, iterator))
+        return staged_or_refused(
+            lambda: StagedMessages(write_rows(self._plan.staging, iterator)), iterator
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the files of all tasks in one snapshot."""
-        self._plan.publish(decoded(messages))
+        self._plan.publish(accepted(self._plan.staging.context, messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete the files of the tasks that succeeded, if another has failed."""
@@ -196,6 +226,17 @@ def plan_write(
         identity=identity,
         replaces=replaces,
     )
+
+
+def accepted(
+    context: BucketContext, messages: list[WriterCommitMessage | None]
+) -> list[CommitMessage]:
+    """Return the commit messages of tasks; raises the error of one that refused its rows, and deletes the others' files."""
+    for message in messages:
+        if isinstance(message, RefusedRows):
+            discard(context, decoded(messages))
+            raise decode_error(message.error, label="write rows")
+    return decoded(messages)
 
 
 def decoded(messages: list[WriterCommitMessage | None]) -> list[CommitMessage]:
@@ -279,6 +320,7 @@ class _Watched:
         return self._latest // 1000 - self._event_time.delay_millis
 
 
+@shows_its_errors_alone
 class StreamSink(DataSourceStreamArrowWriter):
     """Writes level-0 files in tasks, and commits a batch once on the driver, however often Spark repeats it.
 
@@ -314,14 +356,19 @@ class StreamSink(DataSourceStreamArrowWriter):
             raise UnsupportedError("this Spark does not tell tasks the id of their streaming query")
         staging, base = self._planned
         watched = _Watched(iterator, self._event_time)
-        written = write_rows(staging, iter(watched))
-        return StagedBatch(written, query_id, base, watched.watermark)
+
+        def written() -> StagedBatch:
+            messages = write_rows(staging, iter(watched))
+            return StagedBatch(messages, query_id, base, watched.watermark)
+
+        return staged_or_refused(written, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the files of all tasks in one snapshot; a batch that was committed before is a no-op."""
         # The query and its batch number make a replay of the batch a no-op.
         parts = [batch for batch in messages if isinstance(batch, StagedBatch)]
         session = open_staged(self._path, self._storage)
+        staged = accepted(session.context(), messages)
         identity = CommitIdentity(
             commit_user=parts[0].query_id,
             commit_identifier=batchId,
@@ -330,9 +377,9 @@ class StreamSink(DataSourceStreamArrowWriter):
             ),
         )
         if self._replaces:
-            overwrite(session, decoded(messages), {}, identity)
+            overwrite(session, staged, {}, identity)
         else:
-            Write(session, identity).land(decoded(messages), planned_on=parts[0].base)
+            Write(session, identity).land(staged, planned_on=parts[0].base)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the files of the tasks that succeeded, if another has failed."""
