@@ -19,7 +19,7 @@ from lsm_engine.spark.splits import (
     bytes_per_row,
     frame_of_splits,
 )
-from lsm_engine.spark.types import arrow_schema_of, fitter, quoted
+from lsm_engine.spark.types import arrow_schema_of, empty_frame, fitter, quoted
 
 _FILES_MAX = 1_000
 _SEARCHED_MAX = 64
@@ -104,7 +104,7 @@ def parquet_frame(
     if partial:
         parts.append(_without_replaced(_read(spark, schema, partial), partial))
     if not parts:
-        return spark.createDataFrame([], schema)
+        return empty_frame(spark, schema)
     frame = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
     return frame.select(*map(_as_declared, schema.fields))
 

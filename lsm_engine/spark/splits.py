@@ -24,7 +24,7 @@ from lsm_engine.spark.jobs import (
     prepare_worker,
     shows_errors_alone,
 )
-from lsm_engine.spark.types import fitter, spark_schema
+from lsm_engine.spark.types import empty_frame, fitter, spark_schema
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.time_travel import raise_if_expired
 from lsm_engine.types.table_schema import TableSchema
@@ -88,7 +88,7 @@ def frame_of_splits(
     takes, up to a size that no join broadcasts. Those that are no split's cost some 20 ns each.
     """
     if not splits:
-        return spark.createDataFrame([], schema)
+        return empty_frame(spark, schema)
     sizes = [split.size_bytes for split in splits]
     shipped = PackedItems.pack(splits, sizes, spark, in_order=in_order)
     number_count = min(byte_count, 2 * broadcast_threshold(spark)) // 8

@@ -1,7 +1,7 @@
 """One SQL statement as tokens over its own text. Spark gets its clauses as they were written."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, NoReturn, Self
@@ -12,6 +12,7 @@ from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.spark.types import quoted
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
@@ -132,6 +133,27 @@ def with_products(text: str) -> str:
             end = statement.tokens[statement.at].end + 1
             products.append((token.start, end, f"({column} * INTERVAL '1' {unit})"))
     return replaced(text, products)
+
+
+def with_names(text: str, value_of: Callable[[str], str | None]) -> str:
+    """Return a statement with names in the place of `IDENTIFIER(expression)`.
+
+    `value_of`: returns the text that an expression stands for; None for one that Spark had better refuse itself.
+    """
+    statement = Statement.from_text(text) if "IDENTIFIER" in text.upper() else None
+    names: list[tuple[int, int, str]] = []
+    for index, token in enumerate([] if statement is None else statement.tokens):
+        assert statement is not None
+        statement.at = index
+        if not statement.takes("IDENTIFIER", "("):
+            continue
+        expression = statement.until(")")
+        value = value_of(expression)
+        name = None if value is None else Statement.from_text(value)
+        if name is not None and statement.takes(")"):
+            end = statement.tokens[statement.at - 1].end + 1
+            names.append((token.start, end, ".".join(map(quoted, name.path()))))
+    return replaced(text, names)
 
 
 def with_ctes(text: str, ctes: str) -> str:

@@ -239,6 +239,15 @@ def frame_of_rows(
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
 
 
+def empty_frame(spark: SparkSession, schema: sql.StructType) -> DataFrame:
+    """Return no rows with these columns. Of an empty list Spark would make them with a worker in Python."""
+    if not schema.fields:
+        return spark.range(0).select()
+    if not hasattr(DataFrame, "toArrow"):  # before PySpark 4.0 it takes no Arrow
+        return spark.createDataFrame([], schema)
+    return spark.createDataFrame(arrow_schema_of(schema).empty_table(), schema)
+
+
 def fitter(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return a function that turns a batch into Spark's Arrow types, columns by name.
 

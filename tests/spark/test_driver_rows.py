@@ -1,5 +1,8 @@
 """Small DataFrames are written by the driver, all others by executors; the rows are the same."""
 
+import os
+
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sql
@@ -54,6 +57,37 @@ def test_rows_that_spark_takes_for_fewer_than_they_are_stay_with_executors(spark
         few_rows(spark.createDataFrame([(1,)], "id long"), label="rows") is None
     )  # of unknown size
     assert few_rows(spark.range(3), label="rows").column("id").to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(os.environ.get("LSM_SPARK_CONNECT") == "1", reason="its workers are elsewhere")
+def test_small_work_starts_no_worker_in_python(spark, run, tmp_path, monkeypatch):
+    """The empty result of CREATE TABLE alone started three."""
+    # Workers of another environment are others: those that tests before this one have started do not count.
+    monkeypatch.setitem(spark.sparkContext.environment, "LSM_TEST_WORKERS", str(tmp_path))
+    for statement in (
+        "CREATE TABLE shop.t (id BIGINT, day STRING, n INT) USING lsm TBLPROPERTIES ('primary-key' = 'id')",
+        "INSERT INTO shop.t SELECT id, 'd', 1 FROM range(9)",
+        "UPDATE shop.t SET n = length(day) WHERE abs(id) < 3",
+        "DELETE FROM shop.t WHERE id = 2",
+        "MERGE INTO shop.t t USING (SELECT 3L AS id, 4 AS n) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = s.n",
+        "CALL sys.compact(table => 'shop.t')",
+        "ALTER TABLE shop.t ADD COLUMNS (city STRING)",
+    ):
+        run(statement)
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        upsert_dataframe(catalog["shop.t"], spark.range(20).selectExpr("id", "'e' AS day"))
+        merge_dataframe(catalog["shop.t"], spark.range(4), on="id").when_matched_delete().execute()
+        assert catalog["shop.t"].scan().count() == 16
+    commands = [
+        (process.environ(), process.cmdline())
+        for process in psutil.Process().children(recursive=True)
+    ]
+    started = [
+        command
+        for variables, command in commands
+        if variables.get("LSM_TEST_WORKERS") == str(tmp_path)
+    ]
+    assert started == []
 
 
 def test_a_limit_that_is_no_size_is_named(spark, setting):

@@ -376,3 +376,26 @@ def test_keys_of_instants_are_looked_up_where_timestamps_have_no_zone(spark, run
         spark.conf.set("spark.sql.timestampType", kind)
     assert done == [(2, 0, 1, 0)]
     assert run("SELECT unix_seconds(t) FROM shop.instants WHERE n = 70") == [(7,)]
+
+
+def test_identifier_names_tables_and_columns(run):
+    run("CREATE TABLE shop.t (id BIGINT, v STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id')")
+    run("INSERT INTO IDENTIFIER('shop.' || 't') VALUES (1, 'a'), (2, 'b')")
+    run("UPDATE IDENTIFIER('shop.t') SET v = 'c' WHERE IDENTIFIER('id') = 1")
+    run("MERGE INTO IDENTIFIER('`shop`.t') t USING (SELECT 2L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE")  # fmt: skip
+    assert run("SELECT * FROM IDENTIFIER('shop.t')") == [(1, "c")]
+    with pytest.raises(AnalysisException, match="IDENTIFIER"):
+        run("UPDATE IDENTIFIER(v) SET v = 'd'")
+
+
+def test_a_database_is_dropped_with_its_tables_or_not_at_all(run, tmp_path):
+    """Its tables stayed in the warehouse, and came back with the next statement."""
+    run("CREATE TABLE shop.t (id BIGINT, v STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id')")
+    with pytest.raises(lsm.LsmError, match="CASCADE"):
+        run("DROP DATABASE shop")
+    assert run("SELECT count(*) FROM shop.t") == [(0,)]
+    run("DROP SCHEMA IF EXISTS SHOP CASCADE")
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        assert catalog.list_databases() == []
+    assert run("SHOW DATABASES LIKE 'shop'") == []
+    run("DROP DATABASE IF EXISTS shop")

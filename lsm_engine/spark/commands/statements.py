@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -61,10 +62,11 @@ from lsm_engine.spark.statement import (
     Statement,
     statement_texts,
     with_ctes,
+    with_names,
     with_parameters,
     with_products,
 )
-from lsm_engine.spark.types import frame_of_rows, quoted
+from lsm_engine.spark.types import empty_frame, frame_of_rows, quoted
 from lsm_engine.storage.clock import SystemIds
 
 _LSM = "lsm"
@@ -143,13 +145,23 @@ def _result(spark: SparkSession, text: str) -> DataFrame | None:
     if len(texts) > 1:
         frames = [_result(spark, part) or spark.sql(part) for part in texts]
         return frames[-1]
-    statement = Statement.from_text(with_products(text))
+    named = with_names(with_products(text), partial(_constant, spark))
+    statement = Statement.from_text(named)
     if statement is None or (statement.word() in _SETS and "(" not in text):
         return None
     with closing(_Session(spark)) as session:
         if statement.word() != "EXPLAIN":
             return session.run(statement, unchanged=text)
         return session.explain(statement)
+
+
+def _constant(spark: SparkSession, expression: str) -> str | None:
+    """Return the text that a constant expression is; None where Spark does not take it for one."""
+    try:
+        row = spark.sql(f"SELECT ({expression})").first()
+    except PySparkException:  # Spark refuses the whole statement, with its own words
+        return None
+    return row[0] if row is not None and isinstance(row[0], str) else None
 
 
 @record
@@ -201,6 +213,13 @@ class _Session:
             return call_statement(self._spark, self._tables, statement)
         if first == "SHOW" and statement.word(1) == "TABLES":
             return self._show(statement)
+        if first == "DROP" and statement.word(1) in _DATABASE:
+            statement.at = 2
+            statement.takes("IF", "EXISTS")
+            database = self._tables.database(statement.path())
+            if database is not None:
+                return self._drop_database(statement, database)
+            statement.at = 0
         self._make_known(statement)
         change = statement
         if first == "WITH":
@@ -345,7 +364,7 @@ class _Session:
         frame = self.query(statement.remainder())
         create = frame.createOrReplaceTempView if replaces else frame.createTempView
         create(quoted(name[0]))
-        return _empty_frame(self._spark)
+        return empty_frame(self._spark, StructType())
 
     def _target(self, statement: Statement) -> _Target | None:
         """Return the lsm table that a statement changes or shows, and step over its name; None for any other.
@@ -400,11 +419,11 @@ class _Session:
         elif replaces and self._tables.table_name(spark_parts(name)) is not None:
             self._replace(new, rows)
         elif ignores:
-            return _empty_frame(self._spark)
+            return empty_frame(self._spark, StructType())
         else:
             raise AlreadyExistsError("a table of this name is there", table=name)
         self._tables.mount(name)
-        return _empty_frame(self._spark)
+        return empty_frame(self._spark, StructType())
 
     def _replace(self, new: NewTable, rows: DataFrame | None) -> None:
         """Put a new table in the place of another, whose rows the new one may come from."""
@@ -433,10 +452,10 @@ class _Session:
             self._tables.catalog.rename_table(name, new)
             self._tables.unmount(name)
             self._tables.mount(new)
-            return _empty_frame(self._spark)
+            return empty_frame(self._spark, StructType())
         verb(self._tables.catalog.table(name), statement)
         self._tables.mount(name)
-        return _empty_frame(self._spark)
+        return empty_frame(self._spark, StructType())
 
     def _new_name(self, statement: Statement) -> str:
         """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
@@ -454,7 +473,25 @@ class _Session:
         statement.ended()
         self._tables.unmount(name)
         self._tables.catalog.drop_table(name)
-        return _empty_frame(self._spark)
+        return empty_frame(self._spark, StructType())
+
+    def _drop_database(self, statement: Statement, name: str) -> DataFrame:
+        cascades = statement.takes("CASCADE")
+        if not cascades:
+            statement.takes("RESTRICT")
+        statement.ended()
+        catalog = self._tables.catalog
+        tables = catalog.list_tables(name)
+        if tables and not cascades:
+            raise InvalidInputError(
+                f"database {name!r} has tables; DROP DATABASE … CASCADE drops them and their files",
+                tables=tables,
+            )
+        # Spark refuses a database that it cannot drop, before any file of a table goes.
+        self._tables.mount_database(name)
+        self._spark.sql(statement.text)
+        catalog.drop_database(name, cascade=cascades)
+        return empty_frame(self._spark, StructType())
 
     def _show(self, statement: Statement) -> DataFrame:
         """Return Spark's tables of a database, and those of the catalog that it does not know."""
@@ -619,6 +656,7 @@ _BEFORE_A_TARGET = (
 )
 _SETS = ("SET", "RESET", "ADD", "LIST", "CLEAR")
 """Statements about the session alone: no catalog is asked."""
+_DATABASE = ("DATABASE", "SCHEMA", "NAMESPACE")
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 _EXPLAINED = ("EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _WRITES = ("INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE")
@@ -665,10 +703,6 @@ def _first(statement: Statement, word: str) -> int:
 def _escaped(text: str) -> str:
     """Return a text as PySpark's formatter takes it, which puts rows in the place of names in braces."""
     return text.replace("{", "{{").replace("}", "}}")
-
-
-def _empty_frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], StructType())
 
 
 def _counted(spark: SparkSession, result: WriteResult | None) -> DataFrame:

@@ -182,6 +182,14 @@ class SessionTables:
             )
         return names[0] if names else None
 
+    def database(self, parts: NameParts) -> str | None:
+        """Return the database of the warehouse's catalog that a name in a statement means; None without one."""
+        *catalog, name = parts
+        if (catalog or [self._current[0]]) != [_SPARK_CATALOG]:
+            return None
+        names = {database.lower(): database for database in self.catalog.list_databases()}
+        return names.get(name.lower())
+
     def table_name(self, parts: NameParts) -> str | None:
         """Return the table of the warehouse's catalog that a name in a statement means.
 
