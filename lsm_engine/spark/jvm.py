@@ -220,6 +220,139 @@ public final class LsmParser implements %(interface)s {
   }
 }
 """
+_READS = "LsmReads"
+_READS_SOURCE = """
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.function.Function;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.KnownNotNull;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+public final class LsmReads extends org.apache.spark.sql.catalyst.rules.Rule {
+  private final org.apache.spark.sql.classic.SparkSession session;
+  private final Function frames;
+
+  LsmReads(Object session, Function frames) {
+    this.session = (org.apache.spark.sql.classic.SparkSession) session;
+    this.frames = frames;
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    try {
+      return read((LogicalPlan) plan);
+    } catch (Throwable renamed) {
+      return plan; // Spark reads by tasks in Python, and raises again what is wrong with the query
+    }
+  }
+
+  private LogicalPlan read(LogicalPlan node) throws Exception {
+    LogicalPlan below = node;
+    List users = new ArrayList();
+    if (below instanceof Project) {
+      users.add(below);
+      below = ((Project) below).child();
+    }
+    List conditions = new ArrayList();
+    while (below instanceof Filter) {
+      users.add(below);
+      conditions.add(text(((Filter) below).condition()));
+      below = ((Filter) below).child();
+    }
+    if (below instanceof DataSourceV2ScanRelation) {
+      List needed = node instanceof Project ? users : null;
+      LogicalPlan rows = rows((DataSourceV2ScanRelation) below, needed, conditions);
+      if (rows == null) return node;
+      LogicalPlan plan = (LogicalPlan) session.sessionState().optimizer().execute(above(node, below, rows));
+      return named(CollectionConverters.asJava(node.output()), plan, true); // the optimizer may number columns anew
+    }
+    boolean changes = false;
+    List children = new ArrayList();
+    for (int i = 0; i < node.children().size(); i++) {
+      LogicalPlan child = (LogicalPlan) node.children().apply(i);
+      LogicalPlan other = read(child);
+      changes = changes || other != child;
+      children.add(other);
+    }
+    return changes ? (LogicalPlan) node.withNewChildren(seq(children)) : node;
+  }
+
+  private LogicalPlan above(LogicalPlan node, LogicalPlan relation, LogicalPlan rows) {
+    if (node == relation) return rows;
+    List children = new ArrayList();
+    children.add(above((LogicalPlan) node.children().apply(0), relation, rows));
+    return (LogicalPlan) node.withNewChildren(seq(children));
+  }
+
+  private LogicalPlan rows(DataSourceV2ScanRelation relation, List users, List conditions) throws Exception {
+    if (!"%(format)s".equals(relation.relation().table().name())) return null;
+    List attributes = new ArrayList();
+    List names = new ArrayList();
+    for (int i = 0; i < relation.output().size(); i++) {
+      AttributeReference attribute = (AttributeReference) relation.output().apply(i);
+      boolean isNeeded = users == null;
+      for (int user = 0; users != null && user < users.size(); user++)
+        isNeeded = isNeeded || ((LogicalPlan) users.get(user)).references().contains(attribute);
+      if (!isNeeded) continue;
+      attributes.add(attribute);
+      names.add(attribute.name());
+    }
+    LinkedHashMap facts = new LinkedHashMap();
+    facts.put("options", relation.relation().options().asCaseSensitiveMap());
+    facts.put("schema", relation.relation().schema().json());
+    facts.put("columns", names);
+    facts.put("conditions", conditions);
+    String question = new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(facts);
+    Object frame = frames.apply(question);
+    if (frame == null) return null;
+    LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();
+    return named(attributes, plan, false);
+  }
+
+  private static LogicalPlan named(List attributes, LogicalPlan plan, boolean isLast) {
+    if (plan.output().size() != attributes.size()) throw new IllegalStateException("columns of a read");
+    List columns = new ArrayList();
+    for (int i = 0; i < attributes.size(); i++) {
+      Attribute attribute = (Attribute) attributes.get(i);
+      Attribute column = (Attribute) plan.output().apply(i);
+      if (!column.dataType().equals(attribute.dataType())) throw new IllegalStateException("types of a read");
+      // A write into a column that is NOT NULL takes no column that may be null.
+      boolean isKnown = isLast && !attribute.nullable() && column.nullable();
+      Expression value = isKnown ? (Expression) new KnownNotNull((Expression) column) : (Expression) column;
+      columns.add(new Alias(value, attribute.name(), attribute.exprId(), attribute.qualifier(),
+        scala.Option.apply(attribute.metadata()), (Seq) Nil$.MODULE$));
+    }
+    return new Project(seq(columns), plan);
+  }
+
+  private static String text(Expression condition) {
+    try {
+      return condition.sql();
+    } catch (RuntimeException hidden) {
+      return ""; // some expressions have no text
+    }
+  }
+
+  private static Seq seq(List items) {
+    return CollectionConverters.asScala(items).toSeq();
+  }
+
+  public static final class Factory {
+    public Object rule(Object session, Function frames) { return new LsmReads(session, frames); }
+  }
+}
+"""
 _SYNTAX = "42601"
 _STATE = "HY000"
 _STATES = {
@@ -286,7 +419,7 @@ class StatementParser:
         if _kind(state.sqlParser()) == _PARSER:
             return True
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        factory = _factory(gateway)
+        factory = _factory(gateway, _PARSER, _parser_source(gateway))
         sessions = _JavaFunction(
             lambda java: self._taking(SparkSession(spark.sparkContext, java), factory)
         )
@@ -327,27 +460,29 @@ class StatementParser:
         return _JavaFunction(answer)
 
 
-def _factory(gateway: Any) -> Any:
-    """Return the factory in Java of what stands before Spark's parser, compiled for the ParserInterface of this Spark."""
+def _factory(gateway: Any, name: str, source: str) -> Any:
+    """Return the factory of a class in Java, which Janino compiles."""
     jvm = gateway.jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(source)
+    # py4j finds no class by its name that a loader of its own has.
+    factory = compiler.getClassLoader().loadClass(f"{name}$Factory")
+    return factory.getConstructors()[0].newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+
+
+def _parser_source(gateway: Any) -> str:
+    """Return what stands before Spark's parser, with the methods of the ParserInterface of this Spark."""
+    loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
     methods = loader.loadClass(_INTERFACE).getMethods()
     declared = [method for method in methods if not method.toGenericString().count(" static ")]
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    compiler.cook(
-        _SOURCE
-        % {
-            "interface": _INTERFACE,
-            "setting": STATEMENTS,
-            "at_work": AT_WORK,
-            "syntax": _SYNTAX,
-            "methods": "".join(map(_delegating, declared)),
-        }
-    )
-    # py4j finds no class by its name that a loader of its own has.
-    factory = compiler.getClassLoader().loadClass(f"{_PARSER}$Factory")
-    return factory.getConstructors()[0].newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+    return _SOURCE % {
+        "interface": _INTERFACE,
+        "setting": STATEMENTS,
+        "at_work": AT_WORK,
+        "syntax": _SYNTAX,
+        "methods": "".join(map(_delegating, declared)),
+    }
 
 
 def _delegating(method: Any) -> str:
@@ -363,3 +498,38 @@ def _delegating(method: Any) -> str:
         f"  public {returned} {name}({declared}){throws} "
         f"{{ {_ASKING.get(name, '')} return spark.{name}({handed}); }}\n"
     )
+
+
+# -- Reads of the format ---------------------------------------------------------------------------
+#
+# Spark tells a Python data source neither which columns a query needs nor, by default, its conditions. Its optimizer takes rules
+# of users: this one puts a DataFrame of the columns that are needed in the place of each read of the format.
+
+Frames = Callable[[str], DataFrame | None]
+"""Takes the facts of a read as JSON: options, schema, columns, conditions. Returns its rows; None to leave it to Spark."""
+
+
+def plan_reads(spark: SparkSession, format_name: str, frames: Frames) -> bool:
+    """Have a session's optimizer ask a function for the rows of each read of a format; False where it cannot."""
+    try:
+        gateway = spark.sparkContext._gateway  # noqa: SLF001 -- py4j's objects hang on it
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        methods = session.experimental()
+        rules = methods.extraOptimizations()
+        if not isinstance(gateway, ClientServer):
+            return False  # as for the parser
+        if any(_kind(rule) == _READS for rule in _items(rules)):
+            return True
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+
+        def answer(facts: str) -> Any:
+            frame = frames(facts)
+            return None if frame is None else frame._jdf  # noqa: SLF001
+
+        factory = _factory(gateway, _READS, _READS_SOURCE % {"format": format_name})
+        rule = factory.rule(session, _JavaFunction(answer))
+        getattr(methods, "extraOptimizations_$eq")(rules.appended(rule))
+    except (*_RENAMED, PySparkException):
+        # Tasks in Python read the format, with all of its columns.
+        return False
+    return True

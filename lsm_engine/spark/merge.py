@@ -65,7 +65,8 @@ from lsm_engine.spark.parquet_rows import parquet_frame, scanned_frame
 from lsm_engine.spark.rows import driver_bytes, few_rows, is_plain, local_bytes, plain_files
 from lsm_engine.spark.session import check_shared, set_meanwhile
 from lsm_engine.spark.splits import bytes_per_row
-from lsm_engine.spark.types import arrow_schema_of, fitter, quoted, spark_schema
+from lsm_engine.spark.statement import parsed_expression
+from lsm_engine.spark.types import arrow_schema_of, char_length, fitter, quoted, spark_schema
 from lsm_engine.table.incoming import ROW_KIND_COLUMN
 from lsm_engine.table.session import TableSession
 
@@ -127,6 +128,39 @@ def plain_condition(
         # Not an error of the statement: Spark computes what this parser does not read.
         return None
     return Computed(evaluate=part.evaluate, needs=frozenset(reader.needs), prefilter=part.prefilter)
+
+
+def prefilter_of(condition: str, schema: sql_types.StructType) -> Predicate | None:
+    """Return a filter that keeps all rows of a table for which Spark's SQL text is true; None without one.
+
+    Columns may have any qualifier: all of them are the table's.
+    """
+    tree = parsed_expression(condition)
+    if tree is None or "\\" in condition:
+        return None
+    sides = Sides(target=TARGET, source=SOURCE, unqualified={}, lengths={})
+    # Spark pads what it compares with CHAR(n), by rules of its own.
+    fields = [field for field in schema.fields if char_length(field) is None]
+    reader = _Reader(
+        sides, {TARGET: sql_types.StructType(fields), SOURCE: sql_types.StructType([])}
+    )
+    for column in tree.find_all(exp.Column):
+        column.replace(exp.column(column.this))
+    prefilters = []
+    for part in _conjuncts(tree):
+        try:
+            prefilters.append(reader.condition(part).prefilter)
+        except _NotPlainError:  # of this part alone every row is kept
+            continue
+    parts = tuple(prefilter for prefilter in prefilters if prefilter is not None)
+    return AllOf(parts=parts) if parts else None
+
+
+def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
+    tree = tree.unnest()
+    if not isinstance(tree, exp.And):
+        return [tree]
+    return [*_conjuncts(tree.this), *_conjuncts(tree.expression)]
 
 
 class _Reader:
@@ -299,6 +333,8 @@ def _day(text: str) -> _Part:
 
 
 def _literal(node: exp.Expr) -> _Part:
+    if isinstance(node, exp.Cast) and node.to.this is exp.DataType.Type.BIGINT:
+        node = node.this  # 5L
     if isinstance(node, exp.Cast):
         text = node.this.this if isinstance(node.this, exp.Literal) else None
         if node.to.this is not exp.DataType.Type.DATE or not isinstance(text, str):

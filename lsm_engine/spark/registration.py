@@ -1,17 +1,22 @@
 """Registration of the format, its settings, the catalog and the procedures with a session."""
 
+import json
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
 
-from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.errors import InvalidOptionError, LsmError
 from lsm_engine.catalog.names import absolute_warehouse
 from lsm_engine.spark.commands.procedures import register_procedures
 from lsm_engine.spark.commands.statements import statements_of
-from lsm_engine.spark.jvm import StatementParser
+from lsm_engine.spark.jvm import StatementParser, plan_reads
+from lsm_engine.spark.merge import prefilter_of
+from lsm_engine.spark.parquet_rows import parquet_frame, scanned_frame
 from lsm_engine.spark.session import (
     STATEMENTS,
     engine_settings,
@@ -26,7 +31,9 @@ from lsm_engine.spark.source.options import (
     mask_options,
     session_storage,
 )
+from lsm_engine.spark.source.reader import LsmReader
 from lsm_engine.spark.statement import with_parameters
+from lsm_engine.spark.types import spark_schema
 
 
 def register(
@@ -51,10 +58,8 @@ def register(
         spark.conf.set(key, value)
     mask_options(spark)
     use_this_python(spark)
-    source: type[LsmSource] = ClusterSource if runs_elsewhere(spark) else LsmSource
-    storage = session_storage(spark)
-    if storage:  # Spark's workers know nothing of the session: the class brings them along
-        source = type(source.__name__, (source,), {"storage_of_session": storage})
+    source = _source(spark)
+    storage = source.storage_of_session
     try:
         spark.dataSource.register(source)
     except AnalysisException as found:
@@ -67,6 +72,8 @@ def register(
                 "give storage options by .option(…), or to executors as variables (LSM_STORAGE_…)",
                 option=sorted(storage)[0],
             ) from found
+    if is_classic(spark):
+        plan_reads(spark, source.name(), lambda facts: _planned(spark, facts))
     if warehouse is not None:
         warehouse = absolute_warehouse(warehouse)
         spark.conf.set(WAREHOUSE_SETTING, warehouse)
@@ -83,6 +90,47 @@ def register(
             _replace_sql(spark)
 
 
+def _source(spark: SparkSession) -> type[LsmSource]:
+    """Return the format with the storage options of a session, of which Spark's workers know nothing."""
+    source: type[LsmSource] = ClusterSource if runs_elsewhere(spark) else LsmSource
+    storage = session_storage(spark)
+    return type(source.__name__, (source,), {"storage_of_session": storage}) if storage else source
+
+
+def _planned(spark: SparkSession, facts: str) -> DataFrame | None:
+    """Return the rows of a read of the format, of the columns that a query needs; see `jvm.plan_reads`.
+
+    None where Spark had better read by the source itself: changes, system tables, and what would fail, so that it fails there.
+    """
+    read = json.loads(facts)
+    schema = StructType.fromJson(json.loads(read["schema"]))
+    try:
+        reader = _source(spark)(CaseInsensitiveDict(read["options"])).reader(schema)
+        if not isinstance(reader, LsmReader) or reader.takes_filters:
+            return None
+        names = read["columns"] or schema.names[:1]  # batches without columns lose their rows
+        scan = reader.scan(names)
+        columns = StructType([schema[name] for name in names])
+        stored = spark_schema(scan.plan.source.context.schema.select_read(names))
+        if [field.dataType for field in stored] != [field.dataType for field in columns]:
+            return None
+        prefilters = [prefilter_of(text, schema) for text in read["conditions"]]
+        conditions = [prefilter for prefilter in prefilters if prefilter is not None]
+        pruned = reader.scan(names, *conditions) if conditions else scan
+        # Spark's own reader applies conditions to rows: tasks in Python, or the driver, to files first.
+        is_selective = pruned.explain().size_bytes * _PRUNED_SHARE < scan.explain().size_bytes
+        if pruned.names_keys or is_selective:
+            frame = scanned_frame(pruned, columns, spark)
+        else:
+            stored_rows = parquet_frame(scan, columns, spark)
+            frame = scanned_frame(pruned, columns, spark) if stored_rows is None else stored_rows
+    except (LsmError, PySparkException):
+        return None
+    return frame if read["columns"] else frame.select()
+
+
+_PRUNED_SHARE = 8
+"""How many times fewer bytes a condition has to leave for tasks in Python to read them in less time than Spark's own reader."""
 _newest_place: dict[str, str | None] = {}
 """The arguments of the newest `register` in this process: new sessions of the application get them."""
 

@@ -135,6 +135,18 @@ def with_products(text: str) -> str:
     return replaced(text, products)
 
 
+def with_defaults(text: str) -> str:
+    """Return VALUES with nulls in the place of DEFAULT: a column's default is what a null becomes when it is written."""
+    statement = Statement.from_text(text)
+    tokens = [] if statement is None else statement.tokens
+    nulls = []
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        is_value = before.text in ("(", ",") and after.text in (")", ",")
+        if is_value and token.text.upper() == "DEFAULT":
+            nulls.append((token.start, token.end + 1, "NULL"))
+    return replaced(text, nulls)
+
+
 def with_names(text: str, value_of: Callable[[str], str | None]) -> str:
     """Return a statement with names in the place of `IDENTIFIER(expression)`.
 

@@ -6,7 +6,7 @@ import time
 from decimal import Decimal
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
@@ -399,3 +399,23 @@ def test_a_database_is_dropped_with_its_tables_or_not_at_all(run, tmp_path):
         assert catalog.list_databases() == []
     assert run("SHOW DATABASES LIKE 'shop'") == []
     run("DROP DATABASE IF EXISTS shop")
+
+
+def test_default_and_new_columns_in_inserts(run):
+    run(
+        "CREATE TABLE shop.t (id BIGINT, n INT DEFAULT 7) USING lsm TBLPROPERTIES ('primary-key' = 'id')"
+    )
+    run("INSERT INTO shop.t VALUES (1, DEFAULT), (2, 2), (3, 3)")
+    run("MERGE INTO shop.t t USING (SELECT 3L AS id UNION ALL SELECT 4) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, DEFAULT)")  # fmt: skip
+    assert run("SELECT id, n FROM shop.t ORDER BY id") == [(1, 7), (2, 2), (3, 3), (4, 7)]
+    with pytest.raises(AnalysisException, match="DEFAULT"):
+        run("UPDATE shop.t SET n = DEFAULT WHERE id = 2")
+    run("INSERT WITH SCHEMA EVOLUTION INTO shop.t SELECT 5L, 5, 'new' AS city")
+    run("INSERT WITH SCHEMA EVOLUTION INTO shop.t BY NAME SELECT 'far' AS place, 6L AS id")
+    assert run("SELECT * FROM shop.t WHERE id > 4 ORDER BY id") == [(5, 5, "new", None), (6, 7, None, "far")]  # fmt: skip
+    for refused, remedy in (
+        ("shop.t AS x REPLACE USING (id) VALUES (1, 1)", "DELETE the rows first"),
+        ("shop.t WITH ('a' = 'b') VALUES (1, 1)", "SET TBLPROPERTIES"),
+    ):
+        with pytest.raises(InvalidInputError, match=remedy):
+            run(f"INSERT INTO {refused}")

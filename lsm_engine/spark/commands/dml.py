@@ -20,7 +20,7 @@ from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.planning.proposal import CommitIdentity
 from lsm_engine.spark.merge import staged_merge
 from lsm_engine.spark.merge_columns import Sides, SparkSql, assigned, sql_name
-from lsm_engine.spark.statement import Statement, literal_of, parsed_expression
+from lsm_engine.spark.statement import Statement, literal_of, parsed_expression, with_defaults
 from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
 from lsm_engine.types.schema_changes import AddColumn
 
@@ -33,17 +33,30 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "FROM", "(")
 
 
-def insert_statement(table: Table, statement: Statement, query: Query) -> WriteResult | None:
-    """Run an INSERT, from behind the table's name. `query`: runs the rest of it."""
+def insert_statement(
+    table: Table, statement: Statement, query: Query, *, evolves: bool = False
+) -> WriteResult | None:
+    """Run an INSERT, from behind the table's name.
+
+    `query`: runs the rest of it. `evolves`: the same commit adds the columns that the query alone has, by their names.
+    """
     replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
     constant, partition = _partition(table, statement, query, replaces=replaces)
-    if statement.word() == "REPLACE":
-        statement.refuse("DELETE the rows first, or INSERT OVERWRITE … PARTITION")
+    _refuse_other_inserts(statement)
     by_name = statement.takes("BY", "NAME")
     names = None
     if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
         names = statement.names()
-    rows = query(statement.remainder())
+    is_values = statement.word() == "VALUES"
+    text = statement.remainder()
+    rows = query(with_defaults(text) if is_values else text)
+    if evolves and names is None:
+        table_names = {name.lower() for name in table.schema.names}
+        fields = [*arrow_schema_of(rows.schema)][
+            0 if by_name else len(table_names) - len(constant) :
+        ]
+        new = [AddColumn((f.name,), f.type) for f in fields if f.name.lower() not in table_names]
+        table = table.altering(*new) if new else table
     if not by_name:
         names = names or [name for name in table.schema.names if name not in constant]
         if len(names) != len(rows.columns):
@@ -56,6 +69,19 @@ def insert_statement(table: Table, statement: Statement, query: Query) -> WriteR
     for name, value in constant.items():
         rows = rows.selectExpr("*", f"{value} AS {quoted(name)}")
     return write_rows(table, rows, partition, replaces=replaces, by_position=not by_name)
+
+
+def _refuse_other_inserts(statement: Statement) -> None:
+    """Raise InvalidInputError for what an INSERT of other formats takes behind the name of its table."""
+    words = (statement.word(), statement.word(1), statement.word(2))
+    if "REPLACE" in words:
+        statement.refuse("DELETE the rows first, or INSERT OVERWRITE … PARTITION")
+    if words[0] == "IF":
+        statement.refuse("leave IF NOT EXISTS out: a partition is there once it has rows")
+    if words[:2] == ("WITH", "("):
+        statement.refuse(
+            "options of a write are those of the table: ALTER TABLE … SET TBLPROPERTIES"
+        )
 
 
 def _partition(
@@ -395,7 +421,8 @@ def _action(
         return Action.INSERT, None
     names = [_column_path((name,), sides, table)[0] for name in statement.names()]
     statement.needs("VALUES")
-    values = [_qualified(part, alone, sides, table, frame) for part in statement.listed()]
+    texts = ["NULL" if part.upper() == "DEFAULT" else part for part in statement.listed()]
+    values = [_qualified(text, alone, sides, table, frame) for text in texts]
     if len(names) != len(values):
         statement.refuse(f"{counted(len(names), 'column')} and {counted(len(values), 'value')}")
     return Action.INSERT, dict(zip(names, values, strict=True))

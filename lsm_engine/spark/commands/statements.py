@@ -145,8 +145,8 @@ def _result(spark: SparkSession, text: str) -> DataFrame | None:
     if len(texts) > 1:
         frames = [_result(spark, part) or spark.sql(part) for part in texts]
         return frames[-1]
-    named = with_names(with_products(text), partial(_constant, spark))
-    statement = Statement.from_text(named)
+    named_text = with_names(with_products(text), partial(_constant, spark))
+    statement = Statement.from_text(named_text)
     if statement is None or (statement.word() in _SETS and "(" not in text):
         return None
     with closing(_Session(spark)) as session:
@@ -252,15 +252,16 @@ class _Session:
             change = alter_statement if verb == "ALTER" else comment_statement
             return self._alter(statement, target.name, change)
         table = self._table(target)
+        evolves = statement.first_words == (verb, "WITH")  # SCHEMA EVOLUTION
         if verb == "INSERT":
-            return _counted(self._spark, insert_statement(table, statement, self.query))
+            result = insert_statement(table, statement, self.query, evolves=evolves)
+            return _counted(self._spark, result)
         if verb == "TRUNCATE":
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
         # The clauses may name the table too, as Spark's catalog has it.
         if target.located is None:
             self._tables.mount(target.name)
-        evolves = statement.first_words == ("MERGE", "WITH")
         clauses = Statement.from_text(
             "" if statement.done else self._with_views(with_ctes(statement.remainder(), self._ctes))
         )
@@ -624,6 +625,8 @@ _PLAIN_DESCRIBE = (("DESCRIBE", "TABLE"), ("DESCRIBE",), ("DESC", "TABLE"), ("DE
 _BEFORE_A_TARGET = (
     ("DROP", "TABLE", "IF", "EXISTS"),
     ("DROP", "TABLE"),
+    ("INSERT", "WITH", "SCHEMA", "EVOLUTION", "INTO", "TABLE"),
+    ("INSERT", "WITH", "SCHEMA", "EVOLUTION", "INTO"),
     ("INSERT", "INTO", "TABLE"),
     ("INSERT", "INTO"),
     ("INSERT", "OVERWRITE", "TABLE"),

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.instant import millis_of
+from lsm_engine.filter.where import Predicate
 from lsm_engine.planning.keys import packed
 from lsm_engine.planning.scan import Split
 from lsm_engine.read.scan import Scan
@@ -123,12 +124,16 @@ class LsmReader(FilteredReader):
         """Return the table's columns."""
         return open_source(self._options[PATH], self._options).schema.arrow
 
+    def scan(self, columns: Sequence[str], *conditions: Predicate) -> Scan:
+        """Return the scan of some of the columns, of rows for which further conditions hold."""
+        own = [part for part in (self.where_text, self.pushed) if part is not None]
+        row_filter = [*own, *conditions] or None
+        request = ScanRequest(columns=tuple(columns), where=row_filter, **_moment(self._options))
+        return Scan(open_source(self._options[PATH], self._options), request)
+
     def partitions(self) -> list[InputPartition]:
         """Return the partitions that tasks read; small splits share one."""
-        request = ScanRequest(
-            columns=tuple(self._schema.names), where=self.row_filter, **_moment(self._options)
-        )
-        scan = Scan(open_source(self._options[PATH], self._options), request)
+        scan = self.scan(self._schema.names)
         reader = SplitReader.from_scan(scan, arrow_schema_of(self._schema))
         return packed_partitions([SplitPartition(reader, split) for split in scan.plan.splits])
 
