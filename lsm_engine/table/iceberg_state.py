@@ -144,9 +144,10 @@ def state(session: TableSession) -> IcebergState:
 
 def _is_foreign(session: TableSession, shown: JsonObject, newest_id: int) -> bool:
     """Whether a version of the metadata shows a snapshot that the table never had."""
-    snapshot = session.snapshots.find(shown["snapshot-id"])
     # Versions of Java name no manifest list of ours; snapshots may have expired, or were rolled back.
-    return shown["snapshot-id"] > newest_id and snapshot is None and SOURCE not in shown["summary"]
+    if shown["snapshot-id"] <= newest_id or SOURCE in shown["summary"]:
+        return False
+    return session.snapshots.find(shown["snapshot-id"]) is None
 
 
 def warnings_of(session: TableSession) -> Iterator[str]:
