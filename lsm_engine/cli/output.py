@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -16,9 +16,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from lsm_engine import BucketTree, TreeRun, format_bytes, record
+from lsm_engine import format_bytes, record
 from lsm_engine.cli.exit_codes import BROKEN_PIPE
 from lsm_engine.cli.safe_text import cell_text, echo_aside, json_text, neutral
+
+if TYPE_CHECKING:  # a tree loads the readers of a table, which most commands need not
+    from lsm_engine import BucketTree, TreeRun
 
 # -- Tables and records as text --------------------------------------------------------------------
 #
@@ -294,7 +297,7 @@ def bar(size: int, largest: int, cells: int = BAR_CELLS) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def draw_tree(tree: BucketTree, largest: int) -> Text:
+def draw_tree(tree: "BucketTree", largest: int) -> Text:
     """Draw one bucket. `largest`: bytes of the longest bar, so that buckets compare."""
     partition = f"{tree.partition}  " if tree.partition else ""
     text = Text()
@@ -313,7 +316,7 @@ def draw_tree(tree: BucketTree, largest: int) -> Text:
     return text
 
 
-def _draw_run(text: Text, run: TreeRun, largest: int) -> None:
+def _draw_run(text: Text, run: "TreeRun", largest: int) -> None:
     colour = _COLOURS[min(run.level, len(_COLOURS) - 1)]
     text.append(f"  L{run.level:<2}")
     text.append(f" {bar(run.size_bytes, largest):<{BAR_CELLS}}", style=colour)
@@ -330,6 +333,6 @@ def _draw_run(text: Text, run: TreeRun, largest: int) -> None:
     text.append("\n")
 
 
-def largest_run(trees: Sequence[BucketTree]) -> int:
+def largest_run(trees: "Sequence[BucketTree]") -> int:
     """Return the bytes of the largest run of all."""
     return max((run.size_bytes for tree in trees for run in tree.runs), default=1)

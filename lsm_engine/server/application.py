@@ -637,8 +637,6 @@ def uvicorn_config(application: Application, host: str, port: int) -> uvicorn.Co
 def run(call: Call, options: Mapping[str, Any]) -> None:
     """Serve the catalog of a call until a signal; `options`: those of `lsm serve`, by their names."""
     tokens, new_token = _tokens(options["token_file"], options["read_token_file"])
-    # Each request opens its table: what it decodes is there for the next one.
-    share_local()
     catalog = call.catalog(create=True)
     service = Service(catalog=catalog, prefix="lsm", has_external_tables=options["external"])
     limits = Limits(
@@ -652,6 +650,9 @@ def run(call: Call, options: Mapping[str, Any]) -> None:
     with listening(config) as listener:
         number = listener.getsockname()[1]
         url = f"http://{options['host']}:{number}"
+        # Each request opens its table: what it decodes is there for the next one. A server that cannot start changes
+        # nothing of its process.
+        share_local()
         _announce(call, url, new_token)
         try:
             uvicorn.Server(config).run(sockets=[listener])

@@ -47,6 +47,7 @@ BODIES = [
     ("renameBranch", {"toBranch": "new"}),
     ("createTag", {"tagName": "v2", "snapshotId": 1, "timeRetained": "1 d", "ignoreIfExists": True}),
     ("resetConsumer", {"consumerId": "c", "nextSnapshotId": 1}),
+    ("askLineage", {"question": "recent_activity", "arguments": {"limit": 1}, "isSynced": True}),
     *(("alterTable", {"changes": [change]}) for change in CHANGES),
 ]  # fmt: skip
 NOT_READ = {("changes", 0, "move", "fieldName")}
