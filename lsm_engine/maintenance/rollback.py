@@ -244,7 +244,12 @@ def _refuse_beside_expiry(session: TableSession, target: Snapshot) -> None:
     """
     listed_ids = session.snapshots.listed_ids()
     start = believed(session.snapshots.earliest_hint(), max(listed_ids, default=0))
-    if target.id < start and listed_ids[0] < start:
+    passed_ids = [number for number in listed_ids if number < start]
+    if passed_ids == [target.id + 1]:
+        # The placeholder of a rollback to the target that died is no snapshot that an expiry deletes.
+        placeholder = session.snapshots.find(target.id + 1)
+        passed_ids = [] if placeholder is not None and leads_to(placeholder, target) else passed_ids
+    if target.id < start and passed_ids:
         raise CommitConflictError(
             f"snapshots before {start} are just expiring, or an expiry of them died; nothing was "
             "changed, expire once more, remove orphan files, and try again; or lsm repair TABLE earliest",

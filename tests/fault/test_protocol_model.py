@@ -205,7 +205,7 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
         ),  # commits of the model have no numbers
         clock=file_io,
         ids=Ids(name),
-        notify=lambda act: None,
+        notify_removed=lambda kind, reason, **removed: None,
         follow_iceberg=lambda: None,
         components=SimpleNamespace(listeners=(), commit_turns=CommitTurns()),
         live_entries=lambda snapshot: [],
