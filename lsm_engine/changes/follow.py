@@ -169,7 +169,9 @@ class Follower:
                 )
             if latest >= self.position:
                 self._read = snapshots.find_now(self.position)
-                item = self._item(self._read or snapshots.load(self.position))
+                # Changelogs may outlive their snapshots.
+                snapshot = self._read or self._session.changelogs.find(self.position)
+                item = self._item(snapshot or snapshots.load(self.position))
                 self.position += 1
                 self._seen = self.position
                 if item is not None:
