@@ -442,6 +442,16 @@ def test_words_of_the_parser_are_names_where_spark_takes_them_for_names(run):
         assert run(f"SELECT max({asked}) FROM shop.k WHERE id = 0 OR {asked} <> 1") == [(expected,)], clause  # fmt: skip
 
 
+def test_the_database_default_has_tables_of_the_past_and_system_tables(run):
+    run(CREATE.format("default.t"))
+    run("INSERT INTO default.t VALUES (1, 'a')")
+    run("INSERT INTO default.t VALUES (2, 'b')")
+    assert run("SELECT id FROM default.t VERSION AS OF 1") == [(1,)]
+    assert run("SELECT t.id FROM default.t AS t ORDER BY id") == [(1,), (2,)]
+    assert run("SELECT count(*) FROM default.`t$snapshots`") == [(2,)]
+    run("DROP TABLE default.t")
+
+
 def test_ctes_stand_before_writes(run):
     run(WORDS)
     run("WITH s AS (SELECT 7L AS id), u AS (SELECT id + 1 AS id FROM s) INSERT INTO shop.k (id) SELECT id FROM s UNION ALL SELECT id FROM u")  # fmt: skip

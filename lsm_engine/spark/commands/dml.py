@@ -182,9 +182,11 @@ def is_relation(tokens: list[Token], position: int) -> bool:
 
 def dotted(tokens: list[Token], position: int) -> tuple[int, tuple[str, ...] | None]:
     """Return where the dotted name that begins at a token ends, and its parts; None if none begins there."""
-    if tokens[position].token_type not in NAMES or (
-        position and tokens[position - 1].token_type is TokenType.DOT
-    ):
+    token, *following = tokens[position : position + 2]
+    has_dot = bool(following) and following[0].token_type is TokenType.DOT
+    # A word of SQL before a dot is a name, too: `default` is Spark's own database.
+    is_name = token.token_type in NAMES or (has_dot and token.text.isidentifier())
+    if not is_name or (position and tokens[position - 1].token_type is TokenType.DOT):
         return position + 1, None
     end, parts = position + 1, [tokens[position].text]
     while end + 1 < len(tokens) and tokens[end].token_type is TokenType.DOT:
