@@ -1,6 +1,7 @@
 """Read changes: what snapshots did, row by row, now or as it comes."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import pyarrow as pa
 from lsm_engine import (
     ChangeMode,
     CommitConflictError,
+    ExpiredError,
     Follower,
     InvalidInputError,
     StartMode,
@@ -186,7 +188,7 @@ def _rewind(origin: Table, target: Table, consumer: str) -> None:
     last = target.last_commit_identifier(consumer)
     if last is None:
         return
-    history = origin.snapshots()
+    ids = origin.snapshot_ids()
     commit = next(
         (
             snapshot
@@ -196,13 +198,16 @@ def _rewind(origin: Table, target: Table, consumer: str) -> None:
         None,
     )
     fed = None if commit is None else (commit.properties or {}).get(_FED)
-    stored = [snapshot.delta_manifest_list for snapshot in history if snapshot.id == last]
+    stored = None
+    if fed and last in ids:
+        with suppress(ExpiredError):  # an expiry has taken it since: it is compared no more
+            stored = origin.snapshot(last).delta_manifest_list
     positions = {reader.name: reader.next_snapshot_id for reader in origin.consumers.list()}
     position = positions.get(consumer)
     # A consumer stands behind what was read, or at it where a call died; a rollback moves it back.
     is_behind = position is not None and position < last
-    is_another = bool(fed and stored and fed not in stored)
-    if is_behind or is_another or not history or history[-1].id < last:
+    is_another = stored is not None and stored != fed
+    if is_behind or is_another or not ids or ids[-1] < last:
         raise CommitConflictError(
             f"{origin.name} was rolled back below snapshot {last}, whose changes are in {target.name}; nothing was fed. Roll "
             f"{target.name} back to before its commit of that, or feed another table under another consumer",
@@ -211,5 +216,5 @@ def _rewind(origin: Table, target: Table, consumer: str) -> None:
             snapshot_id=last,
         )
     # TABLE was rolled back, or what came since has no changes: both are read again as far as they are retained.
-    if position is not None and position > last + 1 >= history[0].id:
+    if position is not None and position > last + 1 >= ids[0]:
         origin.consumers.reset(consumer, last + 1)
