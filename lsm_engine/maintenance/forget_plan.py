@@ -157,7 +157,7 @@ class KeyFiles:
         copy._written = {
             place: file
             for place, file in self._written.items()
-            if file is not None and file.file_name in names
+            if file is None or file.file_name in names
         }
         return copy
 
