@@ -615,8 +615,9 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
     ) -> Iterator[dg.AssetCheckEvaluation]:
         key, instance = keys.asset(AssetKind.TABLE), context.instance
         written = latest_storage_ids(instance, key).keys()
+        due_keys = due_partitions(declaration)
         for partition in context.op_execution_context.partition_keys:
-            if partition in written or partition in due_partitions(declaration):
+            if partition in written or partition in due_keys:
                 is_written = partition in written
                 yield freshness_evaluation(instance, key, partition, is_written=is_written)
 
