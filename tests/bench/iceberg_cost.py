@@ -16,6 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import lsm_engine as lsm
+from tests.bench.commits_many_files import row_of
+from tests.bench.many_files import many_files
 from tests.engines.iceberg_readers import duckdb_rows, duckdb_with_iceberg, metadata_file
 
 COLUMNS = {"k": "BIGINT", "v": "BIGINT", "s": "STRING"}
@@ -81,10 +83,31 @@ def scans(folder: Path, rounds: int) -> None:
     )
 
 
+def many_live_files(folder: Path, count: int, rounds: int) -> None:
+    """Commits of one row, each to a new day, to tables of so many files, of which only the metadata exists."""
+    vectors = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"}
+    without, exact = (
+        lsm.open_table(many_files(folder / name, count, **vectors).path)
+        for name in ("without", "with")
+    )
+    exact.alter(*(lsm.SetOption(*option) for option in EXACT.items()))
+    began = time.process_time()
+    exact.upsert(row_of(rounds))
+    first = time.process_time() - began
+    without.upsert(row_of(rounds))
+    batches = [row_of(number) for number in range(rounds)]
+    plain, shown = by_turns((writer(without, batches), writer(exact, batches)), rounds)
+    print(
+        f"commit of 1 row to {count} files: {plain * 1e3:.1f}, {shown * 1e3:.1f} ms, {(shown - plain) * 1e3:.1f} ms more; "
+        f"the first commit, which exports all files: {first:.1f} s"
+    )
+
+
 def main() -> None:
     """Print milliseconds without, and with, and their quotient."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--files", type=int, default=100_000)
     given = parser.parse_args()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     for by_name in (True, False):
@@ -93,6 +116,8 @@ def main() -> None:
                 commits(Path(folder), count, given.rounds, by_name=by_name)
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         scans(Path(folder), given.rounds)
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        many_live_files(Path(folder), given.files, given.rounds)
 
 
 if __name__ == "__main__":

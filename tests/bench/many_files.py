@@ -45,10 +45,14 @@ class ManyFiles:
     ids: tuple[int, int]
 
 
-def many_files(folder: Path, file_count: int) -> ManyFiles:
+def many_files(folder: Path, file_count: int, **options: str) -> ManyFiles:
     """Make a table of so many data files, all compacted: days x 10 buckets x up to 100 files."""
     table = new_table(
-        folder, COLUMNS, key=("dt", "id"), options={"bucket": str(BUCKETS)}, partitioned_by=("dt",)
+        folder,
+        COLUMNS,
+        key=("dt", "id"),
+        options={"bucket": str(BUCKETS), **options},
+        partitioned_by=("dt",),
     )
     row = {name: _sample(field.type) for name, field in zip(COLUMNS.names, COLUMNS, strict=True)}
     table.upsert([{**row, "dt": _DAY, "id": 1}])
@@ -64,8 +68,9 @@ def many_files(folder: Path, file_count: int) -> ManyFiles:
     published = session.snapshots.publish(
         replace(
             first,
-            id=2,
+            id=first.id + 1,
             uuid="many",
+            properties={},  # without the base that the snapshot before names
             base_manifest_list="manifest-list-many-0",
             base_manifest_list_size=base_list.size,
             delta_manifest_list="manifest-list-many-1",
