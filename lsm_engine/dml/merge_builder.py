@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +11,18 @@ from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, merge
-from lsm_engine.dml.write import counts_changes, upsert, write_looked_up
-from lsm_engine.filter.where import Filter
+from lsm_engine.dml.write import Write, counts_changes, upsert, write_looked_up
+from lsm_engine.filter.where import AllOf, Filter, col
 from lsm_engine.format.commit_message import WriteResult
-from lsm_engine.lookup.keys import keys_by_name
+from lsm_engine.lookup.key_search import KeySearch
+from lsm_engine.lookup.keys import keys_by_name, keys_of
+from lsm_engine.lookup.locate import NewestKeys, find_records, newest_decides
 from lsm_engine.merge.function import retract_rule
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import RowKind
 from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.read.scan import Scan
+from lsm_engine.read.scan_plan import ScanRequest
 from lsm_engine.table.incoming import conformed, open_rows
 from lsm_engine.table.names import names_of
 from lsm_engine.table.session import TableSession
@@ -140,11 +145,14 @@ def changed_where(
     return merge(session, held_rows([], session.schema), plan, identity)
 
 
-def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> WriteResult | None:
+def deleted_keys(
+    session: TableSession, keys: Any, identity: CommitIdentity, newest: NewestKeys
+) -> WriteResult | None:
     """Delete rows by key: unseen, or as they are now where a -D has to hold more than `keys` do.
 
     That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
-    Rows are looked up too where changes are counted: keys that are not there are then no commit.
+    Rows are looked up too where changes are counted. Keys of which none is there are no commit, if
+    that is known; `newest` finds few keys.
     """
     schema, rule = session.schema, retract_rule(session.schema)
     keys = keys_by_name(keys, schema.primary_keys)
@@ -165,6 +173,11 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
     )
     looks = required or clocks or (counts_changes(schema) and not waits)
     if takes_back or not looks or RowKind.DELETE in rule.dropped | rule.refused:
+        crosses = schema.bucket_mode.policy.crosses_partitions  # the write looks by itself
+        if not waits and not crosses and newest_decides(schema):
+            keys, held_keys = _held_in_memory(keys, schema)
+            if held_keys is not None and not _may_be_there(session, held_keys, newest):
+                return Write(session, identity).replayed()
         return upsert(session, keys, identity, deletes=True)
     if waits:
         raise InvalidInputError(
@@ -177,6 +190,66 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
         else _unique(keys, schema)
     )
     return merge_into(session, source, None, None, identity).when_matched_delete().execute()
+
+
+_SCANNED_KEYS_MAX = 1_000
+"""Keys up to which a delete scans for them; a scan for more reads most pages of the key columns."""
+_SEARCHED_ROWS_MAX = 1_000_000
+"""Rows of a table whose keys take about as long to read as a commit; a delete of more keys may read more."""
+_SEARCHED_ROWS_PER_KEY = 16
+
+
+def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | None]:
+    """Return the keys for the write and, if memory holds them all, each key once."""
+    reader = getattr(keys, "reader", keys)
+    if isinstance(reader, pa.RecordBatchReader):
+        # A stream of few keys is read to its end; one of many goes on where it was left.
+        batches: list[pa.RecordBatch] = []
+        for batch in reader:
+            batches.append(batch)
+            if sum(held_batch.num_rows for held_batch in batches) > _SCANNED_KEYS_MAX:
+                rest = pa.RecordBatchReader.from_batches(reader.schema, chain(batches, reader))
+                return rest, None
+        keys = pa.Table.from_batches(batches, schema=reader.schema)
+    elif not hasattr(keys, "__len__") or hasattr(keys, "sparkSession"):
+        return keys, None
+    else:
+        keys = open_rows(keys, schema).read_all()
+    return keys, _unique(keys, schema)
+
+
+def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> bool:
+    """Return whether the newest rows have one of some keys; True also where a look would cost more than a commit.
+
+    The first key is asked alone: mostly it is there, and one key costs a page of a few files.
+    """
+    schema, snapshot = session.schema, session.newest_of_writer()
+    names = schema.primary_keys
+    # Zeros of both signs are one key, which no filter says.
+    if any(pa.types.is_floating(keys.schema.field(name).type) for name in names):
+        return True
+    if snapshot is None or not keys.num_rows:
+        return False
+    merging = session.with_level_0()
+    reader = newest if merging is newest.session else None
+    is_few = keys.num_rows <= _SCANNED_KEYS_MAX
+    for count in sorted({1, keys.num_rows if is_few else 1}):
+        scanned_keys = keys.slice(0, count)
+        where = AllOf(parts=tuple(col(name).is_in(scanned_keys.column(name)) for name in names))
+        request = ScanRequest(columns=names, where=where)
+        rows = Scan(merging, request, snapshot, reader).to_arrow()
+        # With several columns the filter keeps other combinations of their values, too.
+        if rows.num_rows and rows.join(scanned_keys, list(names), join_type="left semi").num_rows:
+            return True
+    if is_few:
+        return False
+    affordable_rows = _SEARCHED_ROWS_MAX + _SEARCHED_ROWS_PER_KEY * keys.num_rows
+    # Other clients may leave the total out.
+    if (snapshot.total_record_count or affordable_rows + 1) > affordable_rows:
+        return True
+    search = KeySearch(schema, keys_of(schema, keys, with_partitions=True))
+    find_records(session, search, snapshot, everywhere=False)
+    return bool(search.is_there.any())
 
 
 def _names(keys: Any, schema: TableSchema) -> Sequence[str]:
