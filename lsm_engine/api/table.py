@@ -420,8 +420,8 @@ class Table:
             commit: As in `upsert`.
 
         Returns:
-            The new snapshot. None if nothing was committed: no keys, `ignore-delete`, or rows were looked up and none of
-            the keys is there.
+            The new snapshot. None if nothing was committed: no keys, `ignore-delete`, or none of the keys is there. A
+            delete of more than 1,000 keys looks for them only in small tables, or with `write.count-changes`.
 
         Raises:
             InvalidInputError: Keys have other columns or types, or neither keys nor a filter is given.

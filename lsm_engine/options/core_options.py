@@ -533,7 +533,7 @@ COMMIT_FSYNC = Option(
 )  # fmt: skip
 WRITE_COUNT_CHANGES = Option(
     key="write.count-changes", parse=parse_bool, default=False,
-    doc="Record in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`), by whichever way of writing, Spark's data source included. A delete of keys that are not there then makes no snapshot. Costs reading the key columns of the files that the rows may be in.",
+    doc="Record in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`), by whichever way of writing, Spark's data source included. A delete of keys that are not there then makes no snapshot, however many they are. Costs reading the key columns of the files that the rows may be in.",
 )  # fmt: skip
 WRITE_SKIP_UNCHANGED = Option(
     key="write.skip-unchanged", parse=parse_bool, default=False,

@@ -41,6 +41,58 @@ def test_deletes_of_absent_keys_commit_nothing_where_that_is_known(catalog, opti
         assert (deleted.row_counts.deleted, deleted.row_counts.updated) == (1, 0)
 
 
+def _orders(catalog, **options):
+    table = catalog.create_table(
+        "db.orders", {"shop": str, "id": int}, primary_key=["shop", "id"], options=options
+    )
+    table.upsert([{"shop": "a", "id": 1}, {"shop": "b", "id": 2}])
+    return table
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bucket": "4"}, {"deletion-vectors.enabled": "true", "write-only": "true"}]
+)
+def test_a_delete_of_few_absent_keys_commits_nothing(catalog, options):
+    table = _orders(catalog, **options)
+    before = table.latest_snapshot().id
+    both = [
+        {"shop": "a", "id": 2},
+        {"shop": "b", "id": 1},
+    ]  # their values are there, the pairs are not
+    assert table.delete(both) is None
+    assert table.delete({"shop": "c", "id": 1}) is None
+    assert table.delete(pa.Table.from_pylist(both).to_reader()) is None
+    assert table.latest_snapshot().id == before
+    assert table.delete([*both, {"shop": "b", "id": 2}]) is not None
+    assert table.delete([{"shop": "b", "id": 2}]) is None  # deleted already
+    table.compact(full=True)
+    assert table.to_arrow().to_pylist() == [{"shop": "a", "id": 1}]
+
+
+def test_a_delete_of_many_absent_keys_commits_nothing_in_a_small_table(catalog):
+    table = _orders(catalog)
+    absent = pa.table({"shop": ["a"] * 2_000, "id": range(10, 2_010)})
+    assert table.delete(absent) is None
+    assert table.delete(pa.concat_tables([absent, pa.table({"shop": ["a"], "id": [1]})]))
+    assert table.to_arrow()["shop"].to_pylist() == ["b"]
+    # More keys of a stream than are held back: they are committed unseen.
+    assert table.delete(pa.Table.from_batches(absent.to_batches(1_500)).to_reader()) is not None
+
+
+def test_a_delete_that_did_its_work_is_a_replay_the_second_time(catalog):
+    table = _orders(catalog)
+    number = {"commit_user": "loader", "commit_identifier": 7}
+    first = table.delete([{"shop": "a", "id": 1}], **number)
+    assert table.delete([{"shop": "a", "id": 1}], **number).id == first.id
+
+
+def test_a_zero_of_the_other_sign_deletes_the_same_row(catalog):
+    table = catalog.create_table("db.t", {"x": float}, primary_key="x")
+    table.upsert([{"x": 0.0}])
+    table.delete([-0.0])
+    assert table.count() == 0
+
+
 @pytest.mark.parametrize(
     "options",
     [
