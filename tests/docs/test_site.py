@@ -2,6 +2,7 @@
 
 import collections
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -118,6 +119,40 @@ def test_the_references_are_whole(site: dict[Path, Page]) -> None:
     assert len(methods) > 90
     assert {"lsm_engine.spark.sql", "lsm_assets.factory.lsm_table_assets"} <= named
     assert {"lsm-upsert", "lsm-show-tree", "lsm-doctor"} <= site[place / "commands.html"].ids
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
+def test_every_parameter_of_the_reference_is_described() -> None:
+    path = ROOT / "lsm_engine" / "docs" / "site" / "hooks.py"
+    spec = importlib.util.spec_from_file_location("site_hooks", path)
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    descriptions, used, undescribed, listed = hooks.parameters(), set(), [], 0
+    names = [name for _, names in hooks.API.values() for name in names]
+    for name in names:
+        # A name of a module is not imported with the package: `dml.merge_builder.Merge`.
+        module, _, last = f"lsm_engine.{name}".rpartition(".")
+        value = getattr(importlib.import_module(module), last)
+        hidden = [re.compile(text[1:]) for text in json.loads(hooks.filters(f"lsm_engine.{name}"))]
+        members = vars(value).items() if inspect.isclass(value) else [(last, value)]
+        for member, function in members:
+            function = getattr(function, "__func__", function)
+            if not inspect.isfunction(function) or any(part.search(member) for part in hidden):
+                continue
+            owner = last if inspect.isclass(value) else "lsm_engine"
+            parameters = inspect.signature(function).parameters.keys() - set(hooks.SELF)
+            documented = "Args:" in (function.__doc__ or "")
+            listed += bool(parameters)
+            for parameter in () if documented else sorted(parameters):
+                scopes = [
+                    key for key in hooks.scopes(owner, member, parameter) if key in descriptions
+                ]
+                used |= set(scopes[:1])
+                undescribed += [] if scopes else [f"{owner}.{member}: {parameter}"]
+    assert undescribed == []
+    assert descriptions.keys() - used == set()
+    assert listed > 140
 
 
 QUESTIONS = {

@@ -5,6 +5,7 @@ reference of the command line from the sources.
 """
 
 import ast
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -69,6 +71,17 @@ API = {
     ]),
 }  # fmt: skip
 """Pages of the API reference: the title, the file's name and the names of `lsm_engine`; all others are for extensions."""
+
+INTERNAL = {
+    "Catalog": ("name_table", "newest_state", "newest_states", "table_in_warehouse"),
+    "Scan": ("parquet_files", "reads_all", "names_keys", "untagged", "narrowed"),
+    "TableQuery": ("lookup_at", "locate"),
+    "TableSchema": ("written_fields", "select_read"),
+    "Snapshot": ("checksum_of",),
+    "VerifyReport": ("with_sources",),
+    "WriteResult": ("from_snapshot", "checksum_of"),
+}
+"""Members of public classes that only the engine itself calls."""
 
 DAGSTER = [
     *("factory.lsm_table_assets", "factory.lsm_definitions", "declaration.TableDeclaration"),
@@ -157,6 +170,42 @@ def examples() -> dict[str, str]:
     return dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
 
 
+def parameters() -> dict[str, str]:
+    """The descriptions of parameters, by `name`, `function.name`, `Class.name` or `Class.method.name`."""
+    text = (DOCS / "site" / "parameters.md").read_text("utf-8")
+    return dict(re.findall(r"^- `([\w.]+)`: (.+)$", text, re.MULTILINE))
+
+
+def scopes(owner: str, function: str, name: str) -> tuple[str, ...]:
+    """Where the description of a parameter is looked for, in this order."""
+    return f"{owner}.{function}.{name}", f"{function}.{name}", f"{owner}.{name}", name
+
+
+class Parameters(griffe.Extension):
+    """Lists the parameters of methods whose docstring does not."""
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Add the list to the docstring of a function, if all of its parameters have a description."""
+        docstring, descriptions = func.docstring, parameters()
+        if docstring is None or "Args:" in docstring.value:
+            return
+        owner = "" if func.parent is None else func.parent.name
+        names = [name for parameter in func.parameters if (name := parameter.name) not in SELF]
+        places = [
+            next((key for key in scopes(owner, func.name, name) if key in descriptions), None)
+            for name in names
+        ]
+        if names and all(places):
+            lines = [
+                f"    {name}: {descriptions[str(place)]}\n"
+                for name, place in zip(names, places, strict=True)
+            ]
+            docstring.value += "\n\nArgs:\n" + "".join(lines)
+
+
+SELF = ("self", "cls")
+
+
 def former_names() -> str:
     """A filter that leaves out the methods of a table that are those of its accessors, under longer names."""
     names = [
@@ -169,11 +218,16 @@ def former_names() -> str:
 
 def directives(names: Iterable[str]) -> str:
     """The directives from which mkdocstrings makes a page."""
-    options = f'{{heading_level: 2, filters: ["!^_", "!^session$", "{former_names()}"]}}'
-    usual = "{heading_level: 2}"
     return "".join(
-        f"::: {name}\n    options: {options if name == 'lsm_engine.Table' else usual}\n\n" for name in names
+        f"::: {name}\n    options: {{heading_level: 2, filters: {filters(name)}}}\n\n" for name in names
     )  # fmt: skip
+
+
+def filters(name: str) -> str:
+    """The members that the page of a class leaves out."""
+    hidden = "|".join(INTERNAL.get(name.rpartition(".")[2], ()))
+    former = [former_names()] if name == "lsm_engine.Table" else []
+    return json.dumps(["!^_", "!^session$", *former, *([f"!^({hidden})$"] if hidden else [])])
 
 
 def api_pages() -> dict[str, tuple[str, str]]:
