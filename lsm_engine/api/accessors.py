@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import pyarrow as pa
 
+from lsm_engine.api.progress import reported
 from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, parse_age
@@ -742,7 +743,7 @@ class Maintenance(Accessor):
         *,
         deep: bool = False,
         incremental: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> VerifyReport:
         """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels.
 
@@ -752,15 +753,17 @@ class Maintenance(Accessor):
             snapshot_id: Only this snapshot.
             deep: Read every page of every data file as well.
             incremental: Leave files out that an earlier incremental verification read and that have not changed.
-            progress: Called with the path of each file, and how many were read before it.
+            progress: True shows the number of files in a notebook or a terminal. A function is called with the path
+                of each file, and how many were read before it.
         """
-        return verify.verify(
-            self._session,
-            snapshot=snapshot_id,
-            deep=deep,
-            incremental=incremental,
-            progress=progress,
-        )
+        with reported("files", progress=progress) as report:
+            return verify.verify(
+                self._session,
+                snapshot=snapshot_id,
+                deep=deep,
+                incremental=incremental,
+                progress=report,
+            )
 
     def restore_files(
         self,

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from lsm_engine.api.catalog import Catalog, map_tables
 from lsm_engine.api.catalog_tables import TOGETHER, NewestState, keep_newest_lists, newest_of
+from lsm_engine.api.progress import reported
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
 from lsm_engine.catalog.names import TableName
 from lsm_engine.inspect.health import examine, report_of, table_facts, unreadable
+from lsm_engine.maintenance.verify_files import Progress
 from lsm_engine.planning.health import (
     Depth,
     Finding,
@@ -38,7 +40,7 @@ def doctor(
     *,
     depth: str = "whole",
     stale_after: str = "30 d",
-    progress: Callable[[str, int], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> HealthReport:
     """Return the findings about a table, or about a catalog and its tables.
 
@@ -46,7 +48,7 @@ def doctor(
     "shallow" reads the newest snapshot of each table, "whole" verifies every root, looks for orphans and
     counts what each tag keeps, "deep" reads every page of every data file too. `stale_after`: the age from
     which idle consumers and branches, and tags without a lifetime, count. `progress(table, how many before)` is called
-    for each table. Nothing is changed, and a damaged table is a finding, not an error.
+    for each table; True shows their number in a notebook or a terminal. Nothing is changed, and a damaged table is a finding, not an error.
     """
     chosen, stale_millis = _depth(depth), parse_age(stale_after)
     # A single table has no catalog to compare with.
@@ -80,7 +82,8 @@ def doctor(
                 return name, {}, ()
             return name, {}, findings(unreadable(name, error))
 
-    results = [*_reported(_examined(target, looked_at, names), progress)]
+    with reported("tables", progress=progress) as report:
+        results = [*_reported(_examined(target, looked_at, names), report)]
     live = {
         _recorded_name(name, branch): ids
         for name, ids_by_branch, _ in results
@@ -114,9 +117,7 @@ def _once_readable(differs: Iterable[Finding], of_tables: Iterable[Finding]) -> 
     )
 
 
-def _reported(
-    results: Iterable[_LookedAt], progress: Callable[[str, int], None] | None
-) -> Iterator[_LookedAt]:
+def _reported(results: Iterable[_LookedAt], progress: Progress | None) -> Iterator[_LookedAt]:
     for position, result in enumerate(results):
         yield result
         if progress is not None:

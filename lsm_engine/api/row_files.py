@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from lsm_engine.api.progress import counted_rows
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -255,6 +256,8 @@ class _Target(NamedTuple):
 def read_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     table: Any = None,
+    *,
+    progress: bool = False,
     **options: Unpack[FileOptions],
 ) -> RowFiles:
     """Open CSV, JSON lines, Parquet, Arrow or Excel files, one after the other as one stream of rows.
@@ -263,6 +266,7 @@ def read_files(
         paths: One file, or several; those of text may be compressed (.gz, .bz2, .zst, .lz4). "-" is standard input.
         table: The table, its schema or a pyarrow.Schema, whose types the values of CSV and JSON are read as. Without it types are inferred from the first
             block of rows.
+        progress: Show in a notebook or a terminal how many rows have been taken.
         options: How the files are written, see `FileOptions`.
 
     Returns:
@@ -295,7 +299,9 @@ def read_files(
             rejects.close()
 
     return RowFiles(
-        pa.RecordBatchReader.from_batches(schema, batches()),
+        pa.RecordBatchReader.from_batches(
+            schema, counted_rows(batches()) if progress else batches()
+        ),
         None if None in counts else sum(count for count in counts if count is not None),
         rejects,
     )

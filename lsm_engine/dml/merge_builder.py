@@ -215,7 +215,8 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
         return keys, None
     else:
         keys = open_rows(keys, schema).read_all()
-    return keys, _unique(keys, schema)
+    # Rows of nothing may lack the columns of the key.
+    return keys, _unique(keys, schema) if keys.num_rows else None
 
 
 def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> bool:
@@ -236,7 +237,9 @@ def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> 
     for count in sorted({1, keys.num_rows if is_few else 1}):
         scanned_keys = keys.slice(0, count)
         where = AllOf(parts=tuple(col(name).is_in(scanned_keys.column(name)) for name in names))
-        request = ScanRequest(columns=names, where=where)
+        # A row of the only key column is the answer; no file is fetched ahead.
+        limit = 1 if len(names) == 1 else None
+        request = ScanRequest(columns=names, where=where, limit=limit)
         rows = Scan(merging, request, snapshot, reader).to_arrow()
         # With several columns the filter keeps other combinations of their values, too.
         if rows.num_rows and rows.join(scanned_keys, list(names), join_type="left semi").num_rows:

@@ -5,8 +5,11 @@ import copy
 import inspect
 import json
 import pickle
+import sys
+from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
@@ -156,3 +159,20 @@ def test_the_notebook_of_the_tour_runs_and_its_values_show_themselves(tmp_path, 
     }
     assert "price &gt; 10" in shown["Scan"]
     assert "<td>id</td><td>3</td>" in shown["Snapshot"]
+
+
+def test_long_work_shows_in_a_notebook_how_far_it_is(tmp_path, capsys, monkeypatch):
+    rows = pa.table({"id": range(30_000)})
+    lsm.write_file(rows, tmp_path / "rows.csv")
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = catalog.create_table("db.t", {"id": int}, primary_key="id")
+        table.upsert(lsm.read_files(tmp_path / "rows.csv", table, progress=True))
+        assert table.verify(deep=True, progress=True).is_clean
+        assert capsys.readouterr().err == ""  # neither a notebook nor a terminal
+        monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+        table.upsert(lsm.read_files(tmp_path / "rows.csv", table, progress=True))
+        table.verify(deep=True, progress=True)
+        lsm.doctor(catalog, progress=True)
+        shown = [line.rpartition("\r")[2] for line in capsys.readouterr().err.split("\n")[:-1]]
+    assert [line.partition(",")[0] for line in shown] == ["30", "2 files read", "1 tables read"]
+    assert shown[0].startswith("30,000 rows read, ")
