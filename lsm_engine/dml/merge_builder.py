@@ -208,8 +208,10 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
         for batch in reader:
             batches.append(batch)
             if sum(held_batch.num_rows for held_batch in batches) > _SCANNED_KEYS_MAX:
-                rest = pa.RecordBatchReader.from_batches(reader.schema, chain(batches, reader))
-                return rest, None
+                remaining_keys = pa.RecordBatchReader.from_batches(
+                    reader.schema, chain(batches, reader)
+                )
+                return remaining_keys, None
         keys = pa.Table.from_batches(batches, schema=reader.schema)
     elif not hasattr(keys, "__len__") or hasattr(keys, "sparkSession"):
         return keys, None
@@ -236,10 +238,12 @@ def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> 
     is_few = keys.num_rows <= _SCANNED_KEYS_MAX
     for count in sorted({1, keys.num_rows if is_few else 1}):
         scanned_keys = keys.slice(0, count)
-        where = AllOf(parts=tuple(col(name).is_in(scanned_keys.column(name)) for name in names))
+        key_filter = AllOf(
+            parts=tuple(col(name).is_in(scanned_keys.column(name)) for name in names)
+        )
         # A row of the only key column is the answer; no file is fetched ahead.
         limit = 1 if len(names) == 1 else None
-        request = ScanRequest(columns=names, where=where, limit=limit)
+        request = ScanRequest(columns=names, where=key_filter, limit=limit)
         rows = Scan(merging, request, snapshot, reader).to_arrow()
         # With several columns the filter keeps other combinations of their values, too.
         if rows.num_rows and rows.join(scanned_keys, list(names), join_type="left semi").num_rows:
