@@ -228,7 +228,7 @@ def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> 
     """
     schema, snapshot = session.schema, session.newest_of_writer()
     names = schema.primary_keys
-    # Zeros of both signs are one key, which no filter says.
+    # Zeros of both signs are one key, and a filter compares one of them.
     if any(pa.types.is_floating(keys.schema.field(name).type) for name in names):
         return True
     if snapshot is None or not keys.num_rows:
