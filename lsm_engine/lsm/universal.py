@@ -299,9 +299,10 @@ class ForceUpLevelZero:
             return unit
         if self.max_interval is not None and not is_due(self.max_interval):
             return None
-        waiting = sum(1 for run in runs if run.level == 0)
-        if not waiting:
+        if not runs or runs[0].level > 0:
             return None
+        # The result would land on level 1: its run joins, and counts when level 2 is asked to follow.
+        count = sum(1 for run in runs if run.level <= 1)
         return self.universal.pick_at_least(
-            runs, waiting, max_level=max_level, reason=PickReason.FORCE_UP_LEVEL_0
+            runs, count, max_level=max_level, reason=PickReason.FORCE_UP_LEVEL_0
         )

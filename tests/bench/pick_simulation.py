@@ -2,7 +2,7 @@
 
     python -m tests.bench.pick_simulation
 
-Beside the pick of this engine, which is that of Java 1.4.2, stands the one that Java's master has had
+Beside the pick of this engine, which is that of Java 2.0.0, stands the one that Java's master has had
 since August 2026 (#8993, #9185): once two runs are taken, runs of levels 0 and 1 follow whatever their
 size. Buckets are simulated as sizes: a batch is a run on level 0, and runs of `keys` possible keys are
 as large, merged, as their union is on average. Decision 41 has the table.
