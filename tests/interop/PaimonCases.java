@@ -62,7 +62,7 @@ public class PaimonCases {
         OPERATIONS.put("deleteTag", PaimonTables::deleteTag);
         OPERATIONS.put("rollback", PaimonTables::rollback);
         OPERATIONS.put("expire", PaimonTables::expire);
-        OPERATIONS.put("addColumn", PaimonTables::addColumn);
+        OPERATIONS.put("alter", PaimonTables::alter);
         OPERATIONS.put("files", PaimonTables::files);
         for (String name : RowIdCases.OPERATIONS) {
             OPERATIONS.put(name, RowIdCases::answered);

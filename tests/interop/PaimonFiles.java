@@ -3,10 +3,10 @@ import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.function.IntPredicate;
 import org.apache.paimon.KeyValue;
 import org.apache.paimon.compression.CompressOptions;
 import org.apache.paimon.data.GenericRow;
@@ -19,7 +19,6 @@ import org.apache.paimon.fileindex.FileIndexWriter;
 import org.apache.paimon.fileindex.FileIndexer;
 import org.apache.paimon.fileindex.bitmap.BitmapIndexResult;
 import org.apache.paimon.format.SimpleStatsCollector;
-import org.apache.paimon.io.cache.CacheManager;
 import org.apache.paimon.lookup.sort.SortLookupStoreFactory;
 import org.apache.paimon.lookup.sort.SortLookupStoreReader;
 import org.apache.paimon.lookup.sort.SortLookupStoreWriter;
@@ -65,7 +64,7 @@ final class PaimonFiles {
             files =
                     new SortLookupStoreFactory(
                             keys.createSliceComparator(),
-                            new CacheManager(MemorySize.ofMebiBytes(8)),
+                            PaimonRelease.cache(MemorySize.ofMebiBytes(8)),
                             request.get("block").asInt(),
                             new CompressOptions(request.get("compression").asText(), 1));
         }
@@ -82,7 +81,8 @@ final class PaimonFiles {
         BloomFilter.Builder bloom =
                 request.get("fpp").isNull()
                         ? null
-                        : BloomFilter.builder(rows.size(), request.get("fpp").asDouble());
+                        : new PaimonRelease.Bloom(rows.size(), request.get("fpp").asDouble())
+                                .builder;
         File file = File.createTempFile("lookup", null);
         try {
             SortLookupStoreWriter writer = store.files.createWriter(file, bloom);
@@ -131,17 +131,17 @@ final class PaimonFiles {
     /** Bits of the filter of some keys. */
     static Object bloom(JsonNode request) {
         JsonNode keys = request.get("keys");
-        BloomFilter.Builder filter =
-                BloomFilter.builder(
+        PaimonRelease.Bloom filter =
+                new PaimonRelease.Bloom(
                         request.get("entries").asLong(), request.get("fpp").asDouble());
         keys.forEach(
-                key -> filter.addHash(MurmurHashUtils.hashBytes(HEX.parseHex(key.asText()))));
+                key -> filter.builder.addHash(MurmurHashUtils.hashBytes(HEX.parseHex(key.asText()))));
+        IntPredicate answers = filter.finished();
         List<Boolean> found = new ArrayList<>();
         for (JsonNode key : request.get("others")) {
-            found.add(filter.testHash(MurmurHashUtils.hashBytes(HEX.parseHex(key.asText()))));
+            found.add(answers.test(MurmurHashUtils.hashBytes(HEX.parseHex(key.asText()))));
         }
-        byte[] bits = filter.getBuffer().getHeapMemory();
-        return List.of(HEX.formatHex(Arrays.copyOf(bits, filter.getBuffer().size())), found);
+        return List.of(HEX.formatHex(filter.bits()), found);
     }
 
     /** Minima, maxima and null counts of rows, as a manifest holds them. */

@@ -129,9 +129,8 @@ final class PaimonShapes {
         options.set(CoreOptions.TARGET_FILE_SIZE.key(), request.get("target").asText());
         long small = new CoreOptions(options).compactionFileSize(true);
         MergeTreeCompactManager manager =
-                new MergeTreeCompactManager(
-                        EXECUTOR, levels, strategy, ORDER, small, Integer.MAX_VALUE, recorder, null,
-                        null, false, false, null, false, false);
+                PaimonRelease.compactManager(
+                        EXECUTOR, levels, strategy, ORDER, small, recorder);
         manager.triggerCompaction(false);
         manager.getCompactionResult(true);
         return recorder.found;

@@ -252,14 +252,30 @@ final class PaimonTables {
         return table(request).newExpireSnapshots().config(config).expire();
     }
 
-    static Object addColumn(JsonNode request) throws Exception {
+    static Object alter(JsonNode request) throws Exception {
         Path path = new Path(request.get("path").asText());
-        new SchemaManager(LocalFileIO.create(), path)
-                .commitChanges(
-                        SchemaChange.addColumn(
-                                request.get("name").asText(),
-                                DataTypeJsonParser.parseDataType(request.get("type"))));
+        new SchemaManager(LocalFileIO.create(), path).commitChanges(change(request));
         return true;
+    }
+
+    private static SchemaChange change(JsonNode request) {
+        String name = request.get("name").asText();
+        switch (request.get("change").asText()) {
+            case "add":
+                return SchemaChange.addColumn(
+                        name, DataTypeJsonParser.parseDataType(request.get("type")));
+            case "type":
+                return SchemaChange.updateColumnType(
+                        name, DataTypeJsonParser.parseDataType(request.get("type")));
+            case "rename":
+                return SchemaChange.renameColumn(name, request.get("to").asText());
+            case "drop":
+                return SchemaChange.dropColumn(name);
+            case "option":
+                return SchemaChange.setOption(name, request.get("to").asText());
+            default:
+                throw new IllegalArgumentException("no change " + request);
+        }
     }
 
     /** Live files: [level, rows, deletes, first sequence number, last one]. */

@@ -169,7 +169,7 @@ class RowIdCases {
         try {
             if (table.coreOptions().dataEvolutionEnabled()) {
                 DataEvolutionCompactCoordinator planner =
-                        new DataEvolutionCompactCoordinator(table, false, false);
+                        PaimonRelease.rowIdCompaction(table);
                 while (true) {
                     for (DataEvolutionCompactTask task : planner.plan()) {
                         messages.add(task.doCompact(table, USER));

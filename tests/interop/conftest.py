@@ -1,12 +1,14 @@
 """The three real clients as fixtures: one process each per test session."""
 
+import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.interop.clients import Client, JavaClient, PypaimonClient, RustClient
-from tests.interop.newest_java import NewestJava, why_not
+from tests.interop.newest_java import BUNDLES, NewestJava, why_not
 
 
 def started(kind: type[Client]) -> Iterator[Client]:
@@ -36,11 +38,28 @@ def java() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def newest() -> Iterator[NewestJava]:
-    """Java Apache Paimon 1.4.2, or a skip that gives the reason."""
-    if os.environ.get("LSM_INTEROP") == "off":
-        pytest.skip("LSM_INTEROP=off")
-    if reason := why_not():
-        pytest.skip(reason)
-    with NewestJava() as java:
-        yield java
+def javas() -> Iterator[Callable[[str], NewestJava]]:
+    """A process of each release of Java that is asked for, or a skip that gives the reason."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def started(release: str) -> NewestJava:
+            if os.environ.get("LSM_INTEROP") == "off":
+                pytest.skip("LSM_INTEROP=off")
+            if reason := why_not(release):
+                pytest.skip(reason)
+            return stack.enter_context(NewestJava(release))
+
+        yield started
+
+
+@pytest.fixture(scope="session", params=list(BUNDLES))
+def newest(request: pytest.FixtureRequest, javas: Callable[[str], NewestJava]) -> NewestJava:
+    """Java Apache Paimon 1.4.2, and then 2.0.0."""
+    return javas(request.param)
+
+
+@pytest.fixture(scope="session")
+def java_2(javas: Callable[[str], NewestJava]) -> NewestJava:
+    """Java Apache Paimon 2.0.0."""
+    return javas("2.0.0")

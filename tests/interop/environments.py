@@ -178,6 +178,12 @@ def maven_jars(name: str, artifacts: tuple[str, ...], *, alone: bool = False) ->
     """Jars of artifacts, fetched once, with what they depend on unless `alone`; where from is Maven's own setting."""
 
     def fetch(folder: Path) -> None:
+        into = f"-DoutputDirectory={folder / 'jars'}"
+        if alone:
+            # What an artifact depends on is not asked for, and may be missing.
+            for artifact in artifacts:
+                run("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", into)
+            return
         dependencies = "".join(
             "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
             "</dependency>".format(*artifact.split(":"))
@@ -189,8 +195,7 @@ def maven_jars(name: str, artifacts: tuple[str, ...], *, alone: bool = False) ->
             "<artifactId>tests</artifactId><version>1</version>"
             f"<dependencies>{dependencies}</dependencies></project>"
         )
-        into = (f"-DoutputDirectory={folder / 'jars'}", f"-DexcludeTransitive={str(alone).lower()}")
-        run("mvn", "-q", "-B", "-f", str(project), "dependency:copy-dependencies", *into)
+        run("mvn", "-q", "-B", "-f", str(project), "dependency:copy-dependencies", into)
 
     facts: dict[str, object] = {"artifacts": list(artifacts)}
     return sorted((made_once(name, facts, fetch) / "jars").glob("*.jar"))

@@ -1,4 +1,4 @@
-"""Random histories of one table that Java 1.4.2 and we write in turns: what it is, and the next act."""
+"""Random histories of one table that Java and we write in turns: what it is, the next act, what must be equal."""
 
 import random
 from dataclasses import dataclass, field
@@ -27,6 +27,9 @@ GROUPS = PARTIAL | {"fields.g.sequence-group": "v,s"}
 ENGINES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "deduplicate": ({}, ALL),
     "deduplicate by clock": ({"sequence.field": "g"}, ALL),
+    "deduplicate by clock, oldest": (
+        {"sequence.field": "g", "sequence.field.sort-order": "descending"}, ALL
+    ),
     "deduplicate, no deletes": ({"ignore-delete": "true"}, ALL),
     "partial-update": (PARTIAL, ADDS),
     "partial-update, no deletes": (PARTIAL | {"ignore-delete": "true"}, ALL),
@@ -44,6 +47,15 @@ ENGINES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+INDEXES = {
+    "bloom-filter": ("v", "s", "g"), "bitmap": ("v", "s", "g"), "bsi": ("v", "g"),
+    "range-bitmap": ("v", "s", "g"),
+}  # fmt: skip
+TYPES = {"INT": pa.int32(), "STRING": pa.string(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+"""Types of added columns."""
+VALUES = {"INT": (None, 5), "STRING": (None, "w"), "DOUBLE": (None, 0.5), "BOOLEAN": (None, True)}
+
+
 @dataclass(kw_only=True)
 class Kind:
     """What a table is."""
@@ -56,6 +68,21 @@ class Kind:
     java_writes: bool = True
 
 
+def drawn_indexes(draw: random.Random) -> dict[str, str]:
+    """Options of the file indexes of a table: none for every second one."""
+    if draw.random() < 0.5:
+        return {}
+    options = {"file-index.in-manifest-threshold": draw.choice(["1 b", "500 b", "1 mb"])}
+    for kind, columns in INDEXES.items():
+        indexed = [name for name in columns if draw.random() < 0.4]
+        if indexed:
+            options[f"file-index.{kind}.columns"] = ",".join(indexed)
+            options |= {
+                f"file-index.{kind}.{name}.items": "20" for name in indexed if "bloom" in kind
+            }
+    return options
+
+
 def drawn(draw: random.Random, engine: str) -> Kind:
     """A table of an engine, all else by chance."""
     own, kinds = ENGINES[engine]
@@ -66,7 +93,9 @@ def drawn(draw: random.Random, engine: str) -> Kind:
         "write-only": draw.choice(["true", "false"]),
         "target-file-size": draw.choice(["128 mb", "2 kb"]),
         "snapshot.num-retained.max": "100",
+        "metadata.stats-mode": draw.choice(["truncate(16)", "full", "none", "counts"]),
     }
+    options |= drawn_indexes(draw)
     if engine == "append":
         bucket = draw.choice([{"bucket": "-1"}, {"bucket": "2", "bucket-key": "k"}])
         return Kind(engine=engine, options=options | bucket, kinds=kinds, keys=(), parts=parts)
@@ -82,6 +111,7 @@ def drawn(draw: random.Random, engine: str) -> Kind:
     options |= bucket | {"changelog-producer": producer}
     if not first and producer != "full-compaction" and bucket["bucket"] != "-2":
         options["deletion-vectors.enabled"] = draw.choice(["true", "false"])
+        options["deletion-vectors.bitmap64"] = draw.choice(["true", "false"])
     if first or producer == "lookup":
         options["write-only"] = "false"
     crosses = bool(parts) and bucket["bucket"] == "-1" and engine == "deduplicate"
@@ -101,6 +131,8 @@ class History:
     draw: random.Random
     path: str
     columns: list[str] = field(default_factory=lambda: [one.name for one in FIELDS])
+    types: dict[str, str] = field(default_factory=dict)
+    """SQL types of the columns that were added."""
     there: set[tuple[int, int]] = field(default_factory=set)
     log: list[Any] = field(default_factory=list)
 
@@ -125,7 +157,8 @@ class History:
 
     def act(self) -> None:
         """Whatever comes next."""
-        acts = ["write"] * 5 + ["compact", "compact fully", "tag", "untag", "expire", "column"]
+        acts = ["write"] * 6 + ["compact", "compact fully", "tag", "untag", "expire"]
+        acts += ["add", "rename", "drop", "widen", "index"]
         acts += ["rollback"] * (self.kind.options["bucket"] != "-2")
         acts += ["forget"] * bool(self.kind.keys)
         name = self.draw.choice(acts)
@@ -173,7 +206,9 @@ class History:
         values = [*key, self.draw.choice([None, 1, 7, -3]), self.draw.choice([None, *"xyz"])]
         # No null clocks: what they decide depends on how Java's rows lie in files (decision 18).
         values.append(self.draw.randint(0, 5))
-        values += [self.draw.choice([None, 5]) for _ in self.columns[len(values) :]]
+        values += [
+            self.draw.choice(VALUES[self.types[name]]) for name in self.columns[len(FIELDS) :]
+        ]
         return kind, values
 
     def _compact(self, ours: bool, *, full: bool) -> None:
@@ -211,13 +246,64 @@ class History:
         else:
             self.java.ask("expire", path=self.path, max=kept)
 
-    def _column(self, ours: bool) -> None:
-        name = f"c{len(self.columns)}"
+    def _alter(self, ours: bool, our_change: Any, **javas_change: str) -> None:
+        self.log.append(our_change)
         if ours:
-            self.table.alter(lsm.AddColumn(name=name, type=pa.int32()))
+            self.table.alter(our_change)
         else:
-            self.java.ask("addColumn", path=self.path, name=name, type="INT")
+            self.java.ask("alter", path=self.path, **javas_change)
+
+    def _add(self, ours: bool) -> None:
+        name, kind = f"c{len(self.log)}", self.draw.choice(list(TYPES))
+        change = lsm.AddColumn(name=name, type=TYPES[kind])
+        self._alter(ours, change, change="add", name=name, type=kind)
         self.columns.append(name)
+        self.types[name] = kind
+
+    def _added(self) -> str | None:
+        """An added column without an index."""
+        names = [name for name in self.types if name not in self._indexed()]
+        return self.draw.choice(names) if names else None
+
+    def _indexed(self) -> set[str]:
+        options = self.table.schema.options.texts
+        return {
+            name
+            for key, value in options.items()
+            if key.startswith("file-index.") and key.endswith(".columns")
+            for name in value.split(",")
+        }
+
+    def _rename(self, ours: bool) -> None:
+        if (name := self._added()) is None:
+            return
+        new_name = f"d{len(self.log)}"
+        change = lsm.RenameColumn(name, new_name)
+        self._alter(ours, change, change="rename", name=name, to=new_name)
+        self.columns[self.columns.index(name)] = new_name
+        self.types[new_name] = self.types.pop(name)
+
+    def _drop(self, ours: bool) -> None:
+        if (name := self._added()) is None:
+            return
+        self._alter(ours, lsm.DropColumn(name), change="drop", name=name)
+        self.columns.remove(name)
+        del self.types[name]
+
+    def _widen(self, ours: bool) -> None:
+        """Make the column v, which may have indexes, wider."""
+        change = lsm.ChangeType("v", "BIGINT")
+        self._alter(ours, change, change="type", name="v", type="BIGINT")
+
+    def _index(self, ours: bool) -> None:
+        """Give a living table an index of one more column."""
+        kind = self.draw.choice(list(INDEXES))
+        key = f"file-index.{kind}.columns"
+        added = [name for name, sql_type in self.types.items() if sql_type == "INT"]
+        name = self.draw.choice([*INDEXES[kind], *added])
+        indexed = self.table.schema.options.texts.get(key, name).split(",")
+        text = ",".join(dict.fromkeys([*indexed, name]))
+        self._alter(ours, lsm.SetOption(key, text), change="option", name=key, to=text)
 
     def _rollback(self, ours: bool) -> None:
         ids = self.table.snapshot_ids()
@@ -230,6 +316,26 @@ class History:
             self.java.ask("rollback", path=self.path, to=to)
 
     # ---- what each reads
+
+    def check(self) -> None:
+        """Both read the same rows, of a value too, which indexes may find."""
+        assert self.ours() == self.theirs(), self.log
+        name, value = self.draw.choice([("v", 1), ("v", 7), ("s", "x"), ("g", 3)])
+        matching = self.theirs(equal=[name, value])
+        assert self.ours(where=lsm.col(name) == value) == matching, (name, value, self.log)
+
+    def check_past(self) -> None:
+        """Both read the same of every snapshot, tag and changelog, and nothing is damaged."""
+        for number in self.table.snapshot_ids():
+            ours = self.ours(snapshot_id=number)
+            assert ours == self.theirs(snapshot=number), (number, self.log)
+        for tag in self.table.tags():
+            assert self.ours(tag=tag.name) == self.theirs(tag=tag.name), (tag.name, self.log)
+        for snapshot in self.table.snapshots():
+            if snapshot.changelog_manifest_list is not None:
+                changes = self.our_changes(snapshot.id)
+                assert changes == self.their_changes(snapshot.id), (snapshot.id, self.log)
+        assert self.table.verify(deep=True).problems == (), self.log
 
     def ours(self, **where: Any) -> list[Any]:
         """Our rows, of the newest snapshot, another or a tag."""

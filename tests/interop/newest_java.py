@@ -1,4 +1,4 @@
-"""The newest Java Paimon beside 0.9.0: its jars by Maven, and a process that answers JSON lines."""
+"""The newest releases of Java Paimon beside 0.9.0: their jars by Maven, and a process that answers JSON lines."""
 
 import contextlib
 import hashlib
@@ -13,9 +13,15 @@ from typing import Any, Self
 from tests.interop.environments import HERE, EnvironmentFailedError, made_once, maven_jars, run
 
 VERSION = "1.4.2"
+"""The release that is asked unless another one is named."""
+BUNDLES = {
+    "1.4.2": "org.apache.paimon:paimon-bundle:1.4.2",
+    # Maven Central has no bundle of 2.0.0. The jar for Flink holds all of it.
+    "2.0.0": "org.apache.paimon:paimon-flink-2.0:2.0.0",
+}
 TIMES = int(os.environ.get("LSM_NEWEST_JAVA", "1"))
-"""How much of everything is asked; 40 makes 10,000 cases of each kind."""
-CASES = 250 * TIMES
+"""How much of everything is asked of each release; 80 makes 10,000 cases of each kind."""
+CASES = 125 * TIMES
 SOURCES = tuple(
     HERE / f"{name}.java"
     for name in (
@@ -23,8 +29,7 @@ SOURCES = tuple(
         "RowIdCases",
     )
 )  # fmt: skip
-ARTIFACTS = (
-    f"org.apache.paimon:paimon-bundle:{VERSION}",
+LIBRARIES = (
     "org.apache.hadoop:hadoop-client-api:3.5.0",
     "org.apache.hadoop:hadoop-client-runtime:3.5.0",
     "org.slf4j:slf4j-api:2.0.17",
@@ -34,48 +39,51 @@ ARTIFACTS = (
 _FLAGS = ("-Xmx1g", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
 
 
-def why_not() -> str | None:
+def why_not(release: str = VERSION) -> str | None:
     """Why this machine cannot run it, or None; fetches the jars the first time."""
     for tool in ("mvn", "javac", "java"):
         if shutil.which(tool) is None:
             return f"{tool} is not on this machine"
     try:
-        classes()
+        classes(release)
     except EnvironmentFailedError as failed:
-        return f"Maven could not fetch Paimon {VERSION}: {failed}"
+        return f"Maven could not fetch Paimon {release}: {failed}"
     return None
 
 
-def jars() -> list[Path]:
-    """The jars, fetched once."""
-    return maven_jars("java-newest-jars", ARTIFACTS)
+def jars(release: str = VERSION) -> list[Path]:
+    """The jars of a release, fetched once."""
+    bundle = maven_jars(f"java-{release}-bundle", (BUNDLES[release],), alone=True)
+    return [*bundle, *maven_jars("java-newest-libraries", LIBRARIES)]
 
 
-def classes() -> Path:
+def classes(release: str = VERSION) -> Path:
     """Our harness, compiled against the jars."""
-    paths = os.pathsep.join(map(str, jars()))
-    source = hashlib.sha256(b"".join(one.read_bytes() for one in SOURCES)).hexdigest()
+    paths = os.pathsep.join(map(str, jars(release)))
+    sources = (*SOURCES, HERE / f"PaimonRelease{release[0]}.java")
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     return made_once(
-        "java-newest-classes",
-        {"source": source, "artifacts": list(ARTIFACTS)},
+        f"java-{release}-classes",
+        {"source": digest, "artifacts": [BUNDLES[release], *LIBRARIES]},
         lambda folder: (
-            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), *map(str, SOURCES)) and None
+            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), *map(str, sources)) and None
         ),
     )
 
 
-def command(main: str, *arguments: str) -> list[str]:
+def command(main: str, *arguments: str, release: str = VERSION) -> list[str]:
     """The command line of one of our Java classes."""
-    paths = os.pathsep.join(map(str, (classes(), *jars())))
+    paths = os.pathsep.join(map(str, (classes(release), *jars(release))))
     return ["java", *_FLAGS, "-cp", paths, main, *arguments]
 
 
 class NewestJava:
     """One JVM; every call is a line out and a line in. Failures of Java are AssertionErrors."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: str = VERSION) -> None:
+        self.release = release
         self._process = subprocess.Popen(
-            command("PaimonCases"),
+            command("PaimonCases", release=release),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 

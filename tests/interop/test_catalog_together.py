@@ -108,7 +108,7 @@ def test_we_open_one_that_pypaimon_made(pypaimon: PypaimonClient, tmp_path: Path
 
 
 def test_a_jdbc_catalog_that_java_made_is_opened_as_it_is(
-    newest: NewestJava, tmp_path: Path
+    java_2: NewestJava, tmp_path: Path
 ) -> None:
     """Java 1.4.2 makes it, in SQLite by JDBC; `lsm` is told its URL, and nothing else."""
     url, house = f"jdbc:sqlite:{tmp_path}/theirs.db", tmp_path / "house"
@@ -120,11 +120,11 @@ def test_a_jdbc_catalog_that_java_made_is_opened_as_it_is(
     }
     fields = [["id", "BIGINT NOT NULL"], ["v", "STRING"]]
     for name in ("shop.orders", "shop.returns", "other.things"):
-        path = newest.ask(
+        path = java_2.ask(
             "create", catalog=catalog, name=name, fields=fields, keys=["id"], parts=[],
             options={"bucket": "1"},
         )  # fmt: skip
-        newest.ask("write", path=path, rows=[["+I", [key, name]] for key in range(3)])
+        java_2.ask("write", path=path, rows=[["+I", [key, name]] for key in range(3)])
     shell = Shell(tmp_path)
     shell.environment["LSM_WAREHOUSE"] = None
     asked = ("--catalog", url)
@@ -134,9 +134,9 @@ def test_a_jdbc_catalog_that_java_made_is_opened_as_it_is(
     shell(*asked, "upsert", "shop.orders", shell.file("more.csv", "id,v\n2,ours\n3,ours\n"))
     shell(*asked, "create", "shop.ours", "--columns", "id BIGINT", "--primary-key", "id")
     shell(*asked, "rename", "other.things", "other.renamed")
-    theirs = newest.ask("read", path=str(house / "shop.db" / "orders"))
+    theirs = java_2.ask("read", path=str(house / "shop.db" / "orders"))
     assert sorted(theirs) == [[0, "shop.orders"], [1, "shop.orders"], [2, "ours"], [3, "ours"]]
-    assert newest.ask("tables", catalog=catalog) == {
+    assert java_2.ask("tables", catalog=catalog) == {
         "other": ["renamed"], "shop": ["orders", "ours", "returns"],
     }  # fmt: skip
     assert json.loads(shell(*asked, "count", "other.renamed", "--json").stdout)["rows"] == 3

@@ -118,10 +118,10 @@ class Turns:
 @pytest.mark.parametrize("seed", range(TIMES))
 @pytest.mark.parametrize("name", ["java", "pypaimon"])
 def test_deep_verify_stays_clean(
-    name: str, seed: int, request: pytest.FixtureRequest, newest: NewestJava, tmp_path: Path
+    name: str, seed: int, request: pytest.FixtureRequest, java_2: NewestJava, tmp_path: Path
 ) -> None:
     client: Client = request.getfixturevalue(name)
-    turns = Turns(tmp_path, [client], newest, f"{name} {seed}")
+    turns = Turns(tmp_path, [client], java_2, f"{name} {seed}")
     for _ in range(8):
         turns.act()
         turns.check()
@@ -129,6 +129,6 @@ def test_deep_verify_stays_clean(
     for tag in table.tags():
         rows = canonical_rows(table.scan(tag=tag.name).to_arrow())
         assert difference(client.read_rows(turns.path, tag=tag.name), rows) == "", turns.log
-    newest.ask("write", path=turns.path, rows=[["+I", [1, "x", 2, 0.5]]])
+    java_2.ask("write", path=turns.path, rows=[["+I", [1, "x", 2, 0.5]]])
     report = table.verify(deep=True)
     assert (report.problems, report.unchecked_count > 0) == ((), True)

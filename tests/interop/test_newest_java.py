@@ -185,6 +185,8 @@ def test_automatic_tags_have_the_same_names(
 
 
 GROUP = {"merge-engine": "partial-update", "fields.g.sequence-group": "v"}
+ENDED_WITH_2_0 = ("listagg of a blank", "a sequence of -0.0 after one of 0.0")
+"""Differences from Java 1.4.2 alone."""
 DIFFERENCES: dict[str, tuple[dict[str, str], pa.DataType, list[list[Any]], Any, Any]] = {
     "first_non_null_value after an older null": (
         GROUP | {"fields.v.aggregate-function": "first_non_null_value"}, pa.int32(),
@@ -215,7 +217,8 @@ def test_decision_0049_where_rows_differ(name: str, newest: NewestJava, tmp_path
         row = dict(zip("kvg", values, strict=True))
         lsm.open_table(path).upsert([{**row, "_row_kind": change}])
     assert ours_of(path) == [ours]
-    assert newest.ask("read", path=path) == [theirs]
+    has_ended = newest.release == "2.0.0" and name in ENDED_WITH_2_0
+    assert newest.ask("read", path=path) == [ours if has_ended else theirs]
 
 
 @pytest.mark.parametrize("first", [0.0, -0.0])

@@ -227,6 +227,15 @@ def test_statistics_are_the_same(newest: NewestJava) -> None:
         least, greatest, nulls, *values = theirs
         assert list(ours.null_counts or ()) == nulls, case
         bounds = [decode_row(one, types) for one in (ours.min_values, ours.max_values)]
+        if newest.release == "2.0.0" and "BYTES" in case["types"]:
+            # Decision 49: 2.0.0 has bounds of bytes.
+            for row in values:
+                row[:] = [
+                    None if name == "BYTES" else value
+                    for name, value in zip(case["types"], row, strict=True)
+                ]
+            assert [spelled_row(row) for row in bounds] == values, case
+            continue
         assert [spelled_row(row) for row in bounds] == values, case
         if not set(case["types"]) & set(RESERVES_WHEN_NULL) or None not in values[0]:
             stored = [ours.min_values[4:].hex(), ours.max_values[4:].hex()]
@@ -253,7 +262,7 @@ def test_decision_0049_bounds_that_differ(newest: NewestJava) -> None:
 
 
 def test_thin_files_are_read_and_compacted(
-    newest: NewestJava, rust: Client, pypaimon: Client, tmp_path: Path
+    java_2: NewestJava, rust: Client, pypaimon: Client, tmp_path: Path
 ) -> None:
     schema = pa.schema([("k", pa.int64()), ("u", pa.string()), ("v", pa.int64())])
     options = {"bucket": "2", "data-file.thin-mode": "true", "write-only": "true"}
@@ -269,9 +278,9 @@ def test_thin_files_are_read_and_compacted(
         found = client.read(table.location)
         assert found.num_rows == 98
         assert [tuple(row.values()) for row in found.sort_by("k").to_pylist()] == wanted
-    rows = sorted(tuple(row) for row in newest.ask("read", path=table.location))
+    rows = sorted(tuple(row) for row in java_2.ask("read", path=table.location))
     assert rows == wanted
-    newest.ask("compact", path=table.location, full=True)
+    java_2.ask("compact", path=table.location, full=True)
     after = lsm.open_table(table.location)
     assert [run.level for bucket in after.tree() for run in bucket.runs] == [5, 5]
     assert [tuple(row.values()) for row in after.to_arrow().sort_by("k").to_pylist()] == wanted
@@ -379,7 +388,7 @@ def index_answer(
     list(zip(FileIndexType, ["1 b", "1 mb", "1 mb", "1 b"], strict=True)),
 )
 def test_tables_with_file_indexes_are_read_both_ways(
-    newest: NewestJava, tmp_path: Path, kind: FileIndexType, threshold: str
+    java_2: NewestJava, tmp_path: Path, kind: FileIndexType, threshold: str
 ) -> None:
     """With deletion vectors, as each finds rows by their position in the file."""
     options = {
@@ -395,7 +404,7 @@ def test_tables_with_file_indexes_are_read_both_ways(
             table.upsert(pa.Table.from_pylist(rows, schema))
         else:
             written = [["+I", list(row.values())] for row in rows]
-            newest.ask("write", path=path, rows=written, full=False)
+            java_2.ask("write", path=path, rows=written, full=False)
         kinds = set(table.inspect.file_indexes().column("index_kind").to_pylist())
         assert kinds == {"embedded" if threshold == "1 mb" else "sidecar"}
         everything = table.scan().to_arrow()
@@ -403,7 +412,7 @@ def test_tables_with_file_indexes_are_read_both_ways(
             condition = pc.field("v") == value
             rows = everything.filter(condition).sort_by("k").to_pylist()
             assert table.scan(where=condition).to_arrow().sort_by("k").to_pylist() == rows
-            theirs = newest.ask("read", path=path, equal=["v", value])
+            theirs = java_2.ask("read", path=path, equal=["v", value])
             assert sorted(theirs) == [list(row.values()) for row in rows]
     assert table.maintenance.verify(deep=True).problems == ()
 
@@ -412,21 +421,21 @@ def test_tables_with_file_indexes_are_read_both_ways(
 
 
 def test_files_in_a_directory_of_their_own_are_written_and_compacted_by_both(
-    newest: NewestJava, tmp_path: Path
+    java_2: NewestJava, tmp_path: Path
 ) -> None:
     schema = pa.schema([("k", pa.int64()), ("day", pa.string()), ("v", pa.int64())])
     options = {"bucket": "1", "data-file.path-directory": "data/files"}
     table = new_table(tmp_path, schema, key=("k", "day"), partitioned_by=("day",), options=options)
     table.upsert([{"k": key, "day": "d0", "v": key} for key in range(9)])
     theirs = [["+I", [key, f"d{key % 2}", 10 * key]] for key in range(5, 12)]
-    newest.ask("write", path=table.location, rows=theirs, full=False)
-    newest.ask("compact", path=table.location, full=True)
+    java_2.ask("write", path=table.location, rows=theirs, full=False)
+    java_2.ask("compact", path=table.location, full=True)
     table.upsert([{"k": 0, "day": "d0", "v": 7}])
     table.compact(full=True)
     found = sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
     assert (0, "d0", 7) in found
     assert (11, "d1", 110) in found
-    assert found == sorted(map(tuple, newest.ask("read", path=table.location)))
+    assert found == sorted(map(tuple, java_2.ask("read", path=table.location)))
     places = {
         path.relative_to(table.location).parts[:2]
         for path in Path(table.location).rglob("*.parquet")
@@ -439,7 +448,7 @@ def test_files_in_a_directory_of_their_own_are_written_and_compacted_by_both(
 
 
 def test_beside_blobs_and_variants_of_java_the_other_columns_are_read(
-    newest: NewestJava, tmp_path: Path
+    java_2: NewestJava, tmp_path: Path
 ) -> None:
     """Blobs lie in files of their own, of which the other columns know nothing; variants beside them."""
     tracked = {
@@ -448,16 +457,16 @@ def test_beside_blobs_and_variants_of_java_the_other_columns_are_read(
     }  # fmt: skip
     cases = (("blobs", "BLOB", [], tracked), ("variants", "VARIANT", ["k"], {"bucket": "1"}))
     for name, kind, keys, options in cases:
-        path = newest.ask(
+        path = java_2.ask(
             "create", catalog={"warehouse": str(tmp_path)}, name=f"d.{name}", keys=keys, parts=[],
             fields=[["k", "INT NOT NULL"], ["e", kind], ["v", "STRING"]], options=options,
         )  # fmt: skip
         for start in (0, 10):
             rows = [["+I", [k, str(10 + k), f"v{k}"]] for k in range(start, start + 10)]
-            newest.ask("write", path=path, rows=rows)
+            java_2.ask("write", path=path, rows=rows)
         table = lsm.open_table(path)
         found = table.scan().to_arrow().sort_by("k").to_pylist()
-        assert found == [{"k": row[0], "v": row[2]} for row in newest.ask("read", path=path)]
+        assert found == [{"k": row[0], "v": row[2]} for row in java_2.ask("read", path=path)]
         assert table.scan(where="v = 'v17'").to_arrow().to_pylist() == [{"k": 17, "v": "v17"}]
         assert table.scan().count() == table.to_polars().collect().height == 20
         assert table.verify(deep=True).problems == ()

@@ -92,8 +92,11 @@ def test_picks_are_the_same(kind: str, newest: NewestJava) -> None:
     for _ in range(CASES):
         count = draw.randint(3, 7)
         files = some_files(draw, count)
+        if kind == "forced" and newest.release == "1.4.2":
+            # Level 1 counts from 2.0.0 on when level 2 is asked to follow (decision 41).
+            files = [file for file in files if file.level != 1]
         case: dict[str, Any] = {
-            "files": [facts_of(one) for one in files], "levels": count,
+            "files": [facts_of(file) for file in files], "levels": count,
             "amplification": draw.choice([50, 200]), "ratio": draw.choice([0, 1, 30]),
             "trigger": draw.randint(2, 6), "forced": kind == "forced", "full": kind == "full",
             "total": None, "above": None,

@@ -40,13 +40,13 @@ def by_java(folder: Path, java: NewestJava, engine: str, seed: int) -> None:
     ],
     ids=["few", "29 tables"],
 )
-def handed(request, newest: NewestJava, tmp_path: Path) -> Shell:
+def handed(request, java_2: NewestJava, tmp_path: Path) -> Shell:
     """The warehouse as it is handed over: tables, and no catalog."""
     shell = Shell(tmp_path)
     engines, names, times = request.param
     for seed in range(times):
         for at, engine in enumerate(engines):
-            by_java(shell.warehouse / "java.db" / f"t{seed}{at:02}", newest, engine, seed)
+            by_java(shell.warehouse / "java.db" / f"t{seed}{at:02}", java_2, engine, seed)
     for name in names:
         (table,) = {
             path.parent.parent
@@ -57,7 +57,7 @@ def handed(request, newest: NewestJava, tmp_path: Path) -> Shell:
 
 
 def test_what_java_and_pypaimon_left_becomes_healthy_by_what_doctor_prints(
-    handed: Shell, newest: NewestJava
+    handed: Shell, java_2: NewestJava
 ) -> None:
     java = handed.warehouse / "java.db"
     for table in sorted(java.iterdir())[::3]:
@@ -75,7 +75,7 @@ def test_what_java_and_pypaimon_left_becomes_healthy_by_what_doctor_prints(
     assert {"catalog", "orphans", "repair"} <= verbs, followed
     for path in sorted(java.iterdir()):
         ours = lsm.open_table(str(path)).to_arrow().to_pylist()
-        theirs = newest.ask("read", path=str(path))
+        theirs = java_2.ask("read", path=str(path))
         assert sorted(([*row.values()] for row in ours), key=repr) == sorted(theirs, key=repr)
     for row in handed.json("tables"):
         handed("verify", row["table"])

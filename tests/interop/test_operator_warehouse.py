@@ -80,7 +80,7 @@ def java_table(house: Path, java: NewestJava, name: str) -> None:
     if name == "sums":
         java.ask("createBranch", path=path, name="try-decimal")
     if name == "schemas":
-        java.ask("addColumn", path=path, name="extra", type="INT")
+        java.ask("alter", path=path, change="add", name="extra", type="INT")
         for _ in range(5):
             java.ask("write", path=path, rows=[["+I", ["x", 1, "a", "1.00", 5, 1]]])
         java.ask("compact", path=path, full=True)
@@ -173,11 +173,11 @@ def neglect(house: Path) -> None:
 
 
 @pytest.fixture(params=["few", pytest.param("all", marks=pytest.mark.sweep)])
-def handed(request, newest: NewestJava, pypaimon: PypaimonClient, tmp_path: Path) -> Shell:
+def handed(request, java_2: NewestJava, pypaimon: PypaimonClient, tmp_path: Path) -> Shell:
     shell = Shell(tmp_path)
     whole = request.param == "all"
     for name in list(JAVA)[: None if whole else FEW["java"]]:
-        java_table(shell.warehouse, newest, name)
+        java_table(shell.warehouse, java_2, name)
     for name in list(PYPAIMON)[: None if whole else FEW["py"]]:
         pypaimon_table(shell.warehouse, pypaimon, name)
     neglect(shell.warehouse)
@@ -185,7 +185,7 @@ def handed(request, newest: NewestJava, pypaimon: PypaimonClient, tmp_path: Path
 
 
 def test_a_damaged_warehouse_becomes_healthy_by_what_doctor_prints(
-    handed: Shell, newest: NewestJava
+    handed: Shell, java_2: NewestJava
 ) -> None:
     followed = mended(handed, "--stale-after", "80 d")
     acts = {tuple(command.split()[1:2] + command.split()[3:4]) for command in followed}
@@ -200,7 +200,7 @@ def test_a_damaged_warehouse_becomes_healthy_by_what_doctor_prints(
     for path in sorted((handed.warehouse / "java.db").iterdir()):
         if path.name != "refused":
             ours = lsm.open_table(str(path)).to_arrow()
-            assert ours.num_rows == len(newest.ask("read", path=str(path))), path
+            assert ours.num_rows == len(java_2.ask("read", path=str(path))), path
 
 
 @pytest.mark.sweep

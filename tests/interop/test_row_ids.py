@@ -156,10 +156,10 @@ def play(turns: Turns, count: int) -> None:
 def test_java_and_we_take_turns_and_row_ids_stay(
     options: dict[str, str],
     tmp_path: Path,
-    newest: NewestJava,
+    java_2: NewestJava,
 ) -> None:
     for seed in range(TIMES):
-        play(Turns(tmp_path / f"t{seed}", options, newest, seed), 14 if TIMES > 1 else 9)
+        play(Turns(tmp_path / f"t{seed}", options, java_2, seed), 14 if TIMES > 1 else 9)
 
 
 @pytest.mark.parametrize("options", [TRACKED, EVOLVING], ids=["ids", "columns"])
