@@ -349,6 +349,11 @@ class ScanExplanation:
             f"  reads {counted(self.row_count, 'row')}, {format_bytes(self.size_bytes)}, in "
             f"{counted(len(self.splits), 'split')} ({raw} raw, {len(self.splits) - raw} merged)",
         ]
+        indexed_count = sum(bool(file.extra_files) for split in self.splits for file in split.files)
+        if indexed_count and (self.pushed_filter or self.residual_filter):
+            lines.append(
+                f"  asks the file index of {counted(indexed_count, 'data file')} before it opens them"
+            )
         if self.fallback is not None:
             branch_snapshot = self.fallback.snapshot_id
             lines += [

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 # -- Data files that query engines may read directly, because their rows need no merging -----------
 
 _FILES_MAX = 10_000
+_SAMPLED_SECTIONS = 16
 _PATTERN = re.compile(r"[*?\[\]{}]")
 """Characters that make a path a glob pattern."""
 
@@ -577,6 +578,26 @@ class Scan:
         """Whether the filter names all keys that may match: then the scan reads few rows."""
         predicate, keys = self._predicate, self._keys
         return predicate is not None and keys is not None and keys.named_by(predicate) is not None
+
+    @cached_property
+    def selected_bytes(self) -> int:
+        """The bytes of the data files that hold a match, estimated: file indexes beside a sample of the files are asked.
+
+        Where no column of the filter has such an index, all bytes that are read.
+        """
+        plan = self._planned
+        indexed = {column.name for column in self._session.schema.options.indexed_columns}
+        if self._predicate is None or not indexed & columns_of(self._predicate):
+            return plan.explanation.size_bytes
+        sections = [(split, section) for split in plan.splits for section in split.sections]
+        asked_bytes = matching_bytes = 0
+        for split, section in sections[:: max(1, len(sections) // _SAMPLED_SECTIONS)]:
+            source = plan.source.source_of(split)
+            bucket = BucketReader(source.context, split.partition, split.bucket, split.vectors)
+            size = sum(file.file_size for run in section for file in run)
+            asked_bytes += size
+            matching_bytes += size if bucket.may_match(section, source.rows) else 0
+        return plan.explanation.size_bytes * matching_bytes // max(asked_bytes, 1)
 
     def explain(self) -> ScanExplanation:
         """Return what is read, what was pruned and why; `print(scan.explain().text())`."""

@@ -118,7 +118,7 @@ def _planned(spark: SparkSession, facts: str) -> DataFrame | None:
         conditions = [prefilter for prefilter in prefilters if prefilter is not None]
         pruned = reader.scan(names, *conditions) if conditions else scan
         # Spark's own reader applies conditions to rows: tasks in Python, or the driver, to files first.
-        is_selective = pruned.explain().size_bytes * _PRUNED_SHARE < scan.explain().size_bytes
+        is_selective = pruned.selected_bytes * _PRUNED_SHARE < scan.explain().size_bytes
         if pruned.names_keys or is_selective:
             frame = scanned_frame(pruned, columns, spark)
         else:

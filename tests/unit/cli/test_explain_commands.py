@@ -55,6 +55,27 @@ def test_explain_diff(shop) -> None:
     shop("explain", "diff", ORDERS, "99", code=(3, 4))
 
 
+def test_explain_says_which_files_an_index_rules_out_and_which_it_is_asked_for(shop) -> None:
+    """Set on a living table, with a rewrite; expiry and verification keep it."""
+    names = ("file-index.bitmap.columns=customer", "compaction.force-rewrite-all-files=true")
+    condition = "customer = 'B' AND day = 'mon'"  # between the names that there are
+    wanted = {
+        "500 b": "(1 by file index pruned)", "1 b": "asks the file index of 1 data file"
+    }  # fmt: skip
+    for threshold, text in wanted.items():
+        options = (*names, f"file-index.in-manifest-threshold={threshold}")
+        shop("alter", ORDERS, *(word for name in options for word in ("--set", name)))
+        shop("compact", ORDERS, "--full")
+        told = shop("explain", ORDERS, "--where", condition).stdout
+        assert text in told, told
+        assert shop.json("scan", ORDERS, "--where", condition) == []
+    shop("expire", ORDERS, "--retain-max", "1", "--older-than", "0 s", "--yes")
+    shop("verify", ORDERS, "--deep")
+    assert [row["customer"] for row in shop.json("scan", ORDERS, "--where", "customer = 'Bo'")] == [
+        "Bo"
+    ]
+
+
 @pytest.mark.parametrize("verb", ["key", "file"])
 def test_what_is_missing_is_asked_for(shop, verb: str) -> None:
     shop("explain", verb, ORDERS, code=2)
