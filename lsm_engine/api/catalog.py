@@ -433,8 +433,8 @@ def open_catalog(
         url: A database URL, the address of a server (`lsm serve`), or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
             database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for a
             warehouse with a scheme, as for the command line and Dagster.
-        warehouse: The directory or URL of the tables. By default `./lake`, or the directory that a catalog of
-            Java or pypaimon records.
+        warehouse: The directory or URL of the tables. By default the one that the catalog's databases record, as Java
+            and pypaimon do; `./lake` if it has them, or if there are none.
         storage: Options of the warehouse's store (docs/object-stores.md). They come before those of the
             environment.
         catalog_key: Which catalog, if the database has several.

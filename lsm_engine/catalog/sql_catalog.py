@@ -412,16 +412,15 @@ class SqlCatalog:
         """Open the catalog at a database URL ("sqlite:///lake/catalog.db"), made if there is none.
 
         `catalog_key` separates several catalogs in one database; None: "jdbc", as for other clients, or
-        the only one that is there. A warehouse without a scheme is made absolute; None: ./lake, or,
-        where there is no such directory, the one that the catalog's databases are in. Raises InvalidOptionError or UnsupportedError for a wrong URL,
+        the only one that is there. A warehouse without a scheme is made absolute; None: the one that the catalog's
+        databases are in, ./lake if it has them, or if there are none. Raises InvalidOptionError or UnsupportedError for a wrong URL,
         InvalidInputError for a database of something else, CorruptFileError for a damaged one.
         """
         database = Database(open_url(url), busy_timeout_millis=busy_timeout_millis)
         open_database(database)
         key = catalog_key or database.read(_only_key)
         if warehouse is None:
-            recorded = None if os.path.isdir(DEFAULT_DIRECTORY) else _recorded(database, key)
-            warehouse = recorded or DEFAULT_DIRECTORY
+            warehouse = _warehouse_of(database, key)
         return cls(database, warehouse=absolute_warehouse(warehouse), catalog_key=key)
 
     def close(self) -> None:
@@ -778,18 +777,30 @@ def _only_key(connection: Connection) -> str:
     return keys[0] if len(keys) == 1 else DEFAULT_CATALOG_KEY
 
 
-def _recorded(database: Database, catalog_key: str) -> str | None:
-    """Return the warehouse by the `location` properties of databases; None if they differ."""
+def _warehouse_of(database: Database, catalog_key: str) -> str:
+    """Return ./lake if it has one of the catalog's databases, else the warehouse by their `location` properties.
+
+    A lake that was moved or copied with its catalog is used where it is; a directory ./lake of others is not.
+    """
     rows = PaimonRows(catalog_key=catalog_key)
 
-    def work(connection: Connection) -> set[str]:
-        names = rows.database_names(connection)
-        locations = {name: rows.database_properties(connection, name) for name in names}
-        places = (
-            (name, location.get(LOCATION_PROPERTY, "")) for name, location in locations.items()
-        )
-        ends = ((f"/{name}{DATABASE_SUFFIX}", place) for name, place in places)
-        return {place.removesuffix(end) for end, place in ends if place.endswith(end)}
+    def work(connection: Connection) -> dict[str, str]:
+        return {
+            name: rows.database_properties(connection, name).get(LOCATION_PROPERTY, "")
+            for name in rows.database_names(connection)
+        }
 
-    warehouses = database.read(work)
-    return _FILE_SCHEME.sub("", warehouses.pop()) if len(warehouses) == 1 else None
+    locations = database.read(work)
+    directories = {f"{name}{DATABASE_SUFFIX}": location for name, location in locations.items()}
+    if any(os.path.isdir(os.path.join(DEFAULT_DIRECTORY, directory)) for directory in directories):
+        return DEFAULT_DIRECTORY
+    warehouses = {
+        _FILE_SCHEME.sub("", location).removesuffix(f"/{directory}")
+        for directory, location in directories.items()
+        if location.endswith(f"/{directory}")
+    }
+    if len(warehouses) != 1:
+        return DEFAULT_DIRECTORY
+    (warehouse,) = warehouses
+    is_moved = scheme_of(warehouse) is None and not os.path.isdir(warehouse)
+    return DEFAULT_DIRECTORY if is_moved and os.path.isdir(DEFAULT_DIRECTORY) else warehouse

@@ -84,6 +84,25 @@ def test_a_second_open_changes_nothing(tmp_path, monkeypatch):
     assert content_of(tmp_path) == before
 
 
+def test_a_catalog_finds_its_warehouse_beside_a_directory_lake_of_others(tmp_path, monkeypatch):
+    """Its tables were not found where the current directory had a directory ./lake."""
+    monkeypatch.chdir(tmp_path)
+    url = "sqlite:///theirs.db"
+    opened = SqlCatalog.open(url, warehouse=None)
+    assert opened.warehouse == str(tmp_path / "lake")
+    opened.close()
+    opened = SqlCatalog.open(url, warehouse=str(tmp_path / "house"))
+    opened.create_database("shop")
+    opened.close()
+    (tmp_path / "lake/other.db").mkdir(parents=True)
+    steps = (("lake/other.db/t", "lake"), ("house/shop.db", "house"), ("lake/shop.db", "lake"))
+    for directory, warehouse in steps:
+        (tmp_path / directory).mkdir(parents=True)
+        opened = SqlCatalog.open(url, warehouse=None)
+        assert opened.warehouse == str(tmp_path / warehouse)
+        opened.close()
+
+
 def test_a_second_open_waits_for_nobody(tmp_path):
     path = tmp_path / "catalog.db"
     open_at(path).close()
