@@ -832,7 +832,8 @@ class Catalog(CatalogRegistry):
     def rename_table(self, source: str, target: str) -> Table:
         """Rename a table: its directory within the transaction that renames its name.
 
-        Raises AlreadyExistsError, and UnsupportedError on an object store, where no table is renamed.
+        Raises AlreadyExistsError, CommitUnknownError where others take the new name away before this returns, and
+        UnsupportedError on an object store, where no table is renamed.
         """
         old, new = TableName.parse(source), TableName.parse(target)
         new.checked()
@@ -840,7 +841,15 @@ class Catalog(CatalogRegistry):
         remove_iceberg = self._iceberg_elsewhere(source, info.location)
         self._rename(old, new)
         remove_iceberg()
-        table = self.table(target)
+        try:
+            table = self.table(target)
+        except NotFoundError as error:
+            # Not the answer of a rename without a source, after which nothing has changed.
+            raise CommitUnknownError(
+                f"{source} was renamed to {target}, which another process has renamed or dropped since; "
+                "list the tables",
+                table=target,
+            ) from error
         # Iceberg metadata names files by where they lay.
         table.session.follow_iceberg()
         return table
