@@ -86,6 +86,7 @@ _OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect"})
 _NO_ADDRESS = "redirect without LOCATION"  # in what the library raises for a 301 of S3
 _NOT_APPLIED = frozenset({"ConditionalRequestConflict", "OperationAborted", "SlowDown"})
 _TAKEN = frozenset({"BlobAlreadyExists", "PathAlreadyExists", "PreconditionFailed"})
+_CONFLICT = 409
 _BY_STATUS = {
     304: Answer.TAKEN,
     401: Answer.REFUSED,
@@ -93,7 +94,7 @@ _BY_STATUS = {
     404: Answer.MISSING,
     405: Answer.UNSUPPORTED,
     408: Answer.UNKNOWN,
-    409: Answer.CONFLICT,
+    _CONFLICT: Answer.CONFLICT,
     412: Answer.TAKEN,
     416: Answer.OUT_OF_RANGE,
     429: Answer.NOT_APPLIED,
@@ -517,6 +518,7 @@ class Requests:
         where the answer was lost, and where the name is taken after an attempt with an unclear end.
         """
         waiting = _Waiting(self)
+        is_unclear = False
         while True:
             client = self.clients.once
             try:
@@ -525,11 +527,13 @@ class Requests:
                 answer = self._answer(cause)
                 if answer is Answer.CONFLICT and is_there():
                     answer = Answer.TAKEN
-                if answer is Answer.TAKEN and not waiting.has_waited:
+                if answer is Answer.TAKEN and not is_unclear:
                     return False
                 if answer in (Answer.UNKNOWN, Answer.TAKEN):
                     raise self._unknown(path, "created") from None
                 if answer in (Answer.NOT_APPLIED, Answer.CONFLICT) and waiting.goes_on():
+                    # A conflict is with another request. A gateway that is busy may have passed this one on.
+                    is_unclear = is_unclear or facts_of(cause)[0] != _CONFLICT
                     continue
                 if answer is Answer.REFUSED and waiting.may_renew():
                     self.clients.renew(self.location, self.options, client)

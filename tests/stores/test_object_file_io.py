@@ -7,6 +7,7 @@ import threading
 
 import obstore
 import pytest
+from obstore.exceptions import AlreadyExistsError, GenericError
 
 from lsm_engine.base.errors import (
     CommitUnknownError,
@@ -17,8 +18,10 @@ from lsm_engine.base.errors import (
 from lsm_engine.storage.bulk import write_many
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import parse_location
+from lsm_engine.storage.object_requests import Requests
 from lsm_engine.storage.object_store import MARKER, WRITERS, ObjectFileIO, require_one_winner
 from lsm_engine.storage.options import (
+    NO_OPTIONS,
     S3,
     SentOptions,
     StorageOptions,
@@ -26,6 +29,7 @@ from lsm_engine.storage.options import (
     is_storage_option,
 )
 from lsm_engine.testing.file_io_suite import FileIOSuite
+from tests.fault.doubles import ManualClock
 from tests.stores.chaos_proxy import Faults, chaos_proxy
 from tests.stores.servers import StoreServer
 from tests.stores.stored_tables import location, options
@@ -105,6 +109,31 @@ def test_conflicts_and_throttling_are_waited_out(s3: StoreServer) -> None:
         assert outcomes == [True] * 10
         assert proxy.refused()[409] > 0
     assert len(stored(s3, path).list("s")) == 10
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(409, "ConditionalRequestConflict"), (409, ""), (503, "SlowDown")]
+)
+def test_a_name_is_taken_after_a_conflict_and_nobody_knows_by_whom_after_a_busy_gateway(
+    status: int, code: str
+) -> None:
+    """Makers that are in each other's way get a conflict, wait, and find the name of the one who won."""
+    where = parse_location(f"memory://bucket/{next(_numbers)}/db.db/t")
+    answers = [
+        GenericError(f"Server returned status code: {status} <Code>{code}</Code>"),
+        AlreadyExistsError("Object at location name already exists"),
+    ]
+
+    def put(_: object) -> None:
+        raise answers.pop(0)
+
+    requests = Requests(where, NO_OPTIONS, clock=ManualClock(0))
+    if status == 503:
+        with pytest.raises(CommitUnknownError):
+            requests.create("name", put, lambda: False)
+    else:
+        assert not requests.create("name", put, lambda: False)
+    assert not answers
 
 
 def test_a_throttled_hint_is_skipped(s3: StoreServer) -> None:
