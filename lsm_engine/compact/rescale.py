@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -101,7 +102,7 @@ def rescale(
             return _published(session, buckets, covers), before
         return session.schemas.latest() or session.schema, before
     snapshot, chosen = _raced(session, buckets, identity, covers)
-    return _published(session, buckets, lambda partition: partition in chosen, snapshot), snapshot
+    return _published(session, buckets, chosen.__contains__, snapshot, chosen), snapshot
 
 
 def _raced(
@@ -146,11 +147,13 @@ def _published(
     buckets: int,
     covers: Callable[[bytes], bool] | None,
     rescaled: Snapshot | None = None,
+    old_totals: Mapping[bytes, int] = MappingProxyType({}),
 ) -> TableSchema:
     """Let the option `bucket` follow the rows, which have it by now; return the schema then in force.
 
     It stays where others have given the partitions another number since: that is theirs to publish. Raises
-    CommitConflictError if a rollback has taken `rescaled`, the snapshot of the rescale.
+    CommitConflictError if a rollback has taken `rescaled`, the snapshot of the rescale, or partitions have the number
+    of `old_totals` again, as after a restore.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
@@ -160,7 +163,14 @@ def _published(
         base = session.snapshots.latest()
         _require_not_rolled_back(session, base, rescaled)
         # Partitions have another number since: a later rescale publishes its own.
-        if _chosen(session, base, buckets, covers):
+        totals = _chosen(session, base, buckets, covers)
+        if totals.items() & old_totals.items():
+            raise CommitConflictError(
+                "others have given partitions of this table their former number of buckets back, as a restore does; "
+                "'bucket' is as it was, rescale again",
+                table=session.name,
+            )
+        if totals:
             return newest
         schema = replace(
             newest,

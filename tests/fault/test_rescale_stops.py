@@ -154,13 +154,18 @@ def test_of_two_rescales_the_later_one_has_the_option(store: str) -> None:
         assert table.verify().is_clean
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_a_rescale_that_is_rolled_back_at_once_says_so(store: str) -> None:
-    """The option follows the rows: where they were rolled back it stays."""
+@pytest.mark.parametrize(
+    ("store", "go_back"),
+    [("memory", "rollback_to"), ("objects", "rollback_to"), ("memory", "rollback_to_as_latest")],
+)
+def test_a_rescale_that_is_rolled_back_or_restored_at_once_says_so(
+    store: str, go_back: str
+) -> None:
+    """The option follows the rows: where they have their former buckets again it stays."""
     answers = []
     for at in changing_calls(store, "partitioned"):
         disk, answer = paused_at(
-            store, "partitioned", at, lambda table: table.rollback_to(tag="live")
+            store, "partitioned", at, lambda table: getattr(table, go_back)(tag="live")
         )
         table = disk.opened(judge())
         answers.append(type(answer))
