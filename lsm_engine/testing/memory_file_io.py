@@ -54,17 +54,18 @@ class MemoryFileIO(OneByOne):
         if directory:
             check_path(directory)
         prefix = f"{directory}/" if directory else ""
+        slash = len(prefix) - 1
         with self._lock:
             if directory in self._files:
                 raise StorageError("a file is where a directory should be", path=directory)
             statuses = [
                 _file(path, len(data), modified)
                 for path, (data, modified) in self._files.items()
-                if _is_child(path, prefix)
+                if path.rfind("/") == slash and path.startswith(prefix)
             ] + [
                 _directory(path, modified_millis)
                 for path, modified_millis in self._directories.items()
-                if _is_child(path, prefix)
+                if path.rfind("/") == slash and path.startswith(prefix)
             ]
         return sorted(statuses, key=lambda status: status.path)
 
@@ -198,10 +199,6 @@ class MemoryOutput:
         """Remove the file."""
         self._closed = True
         self._storage.delete(self._path)
-
-
-def _is_child(path: str, prefix: str) -> bool:
-    return path.startswith(prefix) and "/" not in path[len(prefix) :]
 
 
 def _file(path: str, size: int, modified: int) -> FileStatus:

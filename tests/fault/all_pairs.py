@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -143,9 +143,9 @@ def schedule(combination: Combination, at: int) -> tuple[Schedule, Footprint]:
         number += 1
         if number == at:
             monotonic.pause()
-            for place, operation in enumerate(combination.theirs):
-                process = disk.process(actor_of_theirs(place), footprint.add)
-                answers.append(attempted(operation, process))
+            others = _others_run(disk, combination.theirs)
+            answers.extend(others.answers)
+            footprint.include(others.footprint)
             monotonic.pause()
 
     ours = attempted(combination.ours, disk.process(OURS, on_call), knows_newest=True)
@@ -153,6 +153,40 @@ def schedule(combination: Combination, at: int) -> tuple[Schedule, Footprint]:
     if len(answers) != len(combination.theirs):
         raise AssertionError(f"{combination}: there is no call {at}")
     return Schedule(combination, at, 1, call, ours, tuple(answers), disk), footprint
+
+
+@dataclass(frozen=True)
+class Others:
+    """What operations give that run one after the other: their answers, what they touched, and the disk."""
+
+    answers: tuple[Any, ...]
+    footprint: Footprint
+    disk: Disk
+
+
+OTHERS_MAX = 2_000
+_others: dict[Hashable, Others] = {}
+
+
+def _others_run(disk: Disk, operations: Sequence[str]) -> Others:
+    """Run operations on a disk, those of the same files once: between two changes of ours all is the same for others."""
+    state = disk.state()
+    known = None if state is None else _others.get((*operations, state))
+    if known is not None:
+        disk.become(known.disk)
+        return known
+    footprint = Footprint()
+    answers = tuple(
+        attempted(operation, disk.process(actor_of_theirs(place), footprint.add))
+        for place, operation in enumerate(operations)
+    )
+    others = Others(answers, footprint, disk)
+    if state is not None:
+        others = replace(others, disk=disk.clone())
+        if len(_others) >= OTHERS_MAX:
+            _others.pop(next(iter(_others)))
+        _others[*operations, state] = others
+    return others
 
 
 def schedules(combination: Combination, *, every_call: bool = False) -> Iterator[Schedule]:
@@ -286,9 +320,7 @@ def killed_at(combination: Combination, at: int, last: int) -> Schedule:
         number += 1
         if number == at:
             monotonic.pause()
-            for place, operation in enumerate(combination.theirs):
-                process = disk.process(actor_of_theirs(place))
-                answers.append(attempted(operation, process))
+            answers.extend(_others_run(disk, combination.theirs).answers)
             monotonic.pause()
         if number >= last:
             raise Killed
@@ -390,6 +422,13 @@ def _in_order(store: str, kind: str, order: Order) -> tuple[Disk, tuple[bool, ..
     return disk, (*succeeded, is_done)
 
 
+def forget_runs() -> None:
+    """Run everything anew: the engine is another one."""
+    _others.clear()
+    for cached in (calls_of, _in_order, _state_of):
+        cached.cache_clear()
+
+
 def states_of(done: Schedule) -> list[State]:
     """Return what can be seen after each of these orders."""
     return [_state_of(disk) for disk in orders_of(done)]
@@ -444,6 +483,12 @@ def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
         is_wrong = isinstance(answer, CorruptFileError) or not isinstance(answer, LsmError)
         if isinstance(answer, Exception) and is_wrong:
             yield WRONG_ERROR, repr(answer)
+    if _is_as_an_order(done):
+        # What readers see, and what comes later, is then what it is without any stop.
+        for name in done.disk.names(judge()):
+            if missing := References(done.disk.files(name)).missing():
+                yield UNREADABLE, f"named, and not there: {missing}"
+        return
     state = observed(done.disk)
     unreadable = [f"{name}: {part.reason}" for name, part in _parts(state) if _is_unreadable(part)]
     if unreadable:
@@ -461,6 +506,16 @@ def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
         # An order of the operations alone may end so, as one of a rollback after a rescale does.
         usual = {_subject(reason) for reason in _later_problems_of_orders(done)}
         yield from (each for each in later if _subject(each[1]) not in usual)
+
+
+def _is_as_an_order(done: Schedule) -> bool:
+    """Return whether it has left the very files that an order of the operations leaves in which the same ones succeed."""
+    if done.at == 1 and not done.theirs_at:
+        return True
+    contents, facts = done.disk.contents(), done.disk.facts(judge())
+    return any(
+        disk.contents() == contents and disk.facts(judge()) == facts for disk in orders_of(done)
+    )
 
 
 def _subject(reason: str) -> str:

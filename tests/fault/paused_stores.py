@@ -10,7 +10,7 @@ once, or behind, is sent one after the other, so that schedules repeat.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -78,6 +78,14 @@ class Footprint:
             self.directories.update(call.paths)
         else:
             self.changes.update(call.paths)
+
+    def include(self, other: Footprint) -> None:
+        """Take in all calls of another one."""
+        self.reads |= other.reads
+        self.listed |= other.listed
+        self.changes |= other.changes
+        self.directories |= other.directories
+        self.waits_for_disk |= other.waits_for_disk
 
     def meets(self, call: StorageCall) -> bool:
         """Whether the order of this call and of the ones that were taken in can matter."""
@@ -150,6 +158,14 @@ class Disk(Protocol):
 
     def clone(self) -> Self:
         """Return the same files again, to be changed by others."""
+        ...
+
+    def state(self) -> Hashable:
+        """Return what two disks have in common that nobody can tell apart; None: not known."""
+        ...
+
+    def become(self, other: Self) -> None:
+        """Take the files of another disk in place of the own ones."""
         ...
 
     def process(self, actor: Actor, on_call: Announce | None = None) -> Process:
@@ -235,6 +251,17 @@ class MemoryDisk(OneTable):
         copy.storage._directories = dict(self.storage._directories)
         return copy
 
+    def state(self) -> Hashable:
+        return frozenset(self.storage._files.items()), frozenset(self.storage._directories)
+
+    def become(self, other: MemoryDisk) -> None:
+        for own, others in (
+            (self.storage._files, other.storage._files),
+            (self.storage._directories, other.storage._directories),
+        ):
+            own.clear()
+            own.update(others)
+
     def file_io(self, actor: Actor, on_call: Announce | None = None) -> FileIO:
         del actor
         if on_call is None:
@@ -303,6 +330,13 @@ class ObjectDisk(OneTable):
         copy = ObjectDisk(ManualClock(self.clock.millis))
         copy.objects, copy.version = dict(self.objects), self.version
         return copy
+
+    def state(self) -> Hashable:
+        objects = frozenset((key, each.tag, each.data) for key, each in self.objects.items())
+        return objects, self.version
+
+    def become(self, other: ObjectDisk) -> None:
+        self.objects, self.version = dict(other.objects), other.version
 
     def file_io(self, actor: Actor, on_call: Announce | None = None) -> FileIO:
         # What a process knows of a store is kept by location: no two of them share it.

@@ -23,6 +23,7 @@ from tests.fault.all_pairs import (
     attempted,
     calls_of,
     campaign,
+    forget_runs,
     killed,
     killed_at,
     lost_undos,
@@ -54,6 +55,16 @@ OF_THE_WHOLE = ("client", "forget", "branch", "fast-forward", "rescale", "roll b
 def _doubles() -> Iterator[None]:
     with object_doubles(), lake_doubles():
         yield
+
+
+@pytest.fixture
+def other_engine() -> Iterator[pytest.MonkeyPatch]:
+    """Let the engine be another one, of which nothing is known that ran before, and nothing later."""
+    prepared("memory", "trash")
+    forget_runs()
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+    forget_runs()
 
 
 def sampled(every: list[Combination], number: int) -> list[Combination]:
@@ -108,10 +119,9 @@ def _end(done: Schedule) -> object:
     return told, frozenset(done.disk.contents().items())
 
 
-def test_a_tag_without_its_look_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tag_without_its_look_is_noticed(other_engine: pytest.MonkeyPatch) -> None:
     """The campaign can fail: a tag that is not looked at after its creation names deleted files."""
-    monkeypatch.setattr("lsm_engine.table.tags.is_expiring", lambda *_: False)
-    monkeypatch.setattr(all_pairs, "calls_of", all_pairs.calls_of.__wrapped__)
+    other_engine.setattr("lsm_engine.table.tags.is_expiring", lambda *_: False)
     wrong = failed([Combination("memory", "plain", "tag the oldest", ("expire",))])
     assert any(each.startswith(all_pairs.UNREADABLE) for each in wrong)
     assert any(each.startswith(all_pairs.LATER) for each in wrong)
@@ -254,16 +264,15 @@ def test_a_rollback_beside_one_that_ends_it_leaves_what_others_published_with_it
 
 
 def test_a_deletion_on_condition_that_deletes_all_the_same_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
+    other_engine: pytest.MonkeyPatch,
 ) -> None:
     """The campaign can fail: a rollback that looks, and then deletes, takes the snapshot of the fast-forward."""
-    monkeypatch.setattr(
+    other_engine.setattr(
         "lsm_engine.metadata.snapshots.SnapshotStore.delete_state",
         lambda snapshots, snapshot: snapshots._is_there(snapshot) and snapshots.delete(snapshot.id),
     )
-    monkeypatch.setattr(all_pairs, "calls_of", all_pairs.calls_of.__wrapped__)
     combination = Combination("memory", "changelog", ROLLING_BACK, (FORCED,))
-    calls = all_pairs.calls_of(combination.store, combination.kind, ROLLING_BACK)
+    calls = calls_of(combination.store, combination.kind, ROLLING_BACK)
     deleted = calls.index(StorageCall("delete", ("snapshot/snapshot-8",))) + 1
     assert list(problems_of(schedule(combination, deleted)[0]))
 
@@ -424,6 +433,16 @@ def test_a_drop_beside_a_rename_of_the_table_leaves_no_files_without_a_name(
     assert not failed([Combination("lake", "plain", ours, (theirs,))])
 
 
+def test_a_rename_whose_new_name_is_dropped_before_it_returns_does_not_say_that_it_found_no_table() -> (
+    None
+):
+    combination = Combination("lake", "plain", "rename the table", ("drop a new table",))
+    done, _ = schedule(combination, len(calls_of("lake", "plain", combination.ours)) - 3)
+    assert isinstance(done.ours, CommitUnknownError)
+    assert "db.t was renamed to db.new" in str(done.ours)
+    assert not list(problems_of(done))
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [("drop the table", "register what is found"), ("register what is found", "drop the table")],
@@ -461,13 +480,14 @@ def test_a_tag_whose_maker_was_killed_beside_a_rollback_stays_readable(ours: str
     assert not failed([Combination("memory", "plain", ours, (ROLLING_BACK,))], killed)
 
 
-def test_an_undo_that_gives_nothing_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_that_gives_nothing_back_is_noticed(other_engine: pytest.MonkeyPatch) -> None:
     """The campaign can fail: names alone look as before the expiry, and snapshots are looked for besides."""
-    with monkeypatch.context() as patch:
+    combination = Combination("memory", "trash", "undo maintenance", ("upsert",))
+    with other_engine.context() as patch:
         patch.setattr("lsm_engine.maintenance.trash._GivingBack.snapshot", lambda *_: None)
         patch.setattr("lsm_engine.metadata.snapshots.SnapshotStore.announce", lambda *_: None)
-        patch.setattr(all_pairs, "calls_of", all_pairs.calls_of.__wrapped__)
-        done, _ = schedule(Combination("memory", "trash", "undo maintenance", ("upsert",)), 1)
+        done, _ = schedule(combination, 1)
+    forget_runs()
     assert isinstance(done.ours, TrashRecord)
     assert any("given back, and lost" in reason for _, reason in lost_undos(done))
 
