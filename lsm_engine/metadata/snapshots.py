@@ -938,10 +938,18 @@ class SnapshotStore(SnapshotHints):
         returns the store to look into once it has moved, where this one was gathered before.
         Raises StorageError if it cannot be written: then nothing may be deleted.
         """
-        now = self.earliest_hint()
-        # Never backwards: an expiry that found the greater one may be deleting below it.
-        if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
-            return
+        for _ in range(_RACES):
+            now = self.earliest_hint()
+            # Never backwards: an expiry that found the greater one may be deleting below it.
+            if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
+                return
+            # On a remote store a change on condition costs requests.
+            if now is None or self._file_io.facts.is_remote:
+                break
+            hint, content = self._paths.snapshot_hint(EARLIEST), encode_hint(now)
+            if replaced(self._file_io, hint, encode_hint(snapshot_id), expected=content):
+                return
+            forget_gathered(self._file_io, [hint])
         self.hint_earliest(snapshot_id)
         self._mend_late_earliest(snapshot_id, self if after is None else after())
 
@@ -1032,12 +1040,18 @@ def delete_states(
     *,
     files: Callable[[], object] | None = None,
 ) -> None:
-    """Delete the files of snapshots one after the other, each after a look.
+    """Delete the files of snapshots one after the other, each in one step with a look, or after it where that saves requests.
 
     On a remote store the look at the next file runs concurrently with a deletion: one round trip lies between
     a look and its deletion. `files` deletes the files that only these snapshots name, concurrently with the
     first look; if it raises, no more files are deleted.
     """
+    if not file_io.facts.is_remote:
+        if files is not None:
+            files()
+        for snapshot in snapshots:
+            store.delete_state(snapshot)
+        return
     looks = [partial(store.find_now, snapshot.id) for snapshot in snapshots]
     first: list[Callable[[], Any]] = [*([] if files is None else [files]), *looks[:1]]
     current = results_of(file_io, *first)[-1] if first else None

@@ -81,8 +81,13 @@ class References:
                 continue  # of one who was killed it may be of what has expired
             if not with_passed and self._is_passed(path):
                 continue
-            if name.startswith(("snapshot-", "tag-", "changelog-")) and "bucket-" not in path:
+            if "bucket-" in path:
+                continue
+            if name.startswith(("snapshot-", "tag-")):
                 names.update(self._named(json.loads(data), is_tag=name.startswith("tag-")))
+            elif name.startswith("changelog-"):
+                # Of a changelog that outlives its snapshot nothing else is kept.
+                names.update(self._changelog_names(json.loads(data)))
         return sorted(names - self._paths.keys())
 
     def _is_passed(self, path: str) -> bool:
@@ -122,8 +127,12 @@ class References:
         if index is not None:
             yield index
             yield from (entry["_FILE_NAME"] for entry in self._read(index))
+        if not is_tag:
+            yield from self._changelog_names(snapshot)
+
+    def _changelog_names(self, snapshot: Mapping[str, Any]) -> Iterator[str]:
         told = snapshot.get("changelogManifestList")
-        if told is not None and not is_tag:
+        if told is not None:
             yield told
             for _, manifest, file in self._entries(told):
                 yield manifest

@@ -175,14 +175,33 @@ def failed_at_changes(combination: Combination) -> list[str]:
     ]
 
 
+def last_change(operation: str, path: str) -> int:
+    """Return the place of the last call of an operation that changes a file of a plain table in memory."""
+    calls = calls_of("memory", "plain", operation)
+    return max(
+        at
+        for at, call in enumerate(calls, 1)
+        if call.paths == (path,) and call.verb not in UNCHANGING
+    )
+
+
+def test_an_expiry_leaves_the_commit_that_got_the_id_of_what_it_was_about_to_delete() -> None:
+    """Another expiry had ended what it had begun, and a rollback to a tag had freed the ids."""
+    others = "expire", TO_A_TAG, "upsert", "delete"
+    combination = Combination("memory", "plain", "expire", others)
+    done, _ = schedule(combination, last_change("expire", "snapshot/snapshot-4"))
+    assert not any(isinstance(answer, LsmError) for answer in (done.ours, *done.theirs))
+    assert "snapshot/snapshot-4" in done.disk.contents()
+    assert not list(problems_of(done))
+
+
 ROLLING_BACK, TO_A_TAG = "roll back", "roll back to a tag that holds"
 
 
 def test_a_rollback_to_a_tag_is_refused_while_an_expiry_deletes_what_it_has_passed() -> None:
     """The expiry had looked at a snapshot, and deleted the one that a commit made with its id since."""
     combination = Combination("memory", "plain", "expire", (TO_A_TAG, "upsert", "delete"))
-    calls = calls_of("memory", "plain", "expire")
-    last = calls.index(StorageCall("delete", ("snapshot/snapshot-4",))) + 1
+    last = last_change("expire", "snapshot/snapshot-4")
     done, _ = schedule(combination, last)
     assert isinstance(done.theirs[0], CommitConflictError)
     assert "snapshots before 7 are just expiring" in str(done.theirs[0])
@@ -590,3 +609,14 @@ def test_a_commit_of_a_client_beside_a_drop_or_a_rename_counts_where_the_table_i
         done, _ = schedule(combination, at)
         assert isinstance(done.ours, error), at
         assert not list(problems_of(done)), at
+
+
+def test_an_expiry_that_dies_once_it_has_moved_earliest_has_not_moved_it_back() -> None:
+    """It was paused before that, while another one passed a snapshot more, and deleted it."""
+    others = "delete a consumer", "upsert", "expire"
+    combination = Combination("memory", "plain", "expire", others)
+    moved = last_change("expire", "snapshot/EARLIEST")
+    done = killed_at(combination, moved, moved + 1)
+    assert not any(isinstance(answer, LsmError) for answer in done.theirs)
+    assert done.disk.contents()["snapshot/EARLIEST"] == b"8"
+    assert not list(problems_of(done))

@@ -34,8 +34,9 @@ from lsm_engine.metadata.snapshots import SnapshotStore, delete_states
 from lsm_engine.metadata.tags import TagStore
 from lsm_engine.options.table_options import given_options
 from lsm_engine.planning.snapshot_chain import with_base
+from lsm_engine.storage import bulk
 from lsm_engine.storage.bulk import OneByOne
-from lsm_engine.storage.file_io import FileStatus
+from lsm_engine.storage.file_io import FileStatus, StoreFacts
 from lsm_engine.storage.paths import TablePaths
 from lsm_engine.table import tags
 from lsm_engine.table.components import CommitTurns
@@ -44,6 +45,7 @@ from tests.unit.metadata.documents import snapshot
 STATES = int(os.environ.get("LSM_MODEL_STATES", "5000"))
 PATHS = TablePaths(root="t")
 PREFIX = "t/snapshot/"
+SEPARATOR = b"\0"
 Files = frozenset[tuple[str, bytes]]
 Answers = tuple[Any, ...]
 
@@ -98,8 +100,9 @@ class Replayed(OneByOne):
         return self._call("delete", path)
 
     def change_if_unchanged(self, path: str, data: bytes | None, *, expected: bytes) -> bool:
-        assert data is None, "no file of the model is replaced on condition"
-        return self._call("delete_if_unchanged", path, expected)
+        if data is None:
+            return self._call("delete_if_unchanged", path, expected)
+        return self._call("replace_if_unchanged", path, expected + SEPARATOR + data)
 
 
 GONE = NotFoundError("no such file")
@@ -128,6 +131,10 @@ def carried_out(files: Files, verb: str, path: str, data: bytes) -> tuple[Files,
             return frozenset((one, held) for one, held in files if one != path), path in there
         case "delete_if_unchanged":
             return files - {(path, data)}, (path, data) in files
+        case "replace_if_unchanged":
+            expected, _, new = data.partition(SEPARATOR)
+            is_there = (path, expected) in files
+            return (files - {(path, expected)} | {(path, new)} if is_there else files), is_there
     raise AssertionError(verb)
 
 
@@ -222,9 +229,28 @@ ALL_BUT_ONE = expire.Retention(
 )
 
 
-def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "") -> object:
-    """Take all but the newest, in the order of maintenance/expire and table/references."""
+def expirer(
+    store: SnapshotStore,
+    report: Callable[[str], None],
+    name: str = "",
+    *,
+    is_remote: bool = True,
+) -> object:
+    """Take all but the newest, in the order of maintenance/expire and table/references.
+
+    Where a call costs a request EARLIEST is written, and files are deleted, after a look and not in one step with it.
+    """
     del report
+    file_io: Any = store._file_io
+    file_io.facts = StoreFacts(is_remote=is_remote)
+    # Within an act the calls of a remote store come one after the other.
+    try:
+        return bulk._as_act(lambda: _expired(store, name))
+    finally:
+        file_io.facts = StoreFacts()
+
+
+def _expired(store: SnapshotStore, name: str) -> object:
     try:
         there = store.stable_listing()
         expire.refuse_unfinished(there)
@@ -251,6 +277,11 @@ def reader(store: SnapshotStore, report: Callable[[str], None]) -> object:
 def careful_expirer(store: SnapshotStore, report: Callable[[str], None]) -> object:
     """One that looks for the signs of rollbacks."""
     return expirer(store, report, "e")
+
+
+def local_expirer(store: SnapshotStore, report: Callable[[str], None]) -> object:
+    """One on a local disk, that looks for the signs of rollbacks."""
+    return expirer(store, report, "e", is_remote=False)
 
 
 def roll_back(to: int, *first: str, name: str = "r", by_tag: bool = False) -> Callable[..., object]:
@@ -540,6 +571,11 @@ def two_expirers() -> Search:
     return Search((writer("a"), writer("b", "c"), expirer, expirer), start("x", "y"))
 
 
+def two_local_expirers() -> Search:
+    processes = (writer("a"), writer("b"), local_expirer, local_expirer)
+    return Search(processes, start("x", "y", "z"))
+
+
 HISTORIES = [
     two_and_an_expirer,
     two_an_expirer_and_a_reader,
@@ -553,6 +589,7 @@ HISTORIES = [
     a_rollback_an_expirer_and_two_writers,
     a_rollback_and_a_reader,
     two_expirers,
+    two_local_expirers,
 ]
 
 
