@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.arguments import checks_all_arguments
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, merge
 from lsm_engine.dml.write import Write, counts_changes, upsert, write_looked_up
 from lsm_engine.filter.where import AllOf, Filter, col
 from lsm_engine.format.commit_message import WriteResult
+from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lookup.key_search import KeySearch
 from lsm_engine.lookup.keys import keys_by_name, keys_of
 from lsm_engine.lookup.locate import NewestKeys, find_records, newest_decides
@@ -222,20 +223,31 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
 
 
 def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> bool:
-    """Return whether the newest rows have one of some keys; True also where a look would cost more than a commit.
-
-    The first key is asked alone: mostly it is there, and one key costs a page of a few files.
-    """
-    schema, snapshot = session.schema, session.newest_of_writer()
-    names = schema.primary_keys
+    """Return whether the newest rows have one of some keys; True also where a look would cost more than a commit."""
+    # Not the one of a moment ago, as for a write: a delete of nothing creates nothing that finds out.
+    snapshot = session.snapshots.latest()
     # Zeros of both signs are one key, and a filter compares one of them.
-    if any(pa.types.is_floating(keys.schema.field(name).type) for name in names):
+    if any(
+        pa.types.is_floating(keys.schema.field(name).type) for name in session.schema.primary_keys
+    ):
         return True
     if snapshot is None or not keys.num_rows:
         return False
+    try:
+        return _is_one_of_rows(session, snapshot, keys, newest)
+    except NotFoundError:
+        # The snapshot has expired, or was rolled back, while it was read: the delete is committed unseen.
+        return True
+
+
+def _is_one_of_rows(
+    session: TableSession, snapshot: Snapshot, keys: pa.Table, newest: NewestKeys
+) -> bool:
+    schema, names = session.schema, session.schema.primary_keys
     merging = session.with_level_0()
     reader = newest if merging is newest.session else None
     is_few = keys.num_rows <= _SCANNED_KEYS_MAX
+    # The first key is asked alone: mostly it is there, and one key costs a page of a few files.
     for count in sorted({1, keys.num_rows if is_few else 1}):
         scanned_keys = keys.slice(0, count)
         key_filter = AllOf(

@@ -339,7 +339,7 @@ class Write:
         looks = session.schema.bucket_mode.policy.crosses_partitions
 
         def attempt(tries: int) -> WriteResult | None:
-            base = self.base()
+            base = self.base(decides=looks)
             with built_on(session, base):
                 messages = stage(session, rows, base, deletes=deletes)
             # Keys were looked up in other partitions: rows that changed there since may be the same
@@ -375,10 +375,15 @@ class Write:
                     raise
                 tries -= 1
 
-    def base(self) -> Snapshot | None:
-        """Return the newest snapshot, after older rows that wait for a bucket were assigned one."""
+    def base(self, *, decides: bool = False) -> Snapshot | None:
+        """Return the newest snapshot, after older rows that wait for a bucket were assigned one.
+
+        On a remote store it is what was the newest a moment ago, unless its rows decide whether there is
+        anything to commit (`decides`): only a create finds out that a base is outdated.
+        """
         PostponedRows(self._session.in_force, self._maintenance_identity).before_write()
-        return self._session.newest_of_writer()
+        session = self._session
+        return session.snapshots.latest() if decides else session.newest_of_writer()
 
     def land(
         self,
@@ -406,7 +411,8 @@ class Write:
         # Rows may be skipped only where a conflict leads to another look, or nothing was looked at.
         may_skip = overwritten is None and (requires is None or tries_again)
         if may_skip and skips_unchanged(session.schema):
-            base = session.newest_of_writer() if requires is None else planned_on
+            # Not the one of a moment ago: without a changed row no create finds out that it is outdated.
+            base = session.snapshots.latest() if requires is None else planned_on
             changed_only = self._changed_messages(messages, base, partly=tries_again)
             if len(changed_only) < len(messages):
                 messages, requires = changed_only, RowsUnchanged(on=base)
@@ -624,7 +630,7 @@ def write_looked_up(
         return before
 
     def attempt(_: int) -> WriteResult | None:
-        base = write.base()
+        base = write.base(decides=True)
         current = session.newest()
         with built_on(current, base):
             staged = stage_on(current, base)

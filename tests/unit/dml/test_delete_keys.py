@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.read.scan import Scan
 
 WHOLE = pa.schema(
     [
@@ -77,6 +78,26 @@ def test_a_delete_of_many_absent_keys_commits_nothing_in_a_small_table(catalog):
     assert table.to_arrow()["shop"].to_pylist() == ["b"]
     # More keys of a stream than are held back: they are committed unseen.
     assert table.delete(pa.Table.from_batches(absent.to_batches(1_500)).to_reader()) is not None
+
+
+def test_a_delete_whose_look_is_overtaken_by_an_expiry_is_committed(catalog, monkeypatch):
+    table = catalog.create_table(
+        "db.t", {"id": "BIGINT", "v": "BIGINT"}, "id", options={"bucket": "1"}
+    )
+    table.upsert([{"id": 1, "v": 1}, {"id": 3, "v": 3}])
+    read = Scan.to_arrow
+
+    def overtaken(scan):
+        monkeypatch.undo()
+        other = lsm.open_table(table.location)
+        other.upsert([{"id": 1, "v": 2}])
+        other.compact(full=True)
+        other.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+        return read(scan)
+
+    monkeypatch.setattr(Scan, "to_arrow", overtaken)
+    assert table.delete([{"id": 2}]) is not None
+    assert table.to_arrow().to_pylist() == [{"id": 1, "v": 2}, {"id": 3, "v": 3}]
 
 
 def test_a_delete_that_did_its_work_is_a_replay_the_second_time(catalog):

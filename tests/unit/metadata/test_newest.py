@@ -53,6 +53,40 @@ def test_a_writer_that_knows_an_old_newest_commits_on_the_new_one(table, monkeyp
     assert table.verify(deep=True).is_clean
 
 
+KEY_2 = [{"id": 2, "v": 2}]
+LOOKING_WRITES = {
+    "delete": lambda table: table.delete([{"id": 2}]),
+    "delete by a filter": lambda table: table.delete(where=lsm.col("id") == 2),
+    "update": lambda table: table.update(set={"v": "7"}, where=lsm.col("id") == 2),
+    "merge": lambda table: table.merge([{"id": 2, "v": 7}]).when_matched_update_all().execute(),
+}
+
+
+@pytest.mark.parametrize("write", LOOKING_WRITES.values(), ids=LOOKING_WRITES)
+def test_a_write_finds_the_rows_that_another_process_has_just_committed(table, monkeypatch, write):
+    put(table, 1)
+    elsewhere(table, monkeypatch, lambda other: other.upsert(KEY_2))
+    assert table.session.newest_of_writer().id == 1  # known a moment ago
+    assert write(table) is not None
+    assert table.to_arrow(where=lsm.col("id") == 2).to_pylist() in ([], [{"id": 2, "v": 7}])
+
+
+def test_an_insert_finds_the_keys_that_another_process_has_just_deleted(table, monkeypatch):
+    table.upsert(KEY_2)
+    elsewhere(table, monkeypatch, lambda other: other.delete([{"id": 2}]))
+    table.insert(KEY_2)
+    assert table.to_arrow().to_pylist() == KEY_2
+
+
+def test_rows_are_unchanged_beside_what_another_process_has_just_committed(table, monkeypatch):
+    table.alter(lsm.SetOption("write.skip-unchanged", "true"))
+    table = lsm.open_table(table.location)
+    table.upsert(KEY_2)
+    elsewhere(table, monkeypatch, lambda other: other.upsert([{"id": 2, "v": 3}]))
+    table.upsert(KEY_2)
+    assert table.to_arrow().to_pylist() == KEY_2
+
+
 def test_what_was_rolled_back_elsewhere_is_no_newest_any_more(table, monkeypatch):
     for number in range(1, 5):
         put(table, number)
