@@ -493,7 +493,8 @@ class TableSession:
 
         `with_branches`: that of its branches as well, as after a commit to one.
         """
-        if self.options.writes_iceberg:
+        # A branch has options of its own, but the metadata is its table's, which may have got it later.
+        if self.options.writes_iceberg or self.paths.branch_name:
             # Imported on use: few tables have such metadata, and every process would pay for the import.
             import_module("lsm_engine.table.iceberg").follow(self, with_branches=with_branches)
 

@@ -1102,6 +1102,26 @@ def test_a_branch_is_shown_after_its_table_has_expired_the_snapshot_they_shared(
     assert branch_rows(table, "work") == in_order(table.branch("work").to_arrow())
 
 
+def test_a_branch_from_before_the_metadata_is_shown_with_its_commits(tmp_path):
+    table = create(tmp_path, SMALL)
+    table.alter(
+        lsm.SetOption("metadata.iceberg.storage", "disabled"),
+        lsm.RemoveOption("iceberg-compatibility.enabled"),
+    )
+    table = lsm.open_table(table.location)
+    table.upsert(small(*range(5)))
+    table.tags.create("start")
+    table.branches.create("work", tag="start")
+    table.alter(
+        lsm.SetOption("iceberg-compatibility.enabled", "true"),
+        lsm.SetOption("metadata.iceberg.storage", "table-location"),
+    )
+    work = table.branch("work")
+    assert not work.options.writes_iceberg
+    work.upsert(small(1, value=9))
+    assert branch_rows(table, "work") == in_order(work.to_arrow())
+
+
 def test_a_branch_with_other_columns_is_left_out_and_named(tmp_path):
     table = create(tmp_path, SMALL)
     table.upsert(small(*range(5)))
