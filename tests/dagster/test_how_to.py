@@ -24,6 +24,7 @@ from lsm_assets.recording import recorded_version
 from lsm_assets.warehouse_component import LsmWarehouseComponent
 from tests.dagster.lake import KEYS, MARKS, Lake, rows
 from tests.docs.blocks import FENCE, ROOT
+from tests.docs.blocks import run as run_block
 from tests.engines.iceberg_readers import duckdb_extensions
 from tests.postgres_server import running_server
 from tests.promised import missing
@@ -48,21 +49,14 @@ def blocks(section: str, kind: str) -> list[str]:
 
 
 def run(command: list[str], directory: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    known = {name: text for name, text in os.environ.items() if not name.startswith("LSM_")}
-    done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=280, check=False,
-        env={**known, "PATH": path, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return run_block(command, directory, ("dagster", "lsm_assets"))
 
 
 @pytest.mark.parametrize("section", PYTHON)
 def test_a_task_works(section: str, tmp_path: Path) -> None:
     for kind, text in PYTHON[section]:
         if kind == "python":
-            run([sys.executable, "-W", "ignore", "-c", text], tmp_path)
+            run(["block", text], tmp_path)
 
 
 def test_a_project_is_made_and_its_test_passes(tmp_path: Path) -> None:
@@ -115,7 +109,7 @@ def test_dbt_reads_a_table(tmp_path: Path, section: str) -> None:
         "{'id': int, 'price': float}, primary_key='id', options={'iceberg-compatibility.enabled': 'true'})"
         ".upsert([{'id': 1, 'price': 5.0}, {'id': 2, 'price': 7.0}])"
     )
-    run([sys.executable, "-c", made], tmp_path)
+    run(["block", made], tmp_path)
     if not plugin and not duckdb_extensions():
         missing("duckdb-extension-iceberg", "needs DuckDB's extension from a package")
     run([program, "run" if plugin else "parse", "--profiles-dir", "."], tmp_path)
@@ -125,7 +119,7 @@ def test_dbt_reads_a_table(tmp_path: Path, section: str) -> None:
     if find_spec("dagster_dbt") is None:
         missing("dagster-dbt", "needs dagster-dbt")
     (tmp_path / "project.py").write_text(dagster_side)
-    run([sys.executable, "-W", "ignore", "-c", DBT_ASSETS], tmp_path)
+    run(["block", DBT_ASSETS], tmp_path)
     assert_turnover(tmp_path)
 
 
@@ -144,7 +138,7 @@ assert source.path in (["shop", "orders"], ["shop", "orders.iceberg"])
 
 def assert_turnover(directory: Path) -> None:
     read = "import duckdb; assert duckdb.connect('analytics.duckdb').sql('select price from turnover').fetchall() == [(12.0,)]"
-    run([sys.executable, "-c", read], directory)
+    run(["block", read], directory)
 
 
 def test_dagster_keeps_its_storage_in_postgresql_as_deployments_say(lake: Lake) -> None:

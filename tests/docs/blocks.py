@@ -24,11 +24,14 @@ def blocks(page: Path, heading: str | None = None) -> list[tuple[str, str]]:
     return FENCE.findall(text)
 
 
-def run(command: Sequence[str], directory: Path) -> str:
-    """Run a block as a reader would in an activated environment; return what it printed."""
+def run(command: Sequence[str], directory: Path, packages: Sequence[str] = ()) -> str:
+    """Run a block as a reader would in an activated environment; return what it printed.
+
+    `lsm`, and Python as `block`, run in forks that have loaded the engine and `packages`.
+    """
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("LSM_")}
     path = os.pathsep.join(
-        [forked_commands(), str(Path(sys.executable).parent), os.environ["PATH"]]
+        [forked_commands(*packages), str(Path(sys.executable).parent), os.environ["PATH"]]
     )
     done = subprocess.run(
         command, cwd=directory, env={**inherited, "PATH": path}, stdin=subprocess.DEVNULL,
@@ -48,7 +51,7 @@ def run_page(page: Path, directory: Path) -> dict[str, int]:
             # -x: a failure then shows the command that failed, not only the block.
             printed = run(["bash", "-euxo", "pipefail", "-c", text], directory)
         elif language == "python":
-            run([sys.executable, "-c", text], directory)
+            run(["block", text], directory)
         else:
             # Rows come in no promised order.
             missing = set(text.splitlines()) - set(printed.splitlines())

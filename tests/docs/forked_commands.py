@@ -1,9 +1,11 @@
-"""Commands of pages, run by forks of one process that has loaded the engine.
+"""Commands and Python of pages, run by forks of one process that has loaded the engine.
 
-A process of `lsm` needs most of a second to load the engine, and a page has dozens of them. The `lsm` of
-`forked_commands()` hands its arguments, directory, environment and files to the process, which forks and runs `main`.
+A process needs most of a second to load the engine, and a page has dozens of them. The commands of
+`forked_commands()` hand their arguments, directory, environment and files to the process, which forks: `lsm` runs the
+command line, `block` a text as `python -c` does.
 """
 
+import ast
 import atexit
 import contextlib
 import importlib
@@ -19,12 +21,15 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import lsm_engine
-from lsm_engine.cli.main import main
 
 ROOT = Path(lsm_engine.__file__).parent.parent
+LOADED: set[str] = set()
+"""The modules that `import lsm_engine` and the packages load."""
 NOT_LOADED = ("lsm_engine.spark", "lsm_engine.server", "lsm_engine.testing")
+COMMANDS = ("lsm", "block")
 FILES = 3
 """Standard input, output and errors."""
 
@@ -41,13 +46,17 @@ os._exit(server.recv(1)[0])
 
 
 @cache
-def forked_commands() -> str:
-    """Return the directory of a command `lsm`; its process is started for this one, and ends with it."""
+def forked_commands(*packages: str) -> str:
+    """Return the directory of the commands; their process is started for this one, and ends with it.
+
+    `packages` are loaded as well.
+    """
     place = Path(tempfile.mkdtemp(prefix="lsm-forked-"))
-    (place / "lsm").write_text(CLIENT)
-    (place / "lsm").chmod(0o755)
+    for name in COMMANDS:
+        (place / name).write_text(CLIENT)
+        (place / name).chmod(0o755)
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.docs.forked_commands", str(place / "socket")],
+        [sys.executable, "-m", "tests.docs.forked_commands", str(place / "socket"), *packages],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -57,7 +66,7 @@ def forked_commands() -> str:
 
     def end() -> None:
         server.communicate(timeout=60)
-        for name in ("lsm", "socket"):
+        for name in (*COMMANDS, "socket"):
             (place / name).unlink(missing_ok=True)
         place.rmdir()
 
@@ -65,8 +74,11 @@ def forked_commands() -> str:
     return str(place)
 
 
-def serve(path: str) -> None:
+def serve(path: str, *packages: str) -> None:
     """Fork for each command that comes, until standard input ends; return in a fork, ready to run its command."""
+    for package in packages:
+        importlib.import_module(package)
+    LOADED.update(sys.modules)
     for module in pkgutil.walk_packages(lsm_engine.__path__, "lsm_engine."):
         if not module.name.startswith(NOT_LOADED):
             with contextlib.suppress(ImportError):
@@ -110,6 +122,32 @@ def run(client: socket.socket) -> None:
     sys.argv[:] = arguments
 
 
+def run_block(text: str) -> None:
+    """Run Python as `python -c` does. A module of a package that the text does not import is refused: it is loaded here."""
+    packages: dict[str, str] = {}
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+            packages |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = f"{packages.get(node.value.id)}.{node.attr}"
+            assert module not in sys.modules or module in LOADED | imported, (
+                f"not imported: {module}"
+            )
+    sys.path.insert(0, "")
+    sys.modules["__main__"] = block = ModuleType("__main__")
+    exec(compile(text, "<block>", "exec"), vars(block))
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1])
-    main()
+    serve(*sys.argv[1:])
+    if Path(sys.argv[0]).name == "block":
+        run_block(sys.argv[1])
+    else:
+        from lsm_engine.cli.main import main
+
+        main()
