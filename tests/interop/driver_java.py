@@ -27,7 +27,7 @@ class JavaDriver:
         """A Java class by its full name."""
         if not jpype.isJVMStarted():
             jpype.startJVM(
-                "-Xmx1g", "-XX:+UseSerialGC", "-Duser.timezone=UTC",
+                "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC",
                 "-Djava.io.tmpdir=" + self.spill, "-Darrow.enable_unsafe_memory_access=true",
                 "--add-opens=java.base/java.nio=ALL-UNNAMED",
                 classpath=os.environ["PAIMON_CLASSPATH"].split(os.pathsep),

@@ -36,7 +36,10 @@ LIBRARIES = (
     "org.slf4j:jcl-over-slf4j:2.0.17",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 )
-_FLAGS = ("-Xmx1g", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+_FLAGS = (
+    "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)  # fmt: skip
 
 
 def why_not(release: str = VERSION) -> str | None:

@@ -100,7 +100,7 @@ def java(
     }
     words = [json.dumps(given), action, *name.split("."), *([] if tag is None else [tag])]
     done = subprocess.run(
-        ["java", "-Xmx1g", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", java_classpath(),
+        ["java", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", java_classpath(),
          "PaimonStore", *words],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip

@@ -86,7 +86,7 @@ def pypaimon(served: Served, name: str, *verbs: str, token: str = WRITER) -> lis
 
 def java(served: Served, name: str, verbs: str, value: str = "") -> list[str]:
     done = subprocess.run(
-        ["java", "-Xmx512m", "-cp", ":".join(map(str, jars())), str(HERE / "PaimonRest.java"),
+        ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, jars())), str(HERE / "PaimonRest.java"),
          served.url, WRITER, verbs, name, value],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
