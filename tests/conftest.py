@@ -60,12 +60,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a costly thing (a JVM, a browser, client environments) share a worker."""
+    """Tests that share a costly thing (a JVM, a browser, client environments, all syntax trees) share a worker."""
     for item in items:
         if is_quick(item):
             item.add_marker(pytest.mark.quick)
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in ("spark", "dagster", "interop", "browser", "race", "stores"):
+        if folder in ("spark", "dagster", "interop", "browser", "race", "stores", "tidy"):
             group = "jvm" if folder in ("spark", "dagster") else folder
             item.add_marker(pytest.mark.xdist_group(group))
 

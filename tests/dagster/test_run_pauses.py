@@ -23,7 +23,7 @@ from tests.dagster.lake import KEYS, MARKS, ORDERS, SCHEMA, Lake, rows
 
 pytestmark = MARKS
 
-RUNS = int(os.environ.get("LSM_PAUSED_RUNS", "6"))
+RUNS = int(os.environ.get("LSM_PAUSED_RUNS", "3"))
 """Runs with pauses, each at another seed."""
 READER = dg.AssetKey("eager_reader")
 

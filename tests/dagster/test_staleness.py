@@ -25,7 +25,7 @@ pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
 
 HISTORIES = int(os.environ.get("LSM_STALENESS", "1"))
 """Histories per layout."""
-STEPS = 12 if HISTORIES > 1 else 9
+STEPS = 12 if HISTORIES > 1 else 6
 DAYS = dg.StaticPartitionsDefinition(["a"])
 
 

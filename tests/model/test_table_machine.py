@@ -1,6 +1,6 @@
 """Runs the state machine: on memory for breadth, on a local disk for a sample.
 
-40 histories, the same ones in CI each time; 10,000, and what they covered, with
+20 histories, the same ones in CI each time; 10,000, and what they covered, with
 python -m tests.model.many_histories
 """
 
@@ -35,9 +35,7 @@ class OnDisk(TableMachine):
 
 
 TestInMemory = InMemory.TestCase
-TestInMemory.settings = settings(
-    stateful_step_count=25, max_examples=2 * settings.default.max_examples
-)
+TestInMemory.settings = settings(stateful_step_count=25)
 TestOnDisk = OnDisk.TestCase
 TestOnDisk.settings = settings(
     stateful_step_count=20, max_examples=max(5, settings.default.max_examples // 10)

@@ -28,7 +28,7 @@ from tests.fault.test_nemesis import KINDS as KINDS_OF_SCHEDULES
 from tests.race.nemesis_worker import SHARED, digest, roll_back, unfinished_target
 
 ROOT = Path(__file__).parents[2]
-SECONDS = float(os.environ.get("LSM_NEMESIS_SECONDS", "2"))
+SECONDS = float(os.environ.get("LSM_NEMESIS_SECONDS", "1"))
 KINDS: dict[str, dict[str, str]] = {
     **KINDS_OF_SCHEDULES,
     "lookup changelog": {"bucket": "2", "changelog-producer": "lookup"},

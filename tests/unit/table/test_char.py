@@ -184,9 +184,7 @@ def test_arrow_expressions_compare_letter_by_letter(catalog):
 TESTS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}  # fmt: skip
 
 
-@settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     values=st.lists(LETTERS, min_size=1, max_size=6),
     old=st.integers(0, 6),
