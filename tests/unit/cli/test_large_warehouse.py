@@ -19,7 +19,7 @@ from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.ui.routes import Site
 from tests.unit.cli.test_loading import COMPILERS, loaded
 
-pytestmark = pytest.mark.xdist_group("large warehouse")  # the long history is made once
+pytestmark = pytest.mark.xdist_group("large_warehouse")  # the long history is made once
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 TABLES, SNAPSHOTS = 60, 230
 KEEP = {"snapshot.num-retained.min": "9999", "snapshot.num-retained.max": "9999"}
