@@ -1,6 +1,6 @@
 """Table options of other clients that this version does not declare, each sorted once.
 
-The list is that of Java 1.4.2 and 2.0.0, of Flink and Spark for them, and of older releases. An option is
+The list is that of Java 1.4.2, 2.0.0 and the sources after it, of Flink and Spark for them, and of older releases. An option is
 harmless where rows, changes and files come out right without it. docs/options.md is generated from
 here, too.
 """
@@ -46,23 +46,23 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         blob.target-file-size data-evolution.merge-into.file-pruning
         data-evolution.merge-into.source-persist
         data-evolution.row-id-conflict-rewrite.max-size
-        compaction.file-num-limit compaction.max.file-num continuous.discovery-interval
-        delete-file.thread-num file-operation.thread-num file-reader-async-threshold
+        compaction.bucket-distribution-strategy compaction.file-num-limit compaction.max.file-num continuous.discovery-interval
+        delete-file.thread-num filesystem.job-level-settings.enabled file-operation.thread-num file-reader-async-threshold
         local-kv-db.block-size local-sort.max-num-file-handles lookup.async lookup.async-thread-number
         lookup.blob-as-descriptor lookup.bootstrap-parallelism lookup.cache lookup.cache-rows
         lookup.continuous.discovery-interval
-        lookup.dynamic-partition.refresh-interval lookup.merge-buffer-size
+        lookup.dynamic-partition.refresh-interval lookup.dynamic-partition.refresh.async lookup.merge-buffer-size
         lookup.merge-records-threshold orc.write.batch-size page-size
         postpone.batch-write-fixed-bucket.max-parallelism precommit-compact
         changelog.precommit-compact changelog.precommit-compact.thread-num
-        read.batch-size scan.bounded scan.infer-parallelism scan.infer-parallelism.max
+        read.batch-size read.shuffle-bucket-with-partition scan.bounded scan.dedicated-split-generation scan.infer-parallelism scan.infer-parallelism.max
         scan.manifest.parallelism scan.max-snapshot.count scan.max-splits-per-task
         scan.parallelism scan.plan-sort-partition sort-compaction.local-sample.magnification
         sort-compaction.range-strategy spill-compression spill-compression.zstd-level
         streaming-read.shuffle-bucket-with-partition streaming.read.snapshot.delay
-        unaware-bucket.compaction.parallelism vector-search.distribute.enabled
-        vector-search.lateral-join.batch-size vector.target-file-size write-buffer-for-append
-        write.sequence-number-init-mode
+        unaware-bucket.compaction.parallelism unaware-bucket.no-shuffle vector-search.distribute.enabled
+        vector-search.lateral-join.batch-size vector-search.lateral-join.parallelism vector.target-file-size write-buffer-for-append
+        write.sequence-number-init-mode write.use-v2-write
         write-buffer-spill.max-disk-size write-max-writers-to-spill write.batch-memory
         write.batch-size zorder.var-length-contribution
         """,
@@ -95,15 +95,19 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
         add-column-before-partition auto-create commit.discard-duplicate-files
         commit.strict-mode.last-safe-snapshot commit.user-prefix end-input.check-partition-expire
         end-input.watermark key-value.sequence_number.enabled log.changelog-mode log.consistency
+        legacy-timestamp-mapping.enabled
         log.format log.key.format partition.idle-time-to-done
         partition.idle-time-to-report-statistic partition.mark-done-action
-        partition.mark-done-action.custom.class partition.mark-done-action.http.params
-        partition.mark-done-action.http.url partition.time-interval read.readchangelog
+        partition.mark-done-action.custom.class partition.mark-done-action.mode
+        partition.mark-done.recover-from-state partition.mark-done-action.http.params
+        partition.mark-done-action.http.url partition.time-interval read.allow.fullscan read.changelog read.readchangelog
+        requiredsparkconfscheck.enabled
         scan.fallback-branch.read-fail-fast
         scan.ignore-corrupt-files scan.ignore-lost-files scan.remove-normalize
         scan.bounded.watermark snapshot.watermark-idle-timeout
         table-read.sequence-number.enabled visibility-callback.check-interval
         visibility-callback.enabled visibility-callback.timeout
+        write.hive-style-dynamic-partition.enabled
         """,
     ),
     (
@@ -151,6 +155,7 @@ _HARMLESS_FAMILIES: Mapping[str, str] = {
     "source.": "how Flink jobs read",
     "tag.callback.": "parameters of `tag.callbacks`",
     "text.": "text files are refused themselves",
+    "write.data-evolution.update-conflict-retry.": "how often Spark tries an update again",
     "write.merge-schema": "of one write: whether it may add columns",
 }
 UNREAD_COLUMNS = (
@@ -159,8 +164,14 @@ UNREAD_COLUMNS = (
 """Options that name columns whose values this version does not read."""
 _WRITING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("commit.callbacks", "others rely on being called after each commit", ("",)),
+    ("commit.custom-listeners", "others rely on being called after each commit", ("",)),
     ("tag.callbacks", "others rely on being called after each tag", ("",)),
     ("global-index.external-path", "new rows would not be in the indexes outside the table", ()),
+    (
+        "metadata.iceberg.storage-location",
+        "Iceberg metadata would have to lie elsewhere than `metadata.iceberg.storage` says",
+        (),
+    ),
     ("log.system", "rows have to go to a log as well", ("none",)),
     ("metastore.partitioned-table", "new partitions have to be registered in a metastore", _OFF),
     ("metastore.tag-to-partition", "tags have to be registered in a metastore", ()),

@@ -29,6 +29,18 @@ def test_no_option_is_sorted_twice() -> None:
     assert all(of.reason and of.verdict is not Verdict.UNKNOWN for of in OTHER_OPTIONS.values())
 
 
+OF_MASTER = {
+    Verdict.HARMLESS: """
+        compaction.bucket-distribution-strategy filesystem.job-level-settings.enabled legacy-timestamp-mapping.enabled
+        lookup.dynamic-partition.refresh.async partition.mark-done-action.mode partition.mark-done.recover-from-state
+        read.allow.fullScan read.changelog read.shuffle-bucket-with-partition requiredSparkConfsCheck.enabled
+        scan.dedicated-split-generation unaware-bucket.no-shuffle vector-search.lateral-join.parallelism
+        write.data-evolution.update-conflict-retry.max-attempts write.data-evolution.update-conflict-retry.wait-ms
+        write.hive-style-dynamic-partition.enabled write.use-v2-write
+    """,
+    Verdict.REFUSES_WRITING: "commit.custom-listeners metadata.iceberg.storage-location",
+}
+"""Options of Flink and Spark, and of Iceberg metadata, in the sources of August 2026."""
 OF_2_0 = {
     Verdict.HARMLESS: """
         blob-compaction.enabled blob-descriptor.source-table blob-view.resolve.enabled blob.copy-buffer-size
@@ -57,9 +69,11 @@ OF_2_0 = {
 """Options that Java 2.0.0, or the sources after it, have and 1.4.2 has not."""
 
 
-def test_options_of_java_2_0_are_sorted() -> None:
-    for verdict, keys in OF_2_0.items():
-        assert {other_option(key).verdict for key in keys.split()} == {verdict}
+def test_options_of_java_2_0_and_later_are_sorted() -> None:
+    for verdict, keys in (*OF_2_0.items(), *OF_MASTER.items()):
+        assert {key: other_option(key).verdict for key in keys.split()} == dict.fromkeys(
+            keys.split(), verdict
+        )
     assert other_option("postpone.merge-on-read").verdict_of("false") is Verdict.HARMLESS
 
 
