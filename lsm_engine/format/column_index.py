@@ -400,9 +400,12 @@ class _SortedValues:
     def from_pieces(pieces: Sequence[pa.DictionaryArray]) -> "_SortedValues":
         unified = pa.chunked_array(pieces).unify_dictionaries()
         dictionary = unified.chunk(0).dictionary
-        order = pc.sort_indices(dictionary)
+        if pa.types.is_integer(dictionary.type):  # NumPy sorts numbers in a third of the time
+            order = np.argsort(dictionary.to_numpy())
+        else:
+            order = pc.sort_indices(dictionary).to_numpy()
         ranks = np.full(len(dictionary) + 1, -1, np.int64)
-        ranks[order.to_numpy()] = np.arange(len(order))
+        ranks[order] = np.arange(len(order))
         indices = [
             pc.fill_null(chunk.indices.cast(pa.int64()), len(dictionary)).to_numpy()
             for chunk in unified.chunks
@@ -478,11 +481,14 @@ def _table(stored: Bytes, ends: Longs, numbers: Sequence[Longs]) -> Bytes:
     """Return stored values, each with a 32-bit number of each array behind it."""
     lengths = np.diff(ends)
     width = _INT.size * len(numbers)
+    octets = np.stack(numbers, axis=1).astype(">i4").view(np.uint8)
+    if len(lengths) and np.all(lengths == lengths[0]):
+        values = stored[ends[0] : ends[-1]].reshape(len(lengths), -1)
+        return np.concatenate([values, octets], axis=1).ravel()
     starts = ends - ends[0] + width * np.arange(len(ends))
     table = np.empty(int(starts[-1]), np.uint8)
     is_number = np.zeros(len(table), np.bool_)
     behind = starts[:-1] + lengths
-    octets = np.stack(numbers, axis=1).astype(">i4").view(np.uint8)
     for octet in range(width):
         is_number[behind + octet] = True
         table[behind + octet] = octets[:, octet]
@@ -497,11 +503,16 @@ def _slices(numbers: Longs, rows: Longs, count: int) -> tuple[Bytes, Longs]:
     if len(rows) < size:
         spread = np.zeros(size, np.int64)
         spread[rows] = numbers
+    octets = spread.astype("<i8").view(np.uint8).reshape(size, 8)
+    packed = np.empty((count, size + 7 >> 3), np.uint8)
+    for first in range(0, count, 8):
+        octet = np.ascontiguousarray(octets[:, first >> 3])
+        for bit in range(first, min(first + 8, count)):
+            packed[bit] = np.packbits(octet & np.uint8(1 << (bit - first)), bitorder="little")
     pieces: list[Bytes] = []
-    for bit in range(count):
-        flags = ((spread >> bit) & 1).astype(np.uint8)
-        dense = _dense_bitmap(flags)
+    for bits, dense in zip(packed, _dense_bitmaps(packed, size), strict=True):
         if dense is None:
+            flags = np.unpackbits(bits, count=size, bitorder="little")
             members = np.flatnonzero(flags).astype(np.int64)
             dense, _ = roaring_bytes(members, np.array([0, len(members)], np.int64))
         pieces.append(dense)
@@ -509,30 +520,34 @@ def _slices(numbers: Longs, rows: Longs, count: int) -> tuple[Bytes, Longs]:
     return np.concatenate([np.zeros(0, np.uint8), *pieces]), ends
 
 
-def _dense_bitmap(flags: Bytes) -> Bytes | None:
-    """Return the roaring bitmap of flagged rows with plain bits in all of its containers; None if another form is smaller.
+def _dense_bitmaps(packed: Bytes, size: int) -> Sequence[Bytes | None]:
+    """Return, for the bits of `size` rows in each array, the roaring bitmap with plain bits in all of its containers.
 
-    Bits of numbers are mostly so, and packing flags takes a tenth of the time of setting each bit.
+    None for one of which another form is smaller. Bits of numbers are mostly dense, and packing flags takes a
+    tenth of the time of setting each bit. All arrays are looked at together: one has few bits for a step of NumPy.
     """
-    if len(flags) <= _ARRAY_MAX:
-        return None
-    container_count = (len(flags) - 1 >> 16) + 1
-    bits = np.zeros(_BITS_BYTES * container_count, np.uint8)
-    packed = np.packbits(flags, bitorder="little")
-    bits[: len(packed)] = packed
-    words = bits.view("<u8").reshape(container_count, -1)
-    counts = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+    count = len(packed)
+    if size <= _ARRAY_MAX:
+        return [None] * count
+    container_count = (size - 1 >> 16) + 1
+    bits = np.zeros((count, _BITS_BYTES * container_count), np.uint8)
+    bits[:, : packed.shape[1]] = packed
+    words = bits.view("<u8").reshape(count, container_count, -1)
+    counts = np.bitwise_count(words).sum(axis=2, dtype=np.int64)
     # A run begins at a bit whose lower neighbour is not set; of the lowest bit that is the word before.
     neighbours = words << np.uint64(1)
-    neighbours[:, 1:] |= words[:, :-1] >> np.uint64(63)
-    runs = np.bitwise_count(words & ~neighbours).sum(axis=1, dtype=np.int64)
-    if np.any(counts <= _ARRAY_MAX) or np.any(2 + 4 * runs < _BITS_BYTES):
-        return None
+    neighbours[:, :, 1:] |= words[:, :, :-1] >> np.uint64(63)
+    runs = np.bitwise_count(words & ~neighbours).sum(axis=2, dtype=np.int64)
+    is_dense = np.all((counts > _ARRAY_MAX) & (2 + 4 * runs >= _BITS_BYTES), axis=1)
     keys = np.arange(container_count)
-    heads = np.stack([keys, counts - 1], axis=1).astype("<u2").view(np.uint8).ravel()
-    places = 8 + 8 * container_count + _BITS_BYTES * keys
+    places = (8 + 8 * container_count + _BITS_BYTES * keys).astype("<u4").view(np.uint8)
     head = np.array([_NO_RUNS, container_count], "<u4").view(np.uint8)
-    return np.concatenate([head, heads, places.astype("<u4").view(np.uint8), bits])
+    bitmaps: list[Bytes | None] = []
+    for number in range(count):
+        heads = np.stack([keys, counts[number] - 1], axis=1).astype("<u2").view(np.uint8).ravel()
+        bitmap = np.concatenate([head, heads, places, bits[number]]) if is_dense[number] else None
+        bitmaps.append(bitmap)
+    return bitmaps
 
 
 def _bsi_bytes(keys: pa.Array) -> bytes | None:
