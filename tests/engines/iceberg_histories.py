@@ -252,17 +252,21 @@ class History:
         with dying(method, self.chance.randint(1, 3)):
             self.write()
         if self.chance.random() < 0.5:
-            self.table.maintenance.sync_iceberg()
+            self.sync()
         else:
             self.write()
+
+    def sync(self) -> None:
+        """Bring the metadata up; a file whose types Iceberg misreads may block it."""
+        with suppress(*(UnsupportedError,) if self.is_blocked else ()):
+            self.table.maintenance.sync_iceberg()
 
     def write_elsewhere(self) -> None:
         """Commit as a client that knows no Iceberg metadata, then bring it up."""
         with mock.patch.object(iceberg, "follow"):
             for _ in range(self.chance.randint(1, 3)):
                 self.write()
-        with suppress(*(UnsupportedError,) if self.is_blocked else ()):
-            self.table.maintenance.sync_iceberg()
+        self.sync()
 
     def rebuild(self) -> None:
         if not self.is_blocked:
