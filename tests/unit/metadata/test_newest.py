@@ -1,12 +1,15 @@
 """The newest snapshot on a far store: what a process knows, one round, and when it looks in order instead."""
 
 import itertools
+import os
+import random
 import threading
 import time
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from cachetools import LRUCache
 
 import lsm_engine as lsm
 from lsm_engine.format.documents import encode_snapshot
@@ -15,6 +18,7 @@ from lsm_engine.planning.commit import note_of_files
 from lsm_engine.storage.bulk import settle
 from lsm_engine.storage.location import parse_location
 
+STEPS = int(os.environ.get("LSM_TURNS", "20"))
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
@@ -245,3 +249,62 @@ def test_latest_is_written_behind_the_commit(table):
     settle()
     assert table.session.file_io.read("snapshot/LATEST") == b"2"
     assert parse_location(table.location).scheme == "memory"
+
+
+LAYOUTS = {
+    "default": {},
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "skipping": {"write.skip-unchanged": "true"},
+    "counting": {"write.count-changes": "true"},
+    "lookup": {"changelog-producer": "lookup"},
+    "dynamic": {"bucket": "-1"},
+}
+
+
+def act_at_random(chance, table, rows):
+    """Do one operation on a table and on what it holds, and return the operation's name."""
+    key, value = chance.randrange(4), chance.randrange(3)
+    row, is_there, is_key = {"id": key, "v": value}, key in rows, lsm.col("id") == key
+    act = chance.choice(["upsert", "delete", "delete where", "update", "insert", "merge", "compact", "overwrite"])  # fmt: skip
+    if act == "upsert":
+        table.upsert([row])
+    elif act == "delete":
+        table.delete([{"id": key}])
+    elif act == "delete where":
+        table.delete(where=is_key)
+    elif act == "update":
+        table.update(set={"v": str(value)}, where=is_key)
+    elif act == "insert":
+        table.insert([row], existing="skip")
+    elif act == "merge":
+        table.merge([row]).when_matched_update_all().when_not_matched_insert_all().execute()
+    elif act == "compact":
+        table.compact(full=chance.random() < 0.5)
+    elif chance.random() < 0.3:
+        table.overwrite([row])
+        rows.clear()
+        rows[key] = value
+    if act in ("upsert", "merge") or (act == "update" and is_there) or (act == "insert" and not is_there):  # fmt: skip
+        rows[key] = value
+    elif act.startswith("delete"):
+        rows.pop(key, None)
+    return f"{act} {row}"
+
+
+@pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
+def test_processes_in_turns_do_what_one_would(monkeypatch, options):
+    """Each of three processes knows what it last saw of a remote store, and has to find what the others did."""
+    chance, rows, log = random.Random(7), {}, []
+    memories = [LRUCache(100) for _ in range(3)]
+    with lsm.open_catalog("sqlite://", warehouse=f"memory://turns-{id(memories)}/lake") as catalog:
+        location = catalog.create_table(
+            "a.t", COLUMNS, "id", options={"bucket": "1"} | options
+        ).location
+    tables = [lsm.open_table(location) for _ in memories]
+    for _ in range(STEPS):
+        place = chance.randrange(3)
+        monkeypatch.setattr(snapshots, "_newest_known", memories[place])
+        log.append(f"{place}: {act_at_random(chance, tables[place], rows)}")
+        expected = [{"id": key, "v": rows[key]} for key in sorted(rows)]
+        monkeypatch.setattr(snapshots, "_newest_known", memories[chance.randrange(3)])
+        assert lsm.open_table(location).to_arrow().sort_by("id").to_pylist() == expected, log[-6:]
