@@ -168,8 +168,11 @@ class _Rejects:
                 "the file of rejects is there; name another, or move it away", file=str(self._path)
             )
 
-    def add(self, rejects: Mapping[str, Any]) -> None:
-        """Take lines, column by column of `_REJECTS`; raise InvalidInputError for the first if none may be skipped."""
+    def add(self, rejects: Mapping[str, Any], hint: str = "") -> None:
+        """Take lines, column by column of `_REJECTS`; raise InvalidInputError for the first if none may be skipped.
+
+        `hint`: what the error says to do.
+        """
         count = len(rejects["line"])
         if count == 0:
             return
@@ -177,7 +180,7 @@ class _Rejects:
             {field.name: pa.array(rejects[field.name], field.type) for field in _REJECTS}
         )
         if not self.are_skipped:
-            raise _line_error(table.slice(0, 1).to_pylist()[0])
+            raise _line_error(table.slice(0, 1).to_pylist()[0], hint)
         if self._path is not None:
             if self._writer is None:
                 self._writer = pa.csv.CSVWriter(str(self._path), _REJECTS)
@@ -190,11 +193,12 @@ class _Rejects:
             self._writer.close()
 
 
-def _line_error(reject: Mapping[str, Any]) -> InvalidInputError:
+def _line_error(reject: Mapping[str, Any], hint: str) -> InvalidInputError:
     column = "" if reject["column"] is None else f", column {reject['column']!r}"
     facts = {name: reject[name] for name in ("column", "value") if reject[name] is not None}
     return InvalidInputError(
-        f"{_shown(reject['file'])}, line {reject['line']}{column}: {reject['reason']}",
+        f"{_shown(reject['file'])}, line {reject['line']}{column}: {reject['reason']}; "
+        f"{hint}on_error='skip' leaves such lines out",
         kind=ErrorKind.INVALID_ROWS,
         file=reject["file"],
         line=reject["line"],
@@ -387,9 +391,17 @@ def _guarded(path: str, work: Callable[..., Any], *arguments: Any) -> Any:
     except OSError as cause:
         raise StorageError(f"cannot read {_shown(path)}: {cause}") from cause
     except LookupError as cause:
-        raise InvalidInputError(f"cannot read {_shown(path)}: {cause}") from cause
+        raise InvalidInputError(
+            f"cannot read {_shown(path)}: {cause}; names are those of Python, such as encoding='latin1', "
+            "'cp1252' or 'utf-16'"
+        ) from cause
     except (pa.ArrowException, UnicodeDecodeError) as cause:
         reason = str(cause).splitlines()[0]
+        if "UTF8" in reason or isinstance(cause, UnicodeDecodeError):
+            raise InvalidInputError(
+                f"{_shown(path)} has bytes that are not text of its encoding; encoding='latin1', "
+                "'cp1252' or 'utf-16' reads other encodings"
+            ) from cause
         raise InvalidInputError(f"cannot read {_shown(path)} as rows: {reason}") from cause
 
 
@@ -413,9 +425,9 @@ def _format_of(path: str) -> str:
 
 
 def _open(path: str, form: _FileForm, target: _Target, rejects: _Rejects) -> _Stream:
-    file_format = form.format or _format_of(path)
     if path != _STANDARD_STREAM and Path(path).is_dir():
         raise InvalidInputError(f"{path} is a directory; name the files in it, such as {path}/*")
+    file_format = form.format or _format_of(path)
     if path == _STANDARD_STREAM and file_format in ("parquet", "excel"):
         raise InvalidInputError(
             f"{file_format.capitalize()} cannot be read from standard input; name its file"
@@ -542,7 +554,8 @@ class _TypedLines:
                 "row": pc.binary_join_element_wise(
                     *texts, self._form.delimiter or ",", null_handling="replace"
                 ),
-            }
+            },
+            _hint(self.schema.field(column).type),
         )
 
 
@@ -551,7 +564,22 @@ def _reason(field: pa.Field) -> str:
         kind = type_text(type_of_field(field.with_nullable(True)))  # noqa: FBT003
     except (InvalidInputError, UnsupportedError):
         kind = str(field.type)
-    return f"is no {kind}"
+    return f"is not of type {kind}"
+
+
+def _hint(kind: pa.DataType) -> str:
+    """Return the options that read other forms of a type, for an error."""
+    if pa.types.is_date(kind):
+        return "other forms than 2026-06-30 need date_format='%d.%m.%Y' or the like; "
+    if pa.types.is_time(kind):
+        return "other forms than 17:30:00 need time_format='%H.%M' or the like; "
+    if pa.types.is_timestamp(kind):
+        return (
+            "other forms than 2026-06-30 17:30 need timestamp_format='%d.%m.%Y %H:%M' or the like; "
+        )
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        return "decimal_point=',' and thousands='.' read other forms; "
+    return ""
 
 
 class _CsvFile(_TypedLines):
@@ -640,8 +668,8 @@ class _CsvFile(_TypedLines):
         delimiters = [sign for sign in _DELIMITERS if sign != self._delimiter and sign in names[0]]
         if len(names) == 1 and delimiters and self._target.type_of(names[0]) is None:
             raise InvalidInputError(
-                f"{_shown(self._path)} has the single column {names[0]!r}: its delimiter is {delimiters[0]!r}, "
-                "which the option delimiter names",
+                f"{_shown(self._path)} has the single column {names[0]!r}; delimiter={delimiters[0]!r} reads "
+                "several columns",
                 kind=ErrorKind.NO_SUCH_COLUMN,
             )
         return names

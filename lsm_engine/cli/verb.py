@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import re
 import shlex
 import sys
 import traceback
@@ -89,11 +90,20 @@ _WORDS_OF_THE_SHELL = {
 """What a message of Python says to do, and how that is done in a shell."""
 
 
+_FILE_OPTION = re.compile(
+    r"\b(date_format|time_format|timestamp_format|decimal_point|thousands|delimiter|encoding|on_error)=(?=')"
+)
+"""An option of `read_files` with its value."""
+
+
 def report_error(call: Call, error: LsmError) -> int:
     """Print the error on stderr; return the exit code."""
     number = exit_code_of(error)
     for python, shell in _WORDS_OF_THE_SHELL.items():
         error.message = error.message.replace(python, shell)
+    error.message = _FILE_OPTION.sub(
+        lambda option: f"--{option[1].replace('_', '-')} ", error.message
+    )
     if call.debug:
         _trace(error)
     if call.as_json:

@@ -140,11 +140,12 @@ WRONG = [
     ("a.arrow", "not arrow", "as rows"),
     ("a.jsonl", "{broken", "line 1: JSON parse error"),
     ("array.json", '[{"id": 1}]', "one JSON array; write an object per line"),
-    ("a.csv", "id,day\n1,yesterday\n", "line 2, column 'day': 'yesterday' is no DATE"),
-    ("b.csv", "id\none\n", "line 2, column 'id': 'one' is no BIGINT"),
-    ("semicolons.csv", "id;day\n1;2024-05-01\n", "its delimiter is ';'"),
+    ("a.csv", "id,day\n1,yesterday\n", "line 2, column 'day': 'yesterday' is not of type DATE"),
+    ("b.csv", "id\none\n", "line 2, column 'id': 'one' is not of type BIGINT"),
+    ("semicolons.csv", "id;day\n1;2024-05-01\n", "delimiter=';' reads several"),
     ("a.xlsx", "no spreadsheet", "as an Excel file"),
     ("c.csv", "", "as rows"),
+    ("days.csv", "id,day\n1,02.01.2020\n", "need date_format='%d.%m.%Y'"),
 ]
 
 
@@ -162,7 +163,14 @@ def test_other_files_are_refused_by_name(
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="is a directory"):
-        read_files([str(tmp_path)], SCHEMA, format="csv")
+        read_files([str(tmp_path)], SCHEMA)
+
+
+def test_text_of_another_encoding_is_refused_with_the_option_that_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"a.csv has bytes .* encoding='latin1'"):
+        rows_of(tmp_path, "id,name\n1,café\n".encode("latin1"))
+    with pytest.raises(InvalidInputError, match=r"unknown encoding: klingon; .*'cp1252'"):
+        rows_of(tmp_path, "id,name\n", encoding="klingon")
 
 
 def rows_of(
@@ -251,11 +259,11 @@ def test_lines_that_do_not_fit_are_left_out_and_listed(tmp_path: Path) -> None:
     assert rows.rejected_count == 5
     listed = {row["line"]: row for row in pa.csv.read_csv(rejects).to_pylist()}
     assert {line: (row["column"], row["reason"]) for line, row in listed.items()} == {
-        5: ("n", "'x' is no INT"),
+        5: ("n", "'x' is not of type INT"),
         6: ("", "1 values where 3 are expected: '3'"),
         7: ("id", "no value, and the column may not be null"),
         8: ("", "4 values where 3 are expected: '4,e,8,9'"),
-        9: ("n", "'99999999999' is no INT"),
+        9: ("n", "'99999999999' is not of type INT"),
     }
     assert listed[5]["row"] == "2,b,x"
     with pytest.raises(AlreadyExistsError, match="the file of rejects is there"):
@@ -300,7 +308,7 @@ def test_lines_of_json_that_do_not_fit_are_listed(
     assert table.num_rows == 36
     rejected = pa.csv.read_csv(rejects).to_pylist()
     assert [(row["line"], row["column"]) for row in rejected] == [(8, "id"), (21, ""), (31, "day")]
-    assert rejected[0]["reason"] == '"x" is no BIGINT'
+    assert rejected[0]["reason"] == '"x" is not of type BIGINT'
     assert rows_of(tmp_path, '{"a": 1, "b": "5"}\n', name="b.jsonl").to_pylist() == [
         {"a": 1, "b": "5"}
     ]
@@ -334,7 +342,7 @@ def test_a_sheet_of_excel_is_read_as_text_is(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("n", pa.int32())])
     rows = read_files(path, schema, sheet="orders", on_error="skip").to_arrow()
     assert rows.to_pylist() == [{"id": 1, "n": 5}, {"id": 2, "n": None}]
-    with pytest.raises(InvalidInputError, match="line 4, column 'n': 'soon' is no INT"):
+    with pytest.raises(InvalidInputError, match="line 4, column 'n': 'soon' is not of type INT"):
         read_files(path, schema).to_arrow()
     with pytest.raises(UnsupportedError, match="write csv"):
         write_file(rows, tmp_path / "b.xlsx")

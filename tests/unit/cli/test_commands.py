@@ -262,7 +262,7 @@ def test_upsert_nothing(shop) -> None:
         ("order_id,day,prize\n1,mon,2\n", "did you mean 'price'"),
         (
             "order_id,day,price\n1,mon,2.555\n",
-            "line 2, column 'price': '2.555' is no DECIMAL(10, 2)",
+            "line 2, column 'price': '2.555' is not of type DECIMAL(10, 2)",
         ),
     ],
 )
