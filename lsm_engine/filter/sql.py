@@ -26,7 +26,7 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.filter import where
 from lsm_engine.filter.predicate import Comparison
 from lsm_engine.types.arrow_types import arrow_type, char_length
-from lsm_engine.types.types import parse_type
+from lsm_engine.types.type_text import type_of_text
 
 FILTER_CHARACTERS_MAX = 20_000
 
@@ -478,7 +478,7 @@ class _ValueReader:
                     quotient = pc.trunc(quotient)
                 return pc.subtract_checked(operand, pc.multiply_checked(quotient, divisor))
             case exp.Cast():
-                return pc.cast(self.value(node.this), arrow_type(parse_type(node.to.sql())))
+                return pc.cast(self.value(node.this), arrow_type(type_of_text(node.to.sql())))
             case exp.Is():
                 return self._is(node)
             case exp.In() if node.expressions:
@@ -529,12 +529,16 @@ class _ValueReader:
                 return pc.starts_with(self.value(node.this), str(prefix.this))
             case exp.ILike(expression=exp.Literal() as pattern):
                 return pc.match_like(self.value(node.this), str(pattern.this), ignore_case=True)
+            case exp.RegexpLike(expression=exp.Literal() as pattern):
+                return pc.match_substring_regex(self.value(node.this), str(pattern.this))
             case exp.DPipe() | exp.Concat():
                 joined = list(node.flatten()) if isinstance(node, exp.DPipe) else node.expressions
                 texts = [_as_text(self.value(part)) for part in joined]
                 return pc.binary_join_element_wise(*texts, "")
             case _:
-                raise wrong_sql(f"{shown_sql(node)} is no expression that is computed here")
+                raise wrong_sql(
+                    f"{shown_sql(node)} is no expression that is computed here; the guide of filters lists all functions"
+                )
 
     def _pair(self, first: exp.Expr, second: exp.Expr) -> tuple[Value, Value]:
         """Return two values side by side: a CHAR, and the literal or the CHAR beside it, with the blanks of the longer."""

@@ -142,6 +142,9 @@ COMPUTED = [
     ("date(at) = '2024-05-01'", lambda row: row["at"].date() == date(2024, 5, 1)),
     ("coalesce(name, 'none') = 'none'", None),
     ("coalesce(name, 'a  b') = 'a  b'", lambda row: row["name"] is None),  # every blank counts
+    ("cast(id AS string) = '2'", lambda row: row["id"] == 2),
+    ("regexp_like(name, '^[Aa]')", lambda row: row["name"][:1] in ("A", "a")),
+    ("name RLIKE 'da$'", lambda row: row["name"].endswith("da")),
     ("price * 2 > 3", lambda row: row["price"] * 2 > 3),
     ("id % 2 = 1", lambda row: row["id"] % 2 == 1),
     ("CASE WHEN id > 1 THEN 'a' ELSE 'b' END = 'a'", lambda row: row["id"] > 1),
