@@ -427,6 +427,8 @@ def _format_of(path: str) -> str:
 def _open(path: str, form: _FileForm, target: _Target, rejects: _Rejects) -> _Stream:
     if path != _STANDARD_STREAM and Path(path).is_dir():
         raise InvalidInputError(f"{path} is a directory; name the files in it, such as {path}/*")
+    if path != _STANDARD_STREAM and not Path(path).exists():
+        raise FileNotFoundError(path)
     file_format = form.format or _format_of(path)
     if path == _STANDARD_STREAM and file_format in ("parquet", "excel"):
         raise InvalidInputError(

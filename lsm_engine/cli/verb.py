@@ -85,6 +85,17 @@ _WORDS_OF_THE_SHELL = {
     "add it with alter(AddColumn(...))": "lsm alter TABLE --add 'NAME TYPE' adds it",
     "use append() and delete(keys)": "use lsm append and lsm delete FILES",
     "use append()": "use lsm append",
+    "open it by catalog['database.table'] or open_table, or give ignore_if_exists=True": "--if-not-exists leaves it as it is",
+    "existing='skip' leaves": "--existing skip leaves",
+    "missing='skip' leaves": "--missing skip leaves",
+    "or cascade": "or give --cascade",
+    "use force if": "use --force if",
+    "name one of a snapshot, a tag, a time and a watermark": (
+        "give one of --to-snapshot, --to-tag, --to-time and --to-watermark"
+    ),
+    "add when_matched_… or when_not_matched_…": (
+        "give --set, --update-all, --insert-all, --delete or --delete-unmatched"
+    ),
     "use upsert()": "use lsm upsert",
 }
 """What a message of Python says to do, and how that is done in a shell."""
@@ -133,9 +144,12 @@ def _where_to_look(call: Call, error: LsmError) -> str:
         return ""
     if error.kind is ErrorKind.NO_SUCH_FILE and "path" in error.facts:  # not one that was asked for
         verb = _REMEDIES[ErrorKind.CORRUPT]
+    if "branch" in error.facts:
+        verb = "branch list TABLE"
     table = error.facts.get("table") or call.table_given
-    words = verb.replace("TABLE", shlex.quote(table)) if isinstance(table, str) else verb
-    return f"; look at: {call.line(words)}"
+    if "TABLE" in verb and not isinstance(table, str):
+        return ""  # no table yet, as with a wrong key of one to create
+    return f"; look at: {call.line(verb.replace('TABLE', shlex.quote(str(table))))}"
 
 
 def report_bug(call: Call, error: Exception) -> int:

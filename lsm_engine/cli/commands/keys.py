@@ -1,6 +1,7 @@
 """Rows by key: look them up, locate what rows would replace, insert only, update only, forget."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -175,6 +176,13 @@ def keys_given(
     # Both together would leave open which keys count.
     if bool(files) == bool(pairs):
         raise click.UsageError("give either FILES with keys, or --key column=value")
+    if files and not (Path(files[0]).exists() or Path(files[0]).suffix or files[0] == "-"):
+        key = (
+            files[0]
+            if "=" in files[0]
+            else f"{(table.schema.primary_keys or table.schema.names)[0]}={files[0]}"
+        )
+        raise click.UsageError(f"there is no file {files[0]}; a key is given as --key {key}")
     if files:
         return read_files(files, table, **form).reader
     return _one_key(table.schema, pairs).to_reader()

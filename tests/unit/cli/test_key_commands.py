@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -46,11 +47,33 @@ def test_lookup_and_locate(shell, orders):
         (["--key", "order_id=x", "--key", "day=mon"], "no value of column 'order_id'"),
         (["--key", "order_id=1"], "'day'"),
         ([], "either FILES with keys, or --key"),
+        (["17"], "there is no file 17; a key is given as --key order_id=17"),
+        (["day=mon"], "a key is given as --key day=mon"),
     ],
 )
 def test_bad_keys(words, said, shell, orders):
     result = shell("lookup", orders, *words, code=(1, 2, 3, 4, 5))
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("create shop.orders --columns 'a INT'", "--if-not-exists leaves it as it is"),
+        ("create shop.new --columns 'a INT' --primary-key b", "columns=['b'] known=('a',)\n"),
+        ("drop shop --yes", "or give --cascade"),
+        ("rollback shop.orders", "give one of --to-snapshot"),
+        ("orphans shop.orders --older-than '1 h'", "use --force if"),
+        ("merge shop.orders FILE", "give --set, --update-all"),
+        ("insert shop.orders FILE", "--existing skip leaves them out"),
+        ("branch delete shop.orders nope --yes", "look at: lsm branch list shop.orders"),
+        ("delete shop.orders 17", "there is no file 17"),
+    ],
+)
+def test_errors_say_what_to_type_in_a_shell(words, advice, shell, orders):
+    file = shell.file("again.csv", "order_id,day,price\n2,tue,1\n")
+    arguments = [word.replace("FILE", str(file)) for word in shlex.split(words)]
+    assert advice in shell(*arguments, code=(3, 4, 5)).stderr
 
 
 def test_insert_and_update(shell, orders):
