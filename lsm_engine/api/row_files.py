@@ -171,7 +171,7 @@ class _Rejects:
     def add(self, rejects: Mapping[str, Any], hint: str = "") -> None:
         """Take lines, column by column of `_REJECTS`; raise InvalidInputError for the first if none may be skipped.
 
-        `hint`: what the error says to do.
+        `hint`: the advice of the error, which options read other forms.
         """
         count = len(rejects["line"])
         if count == 0:

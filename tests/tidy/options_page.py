@@ -6,6 +6,7 @@ from inspect import getclosurevars
 from typing import Any
 
 from lsm_engine.base.units import format_bytes, parse_bytes, parse_millis
+from lsm_engine.merge.aggregators.registry import FUNCTIONS
 from lsm_engine.options import core_options, option
 from lsm_engine.options.foreign import OTHER_FAMILIES, OTHER_OPTIONS, OtherOption
 from lsm_engine.options.option import FieldOption, Option
@@ -20,6 +21,10 @@ Names and defaults are Apache Paimon's. Options are set when a table is created,
 - A value that is struck through is Paimon's and not supported here. A table that needs it is not created, and one that another client
   made is not read, or not written, wrongly: the option is named.
 - An option that this page lacks is refused when a table is created or altered.
+- Most tables set none, or one of these: [`bucket`](#buckets), [`merge-engine`](#merge-engines),
+  [`sequence.field`](#key-and-order-of-rows), [`changelog-producer`](#changes-and-consumers),
+  [`deletion-vectors.enabled`](#deletion-vectors), [`snapshot.time-retained`](#snapshots-expiry-and-trash),
+  [`tag.automatic-creation`](#tags) and [`file.compression`](#data-files).
 - A duration has a unit (`30 min`, `12 h`, `7 d`), a size as well (`64 kb`, `128 mb`).
 """
 _TABLE_HEAD = """
@@ -59,6 +64,38 @@ _GROUPS: dict[str, Sequence[str]] = {
     "Append tables": ("row-tracking.", "data-evolution."),
     "What describes the table": ("path", "owner", "type", "chain-table."),
 }  # fmt: skip
+_FUNCTIONS = ", ".join(f"`{name}`" for name in FUNCTIONS)
+_COLUMN_NAME, _STATS = "a column", "`none`, `counts`, `truncate(n)`, `full`"
+# What a text is, where the name alone does not tell; of an option of a column by the end of its name.
+_TEXT_VALUES = {
+    "record-level.time-field": _COLUMN_NAME,
+    "rowkind.field": _COLUMN_NAME,
+    "fields.default-aggregate-function": _FUNCTIONS,
+    "changelog-file.stats-mode": _STATS,
+    "metadata.stats-mode": _STATS,
+    "sink.process-time-zone": "a time zone, such as `Europe/Berlin`",
+    "sink.watermark-time-zone": "a time zone, such as `Europe/Berlin`",
+    "scan.fallback-branch": "a branch",
+    "scan.tag-name": "a tag",
+}
+_FIELD_VALUES = {
+    "stats-mode": _STATS,
+    "sequence-group": "columns, with commas",
+    "aggregate-function": _FUNCTIONS,
+    "ignore-retract": "`true`, `false`",
+    "list-agg-delimiter": "text",
+    "distinct": "`true`, `false`",
+    "nested-key": "fields, with commas",
+    "nested-sequence-field": "fields, with commas",
+    "nested-key-null-strategy": "`merge`, `ignore`, `error`",
+    "count-limit": "1 or more",
+    "ts-field": "a field",
+    "fpp": "between 0 and 1",
+    "items": "1 or more",
+    "version": "`1`, `2`",
+    "index-block-size": "a size",
+    "chunk-size": "a size",
+}
 _PLAIN_VALUES = {
     option.parse_bool: "`true`, `false`",
     option.names: "names, with commas",
@@ -109,11 +146,14 @@ def _row(declared: Option[Any]) -> str:
 
 
 def _field_row(declared: FieldOption) -> str:
-    return f"| `{declared.prefix}<column>.{declared.suffix}` | | none | {_cell(declared.doc)} |"
+    values = _FIELD_VALUES[declared.suffix]
+    return f"| `{declared.prefix}<column>.{declared.suffix}` | {values} | none | {_cell(declared.doc)} |"
 
 
 def _values(declared: Option[Any]) -> str:
     """Return what an option may be: the words of a closed vocabulary, or the kind of value."""
+    if declared.key in _TEXT_VALUES:
+        return _TEXT_VALUES[declared.key]
     if declared.parse in _PLAIN_VALUES and declared.supported is None:
         return _PLAIN_VALUES[declared.parse]
     bound = (
