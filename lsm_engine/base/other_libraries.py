@@ -35,7 +35,8 @@ TABLE: Mapping[str, str] = {
         ("as_of", "at", "checkout", "time_travel", "load_as_version"), "scan(version=...)"
     ),
     **dict.fromkeys(
-        ("files", "partitions", "get_add_actions"), "inspect.files(), inspect.partitions()"
+        ("files", "partitions", "get_add_actions", "file_uris"),
+        "inspect.files(), inspect.partitions()",
     ),
     **dict.fromkeys(
         ("refs", "list_tags", "manage_snapshots"),
@@ -65,10 +66,19 @@ TABLE: Mapping[str, str] = {
     ),
     **dict.fromkeys(("watch", "subscribe"), "changes.follow(...)"),
     **dict.fromkeys(("sql", "join", "group_by", "sort", "agg"), _LAZY),
-    **dict.fromkeys(("new_read_builder",), "scan(...)"),
+    "new_read_builder": "scan(...)",
+    "drop": "drop_table(name) of its catalog",
     **dict.fromkeys(
         ("new_batch_write_builder", "new_stream_write_builder"), "upsert(rows), or writer()"
     ),
+}
+ARGUMENTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("predicate", "filter", "row_filter", "overwrite_filter", "delete_filter"),
+        "; a condition is where=, of a merge condition=, of an overwrite partition=",
+    ),
+    **dict.fromkeys(("updates", "values", "new_values"), "; new values are set={column: value}"),
+    "partition_by": "; a table has its partitions from create_table",
 }
 CATALOG: Mapping[str, str] = {
     **dict.fromkeys(("load_table", "get_table", "open_table", "get"), "catalog['database.table']"),

@@ -76,6 +76,12 @@ def overwrite(
 def _predicate(partition: Mapping[str, object] | Filter, fields: Sequence[DataField]) -> Predicate:
     if isinstance(partition, Mapping):
         return partition_predicate(partition, fields)
+    if not fields:
+        raise InvalidInputError(
+            "the table has no partitions, so that partition= chooses none; delete(where=...) and upsert(rows) "
+            "replace some rows",
+            argument="partition",
+        )
     return tree_of(partition, compared_schema(fields))
 
 

@@ -516,7 +516,7 @@ def _instead_of(rows: Any) -> str:
     if isinstance(rows, Mapping):
         return ": write [row] for a row, and pyarrow.table(columns) for columns"
     if isinstance(rows, str | os.PathLike):
-        return ": read a file by pyarrow.csv.read_csv or pyarrow.parquet.read_table; a condition is where=…, a key [{'id': 'x'}]"
+        return ": lsm.read_files(path, table) reads a file; a condition is where=…, a key [{'id': 'x'}]"
     if isinstance(rows, int | float):
         return ", also for a key: [{'id': 5}]"
     if hasattr(rows, "collect"):

@@ -107,6 +107,16 @@ def test_a_delete_that_did_its_work_is_a_replay_the_second_time(catalog):
     assert table.delete([{"shop": "a", "id": 1}], **number).id == first.id
 
 
+def test_arguments_of_other_libraries_are_refused_with_the_argument_to_use(catalog):
+    table = _orders(catalog)
+    with pytest.raises(TypeError, match=r"^delete\(\) got .*'predicate'; a condition is where="):
+        table.delete(predicate="id = 1")
+    with pytest.raises(TypeError, match=r"'updates'; new values are set="):
+        table.update(updates={"id": 1}, where="id = 1")
+    with pytest.raises(lsm.InvalidInputError, match="no partitions, so that partition="):
+        table.overwrite([], "id = 1")
+
+
 def test_a_zero_of_the_other_sign_deletes_the_same_row(catalog):
     table = catalog.create_table("db.t", {"x": float}, primary_key="x")
     table.upsert([{"x": 0.0}])
