@@ -472,3 +472,42 @@ def test_beside_blobs_and_variants_of_java_the_other_columns_are_read(
         assert table.verify(deep=True).problems == ()
         with pytest.raises(lsm.UnsupportedError, match=kind):
             table.compact(full=True)
+
+
+# ---- tables that only Java 2.0.0 makes
+
+NEWER_TABLES: dict[str, tuple[list[list[Any]], dict[str, str], str | None]] = {
+    "b-tree of the primary key": ([], {"deletion-vectors.enabled": "true", "pk-btree.index.columns": "v"}, "pk-btree.index.columns"),
+    "bitmap of the primary key": ([], {"deletion-vectors.enabled": "true", "pk-bitmap.index.columns": "v"}, "pk-bitmap.index.columns"),
+    "vectors": ([["e", {"type": "VECTOR", "element": "FLOAT", "length": 3}]], {}, "VECTOR"),
+    "numbers from snapshots": ([], {"write-only": "true", "write.sequence-number-init-mode": "snapshot"}, None),
+}  # fmt: skip
+"""Further columns, options, and what a write is refused for (None: both write in turns)."""
+
+
+@pytest.mark.parametrize("name", NEWER_TABLES)
+def test_tables_of_java_2_are_read_and_written_in_turns_or_refused_by_name(
+    name: str, java_2: NewestJava, tmp_path: Path
+) -> None:
+    columns, options, refused = NEWER_TABLES[name]
+    path = java_2.ask(
+        "create", catalog={"warehouse": str(tmp_path)}, name="d.t", keys=["k"], parts=[],
+        fields=[["k", "INT"], ["v", "INT"], *columns], options={"bucket": "1", **options},
+    )  # fmt: skip
+    nulls = [None] * len(columns)
+    for start in (0, 5):
+        rows = [["+I", [key, key * 10 + start, *nulls]] for key in range(start, start + 10)]
+        java_2.ask("write", path=path, rows=rows)
+    table = lsm.open_table(path)
+    wanted = {key: key * 10 + 5 * (key >= 5) for key in range(15)}
+    assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == wanted
+    assert table.scan(where="v = 95").to_arrow().to_pylist() == [{"k": 9, "v": 95}]
+    if refused is not None:
+        with pytest.raises(lsm.UnsupportedError, match=refused):
+            table.upsert([{"k": 1, "v": 777}])
+        return
+    table.upsert([{"k": 1, "v": 777}])
+    assert java_2.ask("read", path=path, equal=["v", 777]) == [[1, 777]]
+    java_2.ask("write", path=path, rows=[["+I", [1, 778]]])
+    assert lsm.open_table(path).scan(where="k = 1").to_arrow().to_pylist() == [{"k": 1, "v": 778}]
+    assert lsm.open_table(path).verify(deep=True).is_clean
