@@ -223,9 +223,26 @@ def check(kind: str, disk: MemoryFileIO, others: Others, came: Any, gone: set[st
             assert known >= set(tagged.column("k").to_pylist()) - {SHARED}
 
 
-@pytest.mark.parametrize("upkeep", UPKEEP, ids=lambda act: act.__name__)
-@pytest.mark.parametrize("kind", KINDS)
-@EXTENTS
+PAIRS = [
+    (kind, UPKEEP[(number + step) % len(UPKEEP)])
+    for number, kind in enumerate(KINDS)
+    for step in (0, 1, 3)
+]
+"""Each kind of table with three kinds of upkeep, each of which meets four kinds of tables."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "upkeep", "extent"),
+    [
+        *((kind, upkeep, "sample") for kind, upkeep in PAIRS),
+        *(
+            pytest.param(kind, upkeep, "all", marks=[pytest.mark.sweep, pytest.mark.slow])
+            for kind in KINDS
+            for upkeep in UPKEEP
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_a_writer_that_is_stopped_loses_and_doubles_nothing(
     kind: str, upkeep: Upkeep, extent: str
 ) -> None:

@@ -91,7 +91,8 @@ def places(start: MemoryFileIO, ours: Act, extent: str) -> list[int]:
         for at, call in enumerate(calls, 1)
         if call.verb in CHANGES and call.path.startswith(("tag/", "trash/"))
     ]
-    chosen = {*range(1, len(calls) + 1, 9), *decisive[:: max(1, len(decisive) // 3)], *names}
+    stride = max(9, len(calls) // 8)  # of long operations fewer
+    chosen = {*range(1, len(calls) + 1, stride), *decisive[:: max(1, len(decisive) // 3)], *names}
     return sorted(chosen)
 
 
