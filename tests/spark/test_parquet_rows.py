@@ -272,14 +272,14 @@ def test_random_histories_read_as_a_scan(spark, new_table):
     """Upserts and deletes of random keys, by runs that overlap, compacted now and then."""
     chance = np.random.default_rng(20261127)
     table = numbers(new_table, "random")
-    for step in range(24):
+    for step in range(12):
         ids = chance.choice(200, int(chance.integers(1, 60)), replace=False)
         if chance.random() < 0.3:
             table.delete(pa.table({"id": ids}))
         else:
             values = {"id": ids, "x": chance.random(len(ids)), "y": np.full(len(ids), step, "f4")}
             table.upsert(pa.table(values, schema=table.schema.arrow))
-        if chance.random() < 0.1:
+        if chance.random() < 0.2:
             table.compact(full=bool(chance.integers(2)))
         frame = read_dataframe(table, spark=spark)
         wanted = table.scan().to_arrow()

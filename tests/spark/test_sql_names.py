@@ -426,20 +426,25 @@ CLAUSES = [
     ("ON t.id = s.id AND t.end < s.end WHEN MATCHED THEN UPDATE SET end = s.end", "end", 2),
     ("ON t.id = s.id WHEN MATCHED AND CASE WHEN t.end = 1 THEN true ELSE false END THEN UPDATE SET end = CASE WHEN s.end = 2 THEN 7 END, day = 8", "end", 7),
     ("ON t.id = s.id WHEN MATCHED AND s.end BETWEEN 1 AND 3 AND t.day = 1 THEN UPDATE SET day = 6", "day", 6),
-    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, extract(DAY FROM ts))", "day", 3),
-    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, day(timestampadd(DAY, 2, ts)))", "day", 5),
-    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, transform(arr, day -> day * 2)[0])", "day", 10),
-    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, day(ts + INTERVAL day DAY))", "day", 12),
-    ("ON t.id = s.id + 1 WHEN NOT MATCHED THEN INSERT (id, day) VALUES (0, st.day + `day` + (SELECT max(day) FROM VALUES (100) AS x(day)))", "day", 113),
+    ("ON t.id = -s.id WHEN NOT MATCHED THEN INSERT (id, day) VALUES (-s.id, extract(DAY FROM ts))", "day", 3),
+    ("ON t.id = -s.id WHEN NOT MATCHED THEN INSERT (id, day) VALUES (-s.id, day(timestampadd(DAY, 2, ts)))", "day", 5),
+    ("ON t.id = -s.id WHEN NOT MATCHED THEN INSERT (id, day) VALUES (-s.id, transform(arr, day -> day * 2)[0])", "day", 10),
+    ("ON t.id = -s.id WHEN NOT MATCHED THEN INSERT (id, day) VALUES (-s.id, day(ts + INTERVAL day DAY))", "day", 12),
+    ("ON t.id = -s.id WHEN NOT MATCHED THEN INSERT (id, day) VALUES (-s.id, st.day + `day` + (SELECT max(day) FROM VALUES (100) AS x(day)))", "day", 113),
 ]  # fmt: skip
 
 
 def test_words_of_the_parser_are_names_where_spark_takes_them_for_names(run):
+    """Each clause has a key of its own: it changes the row of the key, or inserts one with its negative."""
     run(WORDS)
-    for clause, asked, expected in CLAUSES:
-        run("INSERT OVERWRITE shop.k VALUES (1, 1, 1, 1, TIMESTAMP'2024-01-01 00:00:00', array(1), NULL)")  # fmt: skip
-        assert run(f"MERGE INTO shop.k t USING ({SOURCE.format(1)}) s {clause}"), clause
-        assert run(f"SELECT max({asked}) FROM shop.k WHERE id = 0 OR {asked} <> 1") == [(expected,)], clause  # fmt: skip
+    matched = range(1, 1 + sum("NOT MATCHED" not in clause for clause, *_ in CLAUSES))
+    values = [f"({key}, 1, 1, 1, TIMESTAMP'2024-01-01 00:00:00', array(1), NULL)" for key in matched]  # fmt: skip
+    run(f"INSERT INTO shop.k VALUES {', '.join(values)}")
+    for key, (clause, *_) in enumerate(CLAUSES, 1):
+        assert run(f"MERGE INTO shop.k t USING ({SOURCE.format(key)}) s {clause}"), clause
+    rows = {abs(id): {"end": end, "day": day} for id, end, day in run("SELECT id, end, day FROM shop.k")}  # fmt: skip
+    for key, (clause, column, expected) in enumerate(CLAUSES, 1):
+        assert rows[key][column] == expected, clause
 
 
 def test_the_database_default_has_tables_of_the_past_and_system_tables(run):
