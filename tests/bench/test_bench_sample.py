@@ -24,7 +24,7 @@ ROWS = 200_000
 @pytest.mark.parametrize("number", [1, 3])
 def test_compaction_stays_near_decoding_and_encoding(number: int, tmp_path: Path) -> None:
     case = compaction_limit.CASES[number]
-    samples = compaction_limit.measured(case, ROWS, 3, tmp_path, patience=0.0)
+    samples = compaction_limit.measured(case, ROWS // 2, 3, tmp_path, patience=0.0)
     ratio = samples.ratio(case.name, "compaction", "limit")
     # A small table pays its fixed costs with little work to divide them by.
     assert min(ratio.rounds) <= 2.5, table([ratio])
@@ -65,7 +65,7 @@ def test_commits_cost_the_same_behind_many(name: str, count: int, tmp_path: Path
 
 
 def test_a_snapshot_of_a_longer_history_expires_as_cheaply(tmp_path: Path) -> None:
-    histories = {count: expiry_cost.history(tmp_path / str(count), count) for count in (40, 160)}
+    histories = {count: expiry_cost.history(tmp_path / str(count), count) for count in (30, 90)}
     attempts = []
     for attempt in range(4):  # what else the machine does only ever adds
         told = {
@@ -74,7 +74,7 @@ def test_a_snapshot_of_a_longer_history_expires_as_cheaply(tmp_path: Path) -> No
             )
             for count, path in histories.items()
         }
-        assert [facts["data_files"] for facts in told.values()] == [39, 159]
+        assert [facts["data_files"] for facts in told.values()] == [29, 89]
         attempts.append(told)
         if expiry_cost.per_snapshot(told) <= 2.5:
             return
@@ -158,9 +158,9 @@ def test_commit(benchmark, tmp_path: Path) -> None:
 
 
 def test_reads_under_deletion_vectors_stay_near_a_plain_scan(tmp_path: Path) -> None:
-    made = vector_read.marked_table(tmp_path, ROWS, 0.05)
+    made = vector_read.marked_table(tmp_path, ROWS // 2, 0.05)
     samples, seen = vector_read.measured(made, 3, patience=0.0)
-    assert seen[vector_read.PLAIN] - seen[vector_read.OURS] == ROWS // 20
+    assert seen[vector_read.PLAIN] - seen[vector_read.OURS] == ROWS // 40
     ratio = samples.ratio(vector_read.WHAT, vector_read.OURS, vector_read.PLAIN)
     # So small a table pays for its plan with little to read.
     assert min(ratio.rounds) <= 2.5, table([ratio])

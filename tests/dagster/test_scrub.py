@@ -27,7 +27,7 @@ pytestmark = MARKS
 
 CHECK = dg.AssetCheckKey(KEYS.asset(AssetKind.SNAPSHOTS), "contents")
 INSPECT = KEYS.op("inspect")
-FLIPPED = int(os.environ.get("LSM_FLIPS", "80"))
+FLIPPED = int(os.environ.get("LSM_FLIPS", "40"))
 """Bytes of a file that are flipped, at most: a bloom filter is some 50 KB that look all alike."""
 
 
