@@ -175,7 +175,7 @@ def test_damage_is_named_and_mended(wells, tmp_path):
     [
         ("t.upsert({'well': 1})", r"\[row\]"),
         ("t.upsert({'well': [1]})", r"pyarrow\.table"),
-        ("t.upsert('wells.csv')", "read_csv"),
+        ("t.upsert('wells.csv')", "lsm.read_files"),
         ("t.upsert([(1, 'x')])", r"\[\{'id': 1"),
         ("t.upsert(row for row in WELLS)", r"list\(rows\)"),
         ("t.upsert(pl.DataFrame(WELLS).lazy())", r"\.collect\(\)"),
