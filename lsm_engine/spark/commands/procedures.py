@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udtf
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lsm_engine.api.catalog import open_catalog
 from lsm_engine.api.open_table import open_table
@@ -28,7 +28,7 @@ from lsm_engine.spark.jobs import prepare_worker, shows_errors_alone
 from lsm_engine.spark.statement import Statement
 from lsm_engine.spark.types import frame_of_rows
 
-RESULT_DDL = "table string, name string, value string"
+RESULT = StructType([StructField(name, StringType()) for name in ("table", "name", "value")])
 """The columns that procedures return: the table, and one row for each fact of the outcome."""
 _PREFIX = "lsm_"
 _TRUE = {"true": True, "false": False}
@@ -201,7 +201,7 @@ PROCEDURES: Mapping[str, Callable[..., Any]] = {
 def call(
     procedure: str, table: Table, arguments: tuple[Any, ...], keywords: Named
 ) -> list[tuple[str, str, str]]:
-    """Run a procedure on a table; rows as RESULT_DDL. Arguments may be text that means a number.
+    """Run a procedure on a table; rows as RESULT. Arguments may be text that means a number.
 
     Raises NotFoundError for a name that no procedure has, InvalidInputError for arguments.
     """
@@ -408,5 +408,5 @@ def register_procedures(spark: SparkSession) -> None:
     for name in PROCEDURES:
         parts = {"procedure": name, "place": place, "eval": ProcedureFunction.run}
         function_class = type(f"{_PREFIX}{name}", (ProcedureFunction,), parts)
-        function = udtf(function_class, returnType=RESULT_DDL, useArrow=False)
+        function = udtf(function_class, returnType=RESULT, useArrow=False)
         spark.udtf.register(f"{_PREFIX}{name}", function)  # type: ignore[arg-type]
