@@ -73,15 +73,22 @@ def commit_identity(
     commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
     properties: Mapping[str, str] | None = None,
     *,
+    after_identifier: int | None = None,
     operation: str | None = None,
 ) -> CommitIdentity:
     """Return the identity of a commit from the options of a write; see CommitOptions."""
+    if after_identifier is not None and commit_identifier == BATCH_COMMIT_IDENTIFIER:
+        raise InvalidInputError(
+            "after_identifier is the number before commit_identifier; pass that, too",
+            after_identifier=after_identifier,
+        )
     if operation is not None and (properties is None or isinstance(properties, Mapping)):
         properties = {OPERATION: operation, **(properties or {})}
     return CommitIdentity(
         commit_user=commit_user or session.ids.new_id(),
         commit_identifier=commit_identifier,
         properties=properties,
+        after_identifier=after_identifier,
     )
 
 
@@ -380,7 +387,8 @@ class Changes(Accessor):
 
         A feed into another table counts each change once if it commits each item with its `snapshot_id` as
         `commit_identifier`, under one `commit_user`, and begins `after` that table's `last_commit_identifier`: a number that
-        is not greater than the last one of its user changes nothing. A consumer alone is not enough: it is created when the
+        is not greater than the last one of its user changes nothing. With the number before it as `after_identifier` a
+        commit is refused where a rollback of that table has left changes out. A consumer alone is not enough: it is created when the
         first item is acknowledged, so that a reader that dies over the first state begins with all rows again.
 
         Args:

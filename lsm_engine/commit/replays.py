@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
+from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError, LsmError
 from lsm_engine.format.commit_message import (
     ALL_KINDS,
     AT_LEAST,
@@ -104,12 +104,29 @@ class Replays:
         try:
             self._last = self._session.commit_identifiers.last_commit(self._key, chain, base)
             if self._last is None or not is_replay(step, self._last):
+                self._require_last(step, base)
                 return None
         except LookupError as cause:
             # The user's last number is forgotten: guessing could commit twice.
             raise unknown_identifier(identity.commit_user, identity.commit_identifier) from cause
         assert base is not None, step
         return self._made_by(step, self._last, base)
+
+    def _require_last(self, step: CommitStep, base: Snapshot | None) -> None:
+        """Raise CommitConflictError unless the user's last number is the one that this commit follows."""
+        required, last = self._identity.after_identifier, self._last
+        # A write may be two snapshots, of rows and of their compaction: the second one follows the first.
+        if required is None or (
+            last is not None and last.identifier in (required, step.commit_identifier)
+        ):
+            return
+        raise CommitConflictError(
+            f"commit {step.commit_identifier} of {step.commit_user!r} follows {required}, and the table has "
+            f"{last.identifier if last else 'none'} as the last one: it was rolled back, or others commit under this name; "
+            "nothing was committed, go on behind what the table has",
+            commit_user=step.commit_user,
+            base=None if base is None else base.id,
+        )
 
     def _up_to(self, base: Snapshot | None) -> ChainIdentifiers:
         if self._chain is None or not same_state(self._base, base):

@@ -172,11 +172,13 @@ class CommitOptions(TypedDict, total=False):
 
     `commit_user`: default a new id. `commit_identifier`: a number that grows with each commit of the
     user; a commit whose number is not greater than the user's last one is a replay, and changes
-    nothing. `properties`: what the snapshot carries, as text.
+    nothing. `after_identifier`: the user's last number that the table has to have, or CommitConflictError is
+    raised: a rollback has taken commits that this one follows. `properties`: what the snapshot carries, as text.
     """
 
     commit_user: str | None
     commit_identifier: int
+    after_identifier: int | None
     properties: Mapping[str, str] | None
 
 
@@ -186,7 +188,8 @@ class CommitIdentity:
 
     `watermark`: the time, in milliseconds since 1970, up to which all events of a stream are in the table
     once this is. `restates`: the identifier is stated to be the user's last one, whatever it was before; with
-    `others_are_new` also that users have none of which nothing is known.
+    `others_are_new` also that users have none of which nothing is known. `after_identifier`: the user's last one that
+    a base has to have.
     """
 
     commit_user: str
@@ -195,6 +198,7 @@ class CommitIdentity:
     watermark: int | None = None
     restates: bool = False
     others_are_new: bool = False
+    after_identifier: int | None = None
 
     @property
     def is_numbered(self) -> bool:

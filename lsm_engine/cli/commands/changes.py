@@ -155,11 +155,12 @@ def feed(
     old values of -U included.
     """
     target, origin = call.table(table), call.table(source)
-    _rewind(origin, target, consumer)
+    last = target.last_commit_identifier(consumer)
+    _rewind(origin, target, consumer, last)
     names = split_names(columns) or tuple(origin.schema.names)
     follower = origin.follow(
         # A first call may have died between its commit and the consumer's first move.
-        after=target.last_commit_identifier(consumer),
+        after=last,
         consumer_id=consumer,
         columns=("_row_kind", *names),
         **filters,
@@ -169,9 +170,12 @@ def feed(
     with writing(target, "feed", [origin.location]) as identity:
         for item in follower:
             properties = {**identity["properties"], _FED: item.snapshot.delta_manifest_list}
-            number = {"commit_user": consumer, "commit_identifier": item.snapshot_id}
-            if target.upsert(item, **(identity | number | {"properties": properties})) is not None:
-                snapshot_ids.append(item.snapshot_id)
+            # A rollback of TABLE between two commits would leave out the changes that it took.
+            number = {"commit_identifier": item.snapshot_id, "after_identifier": last}
+            own = {"commit_user": consumer, "properties": properties, **number}
+            if target.upsert(item, **(identity | own)) is not None:
+                last = item.snapshot_id
+                snapshot_ids.append(last)
     facts = {"table": target.name, "source": origin.name, "consumer": consumer, "fed": snapshot_ids}
     call.out.report(
         f"changes of {counted(len(snapshot_ids), 'snapshot')} of {origin.name} are in {target.name}",
@@ -183,9 +187,8 @@ _FED = "lsm.feed-snapshot"
 """Property of a commit of a feed: the delta manifest list of the snapshot of SOURCE that it holds the changes of."""
 
 
-def _rewind(origin: Table, target: Table, consumer: str) -> None:
-    """Let the consumer go on behind what TABLE has; refuse where a rollback has taken that from SOURCE."""
-    last = target.last_commit_identifier(consumer)
+def _rewind(origin: Table, target: Table, consumer: str, last: int | None) -> None:
+    """Let the consumer go on behind `last`, what TABLE has; refuse where a rollback has taken that from SOURCE."""
     if last is None:
         return
     ids = origin.snapshot_ids()

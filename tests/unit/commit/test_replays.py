@@ -525,3 +525,22 @@ def test_properties_of_another_snapshot_bring_no_numbers_along() -> None:
     foreign(story)
     story.table.upsert([{"id": 2, "v": "x"}], properties=newest.properties)
     assert story.carried() is None
+
+
+def test_a_commit_that_follows_one_which_a_rollback_took_is_not_committed() -> None:
+    """Each of its numbers is the next one: a reader of changes would leave out what was rolled back."""
+    story = Feed()
+    first = story.feed(1)
+    story.feed(2)
+    row = [{"id": 1, "v": "feed-3"}]
+    following = {"commit_user": "feed", "commit_identifier": 3, "after_identifier": 2}
+    story.table.rollback_to(first)
+    for table in (story.reopened(), story.table):
+        with pytest.raises(lsm.CommitConflictError, match="follows 2, and the table has 1"):
+            table.upsert(row, **following)
+    story.feed(2)
+    assert story.reopened().upsert(row, **following) is not None
+    assert story.reopened().upsert(row, **following) is not None  # a replay
+    assert story.fed() == ["feed-1", "feed-2", "feed-3"]
+    with pytest.raises(lsm.InvalidInputError, match="commit_identifier"):
+        story.table.upsert(row, after_identifier=2)
