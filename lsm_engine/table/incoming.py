@@ -460,6 +460,8 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
         return decoded(_from_dictionaries(rows, table).to_reader())
     # An object that offers its reader raises errors of its own, which a C stream turns into Arrow's.
     reader = getattr(rows, "reader", rows)
+    if hasattr(rows, "to_reader") and hasattr(rows, "__arrow_c_stream__"):
+        reader = rows.to_reader()
     if isinstance(reader, pa.RecordBatchReader):
         pass
     elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
