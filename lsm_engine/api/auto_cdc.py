@@ -107,6 +107,7 @@ class AutoCdc:
             raise InvalidInputError("auto_cdc needs keys= and sequence_by=")
         column_list = options.get("column_list")
         except_column_list = options.get("except_column_list")
+        left_out = () if except_column_list is None else except_column_list
         if column_list is not None and except_column_list is not None:
             raise InvalidInputError("give column_list= or except_column_list=, not both")
         scd_type = str(options.get("stored_as_scd_type", 1))
@@ -117,7 +118,7 @@ class AutoCdc:
             sequence_by=options["sequence_by"],
             apply_as_deletes=options.get("apply_as_deletes"),
             column_list=None if column_list is None else names_of(column_list, "column_list"),
-            except_column_list=names_of(except_column_list or (), "except_column_list"),
+            except_column_list=names_of(left_out, "except_column_list"),
             is_history=scd_type == "2",
         )
 

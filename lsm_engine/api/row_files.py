@@ -18,6 +18,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from lsm_engine.api.progress import counted_rows
+from lsm_engine.base.arguments import checked_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -115,20 +116,22 @@ class _FileForm:
             if name not in option_names:
                 hint = did_you_mean(str(name), option_names)
                 raise InvalidInputError(f"files have no option {name!r}{hint}", argument=name)
-        values = {name: value for name, value in options.items() if value not in (None, ())}
+        several = ("null_values", "names", "include_columns")
+        lists = {name: (options[name],) for name in several if isinstance(options.get(name), str)}
+        given_values = checked_options({**options, **lists}, FileOptions)
+        values = {name: value for name, value in given_values.items() if value not in (None, ())}
         for name, choices in (("format", _FORMATS), ("on_error", ("fail", "skip"))):
             if values.get(name, choices[0]) not in choices:
                 raise InvalidInputError(
                     f"{name} is one of {', '.join(choices)}, not {values[name]!r}", argument=name
                 )
         for name in ("delimiter", "quote", "escape", "decimal_point"):
-            if len(values.get(name, " ")) != 1 and (name, values[name]) != ("quote", ""):
+            text = values.get(name, " ")
+            is_character = len(text) == 1 and text.isascii() and text != "\0"
+            if not is_character and (name, text) != ("quote", ""):
                 raise InvalidInputError(
-                    f"{name} is a single character, not {values[name]!r}", argument=name
+                    f"{name} is a single ASCII character, not {text!r}", argument=name
                 )
-        for name in ("null_values", "names", "include_columns"):
-            if isinstance(values.get(name), str):
-                values[name] = (values[name],)
         names = [name for name in TextForms.__dataclass_fields__ if name in values]
         texts = {name: values.pop(name) for name in names}
         if "null_values" in texts:
@@ -385,7 +388,7 @@ def _guarded(path: str, work: Callable[..., Any], *arguments: Any) -> Any:
         raise InvalidInputError(
             f"there is no file {_shown(path)}", kind=ErrorKind.INVALID_NAME
         ) from cause
-    except (StorageError, UnsupportedError):
+    except (StorageError, UnsupportedError, InvalidInputError):
         # These name the file already.
         raise
     except OSError as cause:
@@ -403,6 +406,9 @@ def _guarded(path: str, work: Callable[..., Any], *arguments: Any) -> Any:
                 "'cp1252' or 'utf-16' reads other encodings"
             ) from cause
         raise InvalidInputError(f"cannot read {_shown(path)} as rows: {reason}") from cause
+    except (ValueError, OverflowError) as cause:
+        # An option that no reader takes.
+        raise InvalidInputError(f"cannot read {_shown(path)}: {cause}") from cause
 
 
 def _format_of(path: str) -> str:

@@ -37,7 +37,13 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    checks = {name: check for name in names if (check := _check_of(name, function)) is not None}
+    kinds = {name: function.__annotations__.get(name) for name in names}
+    usage = functools.partial(_usage, function)
+    checks = {
+        name: check
+        for name, kind in kinds.items()
+        if (check := _check_of(name, kind, usage)) is not None
+    }
     if not checks:
         return function  # a call costs nothing more
     # Resolved once per function: a call only converts its values.
@@ -69,9 +75,19 @@ def checks_all_arguments(cls: type[T]) -> type[T]:
     return cls
 
 
-def _check_of(name: str, function: Callable[..., Any]) -> Callable[[Any], Any] | None:
+def checked_options(options: Mapping[str, Any], kinds: type) -> dict[str, Any]:
+    """Return options that match the annotations of a TypedDict; InvalidInputError for one that does not."""
+    checked = {}
+    for name, value in options.items():
+        check = _check_of(name, kinds.__annotations__.get(name), lambda: kinds.__name__)
+        checked[name] = value if check is None else check(value)
+        for text in value if isinstance(value, list | tuple) else ():
+            _require_whole_characters(name, text)
+    return checked
+
+
+def _check_of(name: str, annotation: Any, usage: Callable[[], str]) -> Callable[[Any], Any] | None:
     """Return the function that checks and converts one argument; None if its annotation is not checked."""
-    annotation = function.__annotations__.get(name)
     parts = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     kinds = [part for part in parts if part is not NoneType]
     converters = [_converter_of(kind, name) for kind in kinds]
@@ -92,7 +108,7 @@ def _check_of(name: str, function: Callable[..., Any]) -> Callable[[Any], Any] |
                 return converted
         expected = " or ".join(dict.fromkeys(map(_name_of, kinds)))
         raise InvalidInputError(
-            f"{name} is {expected}, not {_shown(value)}: {_usage(function)}",
+            f"{name} is {expected}, not {_shown(value)}: {usage()}",
             argument=name,
             given=type(value).__name__,
         )

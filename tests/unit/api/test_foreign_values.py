@@ -2,6 +2,7 @@
 
 import datetime
 import inspect
+import pathlib
 import typing
 from collections.abc import Callable
 from fractions import Fraction
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.api import auto_cdc
 
 VALUES = [
     object(), 2**70, 10**400, Fraction(10**400, 3), -1, -(2**63), 0, float("nan"), float("inf"), 1.5, "", "\0", "a\nb", "\ud800", "x" * 5000,
@@ -110,6 +112,30 @@ def test_a_foreign_value_is_refused_by_an_error_of_ours(kind, tmp_path):
                 except Exception as error:
                     error.add_note(f"{name}({parameter.name}={value!a})")
                     raise
+
+
+OPTIONS = {
+    lsm.CommitOptions: (("table", "upsert"), {"rows": [{"k": 1}], "commit_identifier": 9}),
+    lsm.FileOptions: (("module", "read_files"), {"paths": "rows.csv"}),
+    auto_cdc.AutoCdcWrite: (("table", "auto_cdc"), {"source": [{"k": 1}], "keys": "k", "sequence_by": "k"}),
+}  # fmt: skip
+"""Of keyword options a function that takes them, and what it needs besides."""
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_a_foreign_value_of_an_option_is_refused_by_an_error_of_ours(kind, tmp_path):
+    (owner, name), needed = OPTIONS[kind]
+    pathlib.Path("rows.csv").write_text("k\n1\n")
+    function = getattr(OWNERS[owner](*catalog_with_table(tmp_path)), name)
+    for option in typing.get_type_hints(kind):
+        for value in VALUES:
+            try:
+                function(**{**needed, option: value})
+            except lsm.LsmError:
+                pass
+            except Exception as error:
+                error.add_note(f"{name}({option}={value!a})")
+                raise
 
 
 CHANGES = [change for change in typing.get_args(lsm.SchemaChange) if isinstance(change, type)]
