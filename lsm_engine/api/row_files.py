@@ -130,7 +130,7 @@ class _FileForm:
             is_character = len(text) == 1 and text.isascii() and text != "\0"
             if not is_character and (name, text) != ("quote", ""):
                 raise InvalidInputError(
-                    f"{name} is a single ASCII character, not {text!r}", argument=name
+                    f"{name} is a single character of ASCII, not {text!r}", argument=name
                 )
         names = [name for name in TextForms.__dataclass_fields__ if name in values]
         texts = {name: values.pop(name) for name in names}

@@ -164,6 +164,21 @@ def test_of_two_that_forget_a_key_neither_lets_a_consumer_miss_changes() -> None
     assert consumer.next_snapshot_id <= latest.id
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("expire partitions", "move a tag"),
+        ("rename a tag that holds", "expire partitions"),
+        ("restore files", "delete a tag that holds"),
+        ("tag the oldest", "remove unexisting files"),
+    ],
+)
+def test_tags_beside_repairs_and_an_expiry_of_partitions_stay_readable(
+    ours: str, theirs: str
+) -> None:
+    assert not failed([Combination("memory", "partitioned", ours, (theirs,))])
+
+
 def failed_at_changes(combination: Combination) -> list[str]:
     """Return what is wrong where ours is stopped before each call that changes something."""
     calls = calls_of(combination.store, combination.kind, combination.ours)
