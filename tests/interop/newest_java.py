@@ -35,6 +35,7 @@ LIBRARIES = (
     "org.slf4j:slf4j-api:2.0.17",
     "org.slf4j:jcl-over-slf4j:2.0.17",
     "org.xerial:sqlite-jdbc:3.50.3.0",
+    "at.yawk.lz4:lz4-java:1.10.4",
 )
 _FLAGS = (
     "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC",

@@ -39,7 +39,7 @@ def assert_shown(path: str) -> None:
 def writer(request: pytest.FixtureRequest, name: str) -> Callable[[str, pa.Table], object]:
     """What writes rows as a client does."""
     client = request.getfixturevalue(name)
-    if name != "newest":
+    if name != "java_2":
         return client.write
 
     def write(path: str, table: pa.Table) -> object:
@@ -51,7 +51,7 @@ def writer(request: pytest.FixtureRequest, name: str) -> Callable[[str, pa.Table
 
 CASES = [
     ("java", "keys"),
-    *((name, layout) for name in ("newest", "pypaimon") for layout in LAYOUTS),
+    *((name, layout) for name in ("java_2", "pypaimon") for layout in LAYOUTS),
 ]
 
 
