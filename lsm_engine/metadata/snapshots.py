@@ -253,18 +253,21 @@ class SnapshotHints:
         return snapshot_id > 0 and self._file_io.exists(self._paths.snapshot_file(snapshot_id))
 
     def _stable_ids(self) -> list[int]:
-        ids = ids_of(
-            stable_listing(self._file_io, self._paths.snapshot_directory, are_of_one_history)
-        )
-        if not ids:
+        directory = self._paths.snapshot_directory
+        for _ in range(2):
+            ids = ids_of(stable_listing(self._file_io, directory, are_of_one_history))
+            if ids:
+                break
             hints = (self._hint(LATEST), self._hint(EARLIEST))
+            if not any(hint is not None and self.exists(hint) for hint in hints):
+                return []
+            # The first snapshot, such as that of a branch, may have come since: a second listing has it.
+        else:
             # A hint that names an existing file shows that the listing lies.
-            if any(hint is not None and self.exists(hint) for hint in hints):
-                raise StorageError(
-                    "the storage lists no snapshots, and there are some; nothing was deleted",
-                    directory=self._paths.snapshot_directory,
-                )
-            return []
+            raise StorageError(
+                "the storage lists no snapshots, and there are some; nothing was deleted",
+                directory=directory,
+            )
         # A stale listing lacks the newest and oldest ones first.
         while self.exists(ids[-1] + 1):
             ids.append(ids[-1] + 1)

@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant("an unreadable root is an empty one", M + "table.references.References.retained_by_tags", lambda kept: shrugging(kept), unreadable("expire")),
     Mutant("an unreadable tag keeps nothing from the orphans", M + "table.references.References.retained_by_tags", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.references.References.retained_by_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
-    Mutant("expiry begins without a word", M + "metadata.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
+    Mutant("expiry begins without a word", M + "metadata.snapshots.SnapshotStore.advance_earliest", instead(lambda self, number, *args, **kwargs: None), tagger),
     Mutant("maintenance forgets branches", M + "maintenance.orphans.branches", returning(lambda found: found[:1]), killed("remove orphans")),
     Mutant("a single listing is believed", M + "metadata.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
     Mutant("a rollback begins with the newest", M + "maintenance.rollback._with_marker", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),

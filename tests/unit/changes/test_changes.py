@@ -48,15 +48,19 @@ def test_changes_that_expire_under_their_reader_say_so(mode: str, planned: bool)
     changes = story.reopened().changes(1, 2, mode=mode)
     batches = changes.to_batches() if not planned else read_splits(changes)
     story.table.compact(full=True)
-    delete, gone = story.disk.delete, []
+    delete, gone, change = story.disk.delete, [], story.disk.change_if_unchanged
 
-    def dying(path: str) -> bool:
-        if path.startswith("snapshot/"):
-            raise lsm.StorageError("cannot be deleted now", path=path)
+    def removed(path: str) -> bool:
         gone.append(path)
         return delete(path)
 
-    story.disk.delete = dying  # type: ignore[method-assign]
+    def dying(path: str, data: bytes | None, *, expected: bytes) -> bool:
+        if data is None and path.startswith("snapshot/"):
+            raise lsm.StorageError("cannot be deleted now", path=path)
+        return change(path, data, expected=expected)
+
+    story.disk.delete = removed  # type: ignore[method-assign]
+    story.disk.change_if_unchanged = dying  # type: ignore[method-assign]
     with pytest.raises(lsm.StorageError):
         story.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
     assert gone
