@@ -950,8 +950,12 @@ class SnapshotStore(SnapshotHints):
             if now is None or self._file_io.facts.is_remote:
                 break
             hint, content = self._paths.snapshot_hint(EARLIEST), encode_hint(now)
-            if replaced(self._file_io, hint, encode_hint(snapshot_id), expected=content):
-                return
+            try:
+                if replaced(self._file_io, hint, encode_hint(snapshot_id), expected=content):
+                    return
+            except StorageError:
+                # A full disk takes no second file: the number is written over the old one, as an expiry frees space.
+                break
             forget_gathered(self._file_io, [hint])
         self.hint_earliest(snapshot_id)
         self._mend_late_earliest(snapshot_id, self if after is None else after())
