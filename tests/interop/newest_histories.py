@@ -24,6 +24,7 @@ FIELDS = [
 PARTIAL, SUMS = {"merge-engine": "partial-update"}, {"merge-engine": "aggregation"}
 FIRST = {"merge-engine": "first-row"}
 GROUPS = PARTIAL | {"fields.g.sequence-group": "v,s"}
+_LATER_COLUMN = "specified in 'file-index.<index-type>.columns' does not exist"
 ENGINES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "deduplicate": ({}, ALL),
     "deduplicate by clock": ({"sequence.field": "g"}, ALL),
@@ -327,15 +328,24 @@ class History:
     def check_past(self) -> None:
         """Both read the same of every snapshot, tag and changelog, and nothing is damaged."""
         for number in self.table.snapshot_ids():
-            ours = self.ours(snapshot_id=number)
-            assert ours == self.theirs(snapshot=number), (number, self.log)
+            self.compare_past(self.ours(snapshot_id=number), snapshot=number)
         for tag in self.table.tags():
-            assert self.ours(tag=tag.name) == self.theirs(tag=tag.name), (tag.name, self.log)
+            self.compare_past(self.ours(tag=tag.name), tag=tag.name)
         for snapshot in self.table.snapshots():
             if snapshot.changelog_manifest_list is not None:
                 changes = self.our_changes(snapshot.id)
                 assert changes == self.their_changes(snapshot.id), (snapshot.id, self.log)
         assert self.table.verify(deep=True).problems == (), self.log
+
+    def compare_past(self, ours: list[Any], **where: Any) -> None:
+        """Java reads the same of a snapshot or a tag, unless it refuses today's file indexes for the columns of then."""
+        try:
+            theirs = self.theirs(**where)
+        except AssertionError as refusal:
+            if _LATER_COLUMN not in str(refusal):
+                raise
+            return
+        assert ours == theirs, (where, self.log)
 
     def ours(self, **where: Any) -> list[Any]:
         """Our rows, of the newest snapshot, another or a tag."""
