@@ -8,7 +8,7 @@ import pytest
 
 import lsm_engine as lsm
 from tests.interop.environments import HERE, environment
-from tests.interop.newest_java import jars, why_not
+from tests.interop.newest_java import BUNDLES, VERSION, jars, why_not
 from tests.served import READER, WRITER, Served, serving
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -84,9 +84,11 @@ def pypaimon(served: Served, name: str, *verbs: str, token: str = WRITER) -> lis
     return done.stdout.splitlines()
 
 
-def java(served: Served, name: str, verbs: str, value: str = "") -> list[str]:
+def java(
+    served: Served, name: str, verbs: str, value: str = "", *, release: str = VERSION
+) -> list[str]:
     done = subprocess.run(
-        ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, jars())), str(HERE / "PaimonRest.java"),
+        ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, jars(release))), str(HERE / "PaimonRest.java"),
          served.url, WRITER, verbs, name, value],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
@@ -133,8 +135,9 @@ def rust_reads(served: Served, name: str) -> dict[int, str]:
 
 
 @pytest.mark.interop_full
-def test_all_clients_take_turns_on_one_table(served) -> None:
-    if reason := why_not():
+@pytest.mark.parametrize("release", BUNDLES)
+def test_all_clients_take_turns_on_one_table(served, release: str) -> None:
+    if reason := why_not(release):
         pytest.skip(reason)
     name = "shop.orders"
     rust(
@@ -146,14 +149,15 @@ def test_all_clients_take_turns_on_one_table(served) -> None:
     )
     assert pypaimon(served, name, "write=p", "tag=p1") == ["tag 2"]
     assert commits_through(served) == 2
-    assert java(served, name, "write,tag", "j")[-1] == "tag 3"
+    assert java(served, name, "write,tag", "j", release=release)[-1] == "tag 3"
     table = served.catalog.table(name)
     table.upsert([{"k": 9, "v": "ours"}])
-    java(served, name, "compact")
+    java(served, name, "compact", release=release)
     rows = {0: "j", 1: "j", 2: "j", 3: "p", 7: "r", 9: "ours"}
     assert commits_through(served) == 4
     spelled = ", ".join(f"{key}={value}" for key, value in rows.items())
-    assert java(served, name, "read,alter") == [f"read {{{spelled}}}", "alter [k, v, w]"]
+    lines = java(served, name, "read,alter", release=release)
+    assert lines == [f"read {{{spelled}}}", "alter [k, v, w]"]
     assert rust_reads(served, name) == rows
     assert pypaimon(served, name, "read") == [f"read {rows}"]
     again = served.catalog.table(name)
@@ -170,13 +174,14 @@ def test_all_clients_take_turns_on_one_table(served) -> None:
 
 
 @pytest.mark.interop_full
+@pytest.mark.parametrize("release", BUNDLES)
 def test_java_commits_to_external_tables_itself_and_pypaimon_hands_in_its_commits(
-    tmp_path,
+    tmp_path, release: str
 ) -> None:
-    if reason := why_not():
+    if reason := why_not(release):
         pytest.skip(reason)
     with lsm.open_catalog(tmp_path) as catalog, serving(catalog, external=True) as served:
-        java(served, "shop.orders", "create,write", "j")
+        java(served, "shop.orders", "create,write", "j", release=release)
         assert commits_through(served) == 0
         pypaimon(served, "shop.orders", "write=p")
         assert commits_through(served) == 1
