@@ -201,14 +201,16 @@ _SEARCHED_ROWS_PER_KEY = 16
 
 
 def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | None]:
-    """Return the keys for the write and, if memory holds them all, each key once."""
+    """Return the keys for the write and, if memory holds them all, as a table."""
     reader = getattr(keys, "reader", keys)
     if isinstance(reader, pa.RecordBatchReader):
         # A stream of few keys is read to its end; one of many goes on where it was left.
         batches: list[pa.RecordBatch] = []
+        key_count = 0
         for batch in reader:
             batches.append(batch)
-            if sum(held_batch.num_rows for held_batch in batches) > _SCANNED_KEYS_MAX:
+            key_count += batch.num_rows
+            if key_count > _SCANNED_KEYS_MAX:
                 remaining_keys = pa.RecordBatchReader.from_batches(
                     reader.schema, chain(batches, reader)
                 )
@@ -219,54 +221,59 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
     else:
         keys = open_rows(keys, schema).read_all()
     # Rows of nothing may lack the columns of the key.
-    return keys, _unique(keys, schema) if keys.num_rows else None
+    return keys, keys if keys.num_rows else None
 
 
 def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> bool:
     """Return whether the newest rows have one of some keys; True also where a look would cost more than a commit."""
+    schema = session.schema
+    # Zeros of both signs are one key, and a filter compares one of them.
+    if any(pa.types.is_floating(schema.arrow.field(name).type) for name in schema.primary_keys):
+        return True
     # Not the one of a moment ago, as for a write: a delete of nothing creates nothing that finds out.
     snapshot = session.snapshots.latest()
-    # Zeros of both signs are one key, and a filter compares one of them.
-    if any(
-        pa.types.is_floating(keys.schema.field(name).type) for name in session.schema.primary_keys
-    ):
-        return True
-    if snapshot is None or not keys.num_rows:
+    if snapshot is None:
+        # The keys are checked as those of any delete.
+        _unique(keys, schema)
         return False
     try:
-        return _is_one_of_rows(session, snapshot, keys, newest)
+        # The first key is asked alone: mostly it is there, and one key costs a page of a few files.
+        return _is_scanned(session, snapshot, keys.slice(0, 1), newest) or (
+            _is_scanned(session, snapshot, keys, newest)
+            if keys.num_rows <= _SCANNED_KEYS_MAX
+            else _is_searched(session, snapshot, keys)
+        )
     except NotFoundError:
         # The snapshot has expired, or was rolled back, while it was read: the delete is committed unseen.
         return True
 
 
-def _is_one_of_rows(
+def _is_scanned(
     session: TableSession, snapshot: Snapshot, keys: pa.Table, newest: NewestKeys
 ) -> bool:
-    schema, names = session.schema, session.schema.primary_keys
-    merging = session.with_level_0()
+    """Return whether a scan by the columns of few keys gives one of them."""
+    names, merging = session.schema.primary_keys, session.with_level_0()
     reader = newest if merging is newest.session else None
-    is_few = keys.num_rows <= _SCANNED_KEYS_MAX
-    # The first key is asked alone: mostly it is there, and one key costs a page of a few files.
-    for count in sorted({1, keys.num_rows if is_few else 1}):
-        scanned_keys = keys.slice(0, count)
-        key_filter = AllOf(
-            parts=tuple(col(name).is_in(scanned_keys.column(name)) for name in names)
-        )
-        # A row of the only key column is the answer; no file is fetched ahead.
-        limit = 1 if len(names) == 1 else None
-        request = ScanRequest(columns=names, where=key_filter, limit=limit)
-        rows = Scan(merging, request, snapshot, reader).to_arrow()
-        # With several columns the filter keeps other combinations of their values, too.
-        if rows.num_rows and rows.join(scanned_keys, list(names), join_type="left semi").num_rows:
-            return True
-    if is_few:
-        return False
+    distinct_keys = _unique(keys, session.schema)
+    key_filter = AllOf(parts=tuple(col(name).is_in(distinct_keys.column(name)) for name in names))
+    # A row of the only key column is the answer; no file is fetched ahead.
+    limit = 1 if len(names) == 1 else None
+    request = ScanRequest(columns=names, where=key_filter, limit=limit)
+    rows = Scan(merging, request, snapshot, reader).to_arrow()
+    # With several columns the filter keeps other combinations of their values, too.
+    return bool(
+        rows.num_rows and rows.join(distinct_keys, list(names), join_type="left semi").num_rows
+    )
+
+
+def _is_searched(session: TableSession, snapshot: Snapshot, keys: pa.Table) -> bool:
+    """Return whether the files have one of many keys; True, unseen, where there are many more rows than keys."""
     affordable_rows = _SEARCHED_ROWS_MAX + _SEARCHED_ROWS_PER_KEY * keys.num_rows
     # Other clients may leave the total out.
     if (snapshot.total_record_count or affordable_rows + 1) > affordable_rows:
         return True
-    search = KeySearch(schema, keys_of(schema, keys, with_partitions=True))
+    distinct_keys = _unique(keys, session.schema)
+    search = KeySearch(session.schema, keys_of(session.schema, distinct_keys, with_partitions=True))
     find_records(session, search, snapshot, everywhere=False)
     return bool(search.is_there.any())
 
