@@ -1,4 +1,7 @@
-"""The progress of long work, shown on stderr in a notebook or at a terminal."""
+"""The progress of long work, shown on stderr in a notebook or at a terminal.
+
+The bars of the command line are those of rich, which needs ipywidgets in a notebook.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator
