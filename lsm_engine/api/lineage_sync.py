@@ -43,7 +43,7 @@ from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.clock import SystemClock
 from lsm_engine.table.branches import branches, on_branch
 from lsm_engine.table.bucket_context import key_order_of, partition_path_of
-from lsm_engine.table.components import CommittedFiles, Removal
+from lsm_engine.table.components import CommittedFiles, PublishedSnapshot, Removal
 from lsm_engine.table.live_files import live_entries
 from lsm_engine.table.references import committed_files
 from lsm_engine.table.session import TableSession
@@ -391,9 +391,19 @@ class LineageSync:
             # One damaged table does not hide the others.
             log.warning("the lineage of table %s is not up to date: %s", name, error)
 
-    def after_commit(self, name: str) -> None:
-        """Sync a table right after a commit: another client may replace the snapshot, and `lsm doctor` compares the record then."""
-        self._sync(name, self._names.hurried_lineage)
+    def after_commit(self, name: str, published: PublishedSnapshot) -> None:
+        """Record a snapshot right after its commit: another client may replace it, and `lsm doctor` compares the record then.
+
+        Where its base is the newest that is recorded, the record of the others is not read: it is as long as the
+        history. Otherwise the table is synced.
+        """
+        lineage = self._names.hurried_lineage
+        table = replace(TableName.parse(name), branch=published.branch)
+        base, snapshot = published.base, published.snapshot
+        if base is None or lineage.newest_live(table) != (base.id, base.delta_manifest_list):
+            self._sync(name, lineage)
+        elif self._is_named(name):
+            lineage.record(*commits_in_files(published.read, table, {snapshot.id: snapshot}, ()))
 
     def before_removal(self, name: str) -> None:
         """Sync a table before maintenance takes something away; LineageError: then nothing may be taken.
@@ -485,9 +495,9 @@ class CatalogListener:
         if not self.names.database.is_in_memory:
             self.names.replace_iceberg_location(TableName.parse(table), current)
 
-    def committed_beside_others(self, table: str) -> None:
+    def committed_beside_others(self, table: str, published: PublishedSnapshot) -> None:
         """Record a snapshot that a rename of another client may replace later."""
-        self.sync.after_commit(table)
+        self.sync.after_commit(table, published)
 
     def removing(self, table: str) -> None:
         """Record what is going to be removed, or raise LineageError, so that it is kept."""

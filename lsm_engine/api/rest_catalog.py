@@ -38,6 +38,7 @@ from lsm_engine.storage.options import StorageOptions
 from lsm_engine.table.components import (
     CommittedFiles,
     Executor,
+    PublishedSnapshot,
     Removal,
     TableListener,
 )
@@ -155,7 +156,7 @@ class RemoteListener:
         """Have the server name the newest Iceberg metadata."""
         self.sync(table)
 
-    def committed_beside_others(self, table: str) -> None:
+    def committed_beside_others(self, table: str, published: PublishedSnapshot) -> None:
         """Have the server record a snapshot that another client may replace."""
         self.sync(table)
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     Select,
     Table,
     and_,
@@ -79,6 +80,26 @@ LOCATION_PROPERTY = "location"
 PRIMARY_KEY_PROPERTY = "primary-key"
 PARTITION_PROPERTY = "partition"
 
+_IDENTITY = ("catalog_key", "database_name", "table_name")
+
+# A table with the copy of its options: one row an option, or one row of nulls. Built once, as every request of a
+# client of `lsm serve` opens a table, and building the statement costs more than SQLite takes to run it.
+_TABLE_WITH_PROPERTIES = (
+    select(PAIMON_TABLE_PROPERTIES.c.property_key, PAIMON_TABLE_PROPERTIES.c.property_value)
+    .select_from(
+        PAIMON_TABLES.outerjoin(
+            PAIMON_TABLE_PROPERTIES,
+            and_(
+                *(
+                    PAIMON_TABLES.c[column] == PAIMON_TABLE_PROPERTIES.c[column]
+                    for column in _IDENTITY
+                )
+            ),
+        )
+    )
+    .where(*(PAIMON_TABLES.c[column] == bindparam(column) for column in _IDENTITY))
+)
+
 
 def catalog_keys(connection: Connection) -> list[str]:
     """Return the keys of the catalogs in the database, sorted."""
@@ -136,34 +157,32 @@ class PaimonRows:
 
     def require_table(self, connection: Connection, name: TableName) -> None:
         """Raise NotFoundError, with the nearest name, unless the table exists."""
-        if self.has_table(connection, name):
-            return
+        if not self.has_table(connection, name):
+            raise self.no_such_table(connection, name)
+
+    def no_such_table(self, connection: Connection, name: TableName) -> NotFoundError:
+        """Return the error of a table that is not there; raise that of its database if that is not there."""
         self.require_database(connection, name.database)
         names = (
             f"{name.database}.{table}" for table in self.table_names(connection, name.database)
         )
         hint = did_you_mean(name.text, names, "; create it first, or list the tables")
-        raise NotFoundError(f"no such table{hint}", kind=ErrorKind.NO_SUCH_TABLE, table=name.text)
+        return NotFoundError(f"no such table{hint}", kind=ErrorKind.NO_SUCH_TABLE, table=name.text)
 
     def database_properties(self, connection: Connection, name: str) -> dict[str, str]:
         """Return the properties of a database, without the mark that it exists."""
-        properties = self._properties(connection, PAIMON_DATABASE_PROPERTIES, name)
+        model = PAIMON_DATABASE_PROPERTIES
+        columns = select(model.c.property_key, model.c.property_value)
+        properties = _properties(
+            connection.execute(columns.where(*self.of_database(model, name))).all()
+        )
         properties.pop(EXISTS_PROPERTY, None)
         return properties
 
-    def table_properties(self, connection: Connection, name: TableName) -> dict[str, str]:
-        """Return the copy of a table's options."""
-        model = PAIMON_TABLE_PROPERTIES
-        return self._properties(connection, model, name.database, model.c.table_name == name.table)
-
-    def _properties(
-        self, connection: Connection, model: Table, database: str, *conditions: ColumnElement[bool]
-    ) -> dict[str, str]:
-        columns = select(model.c.property_key, model.c.property_value)
-        rows = connection.execute(columns.where(*self.of_database(model, database), *conditions))
-        return {
-            key: value for key, value in sorted(tuple(row) for row in rows) if value is not None
-        }
+    def table_properties(self, connection: Connection, name: TableName) -> dict[str, str] | None:
+        """Return the copy of a table's options; None if there is no table of this name."""
+        rows = connection.execute(_TABLE_WITH_PROPERTIES, self._identity(name)).all()
+        return _properties(rows) if rows else None
 
     # ---- changing -------------------------------------------------------------------------------
 
@@ -242,6 +261,10 @@ def copied_options(
         for key, value in copied.items()
         if 0 < len(key) <= PROPERTY_KEY_MAX and len(value) <= PROPERTY_VALUE_MAX
     }
+
+
+def _properties(rows: Sequence[Row[Any, Any]]) -> dict[str, str]:
+    return {key: value for key, value in sorted(tuple(row) for row in rows) if value is not None}
 
 
 def _property_rows(
@@ -613,11 +636,7 @@ class SqlCatalog:
     def load_table(self, name: TableName) -> TableInfo:
         """Return a table; NotFoundError, naming a near match, if there is none of this name."""
 
-        def work(connection: Connection) -> TableInfo:
-            self._rows.require_table(connection, name)
-            return self._table_info(connection, name)
-
-        return self.database.read(work)
+        return self.database.read(partial(self._table_info, name=name))
 
     def list_tables(self, database: str) -> list[str]:
         """Return the names of a database's tables, sorted; NotFoundError if there is no such one."""
@@ -765,11 +784,10 @@ class SqlCatalog:
         )
 
     def _table_info(self, connection: Connection, name: TableName) -> TableInfo:
-        return TableInfo(
-            name=name,
-            location=self.table_location(name),
-            properties=self._rows.table_properties(connection, name),
-        )
+        properties = self._rows.table_properties(connection, name)
+        if properties is None:
+            raise self._rows.no_such_table(connection, name)
+        return TableInfo(name=name, location=self.table_location(name), properties=properties)
 
 
 def _only_key(connection: Connection) -> str:

@@ -30,13 +30,20 @@ from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, checked_sequence
 from lsm_engine.base.version import WRITER_VERSION
 from lsm_engine.catalog.provenance import INPUTS, RUN_KIND, RUN_PROPERTIES
 from lsm_engine.commit.metadata_writer import WrittenMetadata, discard_metadata, write_metadata
-from lsm_engine.commit.publish import Retries, publish, publish_schema, report
+from lsm_engine.commit.publish import (
+    Retries,
+    notify_published,
+    publish,
+    publish_schema,
+    report,
+)
 from lsm_engine.commit.replays import History, Replays
 from lsm_engine.format.commit_message import CommitMessage, Committable
 from lsm_engine.format.documents import encode_snapshot
 from lsm_engine.format.index_file import IndexManifestEntry
 from lsm_engine.format.manifest import BucketScope, ManifestEntry
 from lsm_engine.format.snapshot import OPERATION, Snapshot
+from lsm_engine.metadata.manifests import keep_lists
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
@@ -45,6 +52,7 @@ from lsm_engine.planning.buckets import chosen_by_size
 from lsm_engine.planning.commit import (
     CommitPlan,
     CommitRules,
+    lists_to_fetch,
     plan_commit,
     snapshot_of,
     with_identifiers,
@@ -688,7 +696,7 @@ class _Attempts:
             return CommitOutcome.LOST
         report(session, snapshot)
         if is_beside_others(snapshot):
-            session.notify(lambda listener: listener.committed_beside_others(session.name))
+            notify_published(session, snapshot, plan.base)
         self.replays.record_landed(plan.step, snapshot, plan.base)
         return snapshot
 
@@ -754,6 +762,9 @@ def commit_snapshot(
             return _was_committed(session, snapshot)
         if snapshot.id != id_after(base) or not _is_base(base, base_uuid):
             return False
+        # Read together: decoding two small files costs little more than one.
+        lists = lists_to_fetch(snapshot)
+        keep_lists((session.manifests, name, snapshot.checksum_of(name)) for name in lists)
         try:
             step = _step_of(session, snapshot, base)
             _require_live_files_of(session, base, snapshot)
@@ -771,8 +782,7 @@ def commit_snapshot(
     if landed is None:
         return False
     AutoTags(session).after_commit(landed)
-    # Other clients expire snapshots without a word: the lineage of this one is recorded while its files are there.
-    session.notify(lambda listener: listener.committed_beside_others(session.name))
+    notify_published(session, landed, base)
     return True
 
 

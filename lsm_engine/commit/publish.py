@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 from lsm_engine.base.errors import (
     CommitConflictError,
@@ -19,6 +20,7 @@ from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
+from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.ownership import PublishOutcome, resolve_publish, same_state
 from lsm_engine.planning.proposal import CommitOutcome, retry_wait_millis, rewrite_wait_millis
 from lsm_engine.planning.snapshot_chain import (
@@ -29,6 +31,8 @@ from lsm_engine.planning.snapshot_chain import (
     rollback_target,
 )
 from lsm_engine.table.bucket_context import discard
+from lsm_engine.table.components import PublishedSnapshot
+from lsm_engine.table.references import committed_files
 from lsm_engine.table.session import PlannedSchema, TableSession
 from lsm_engine.types.table_schema import TableSchema
 
@@ -348,6 +352,17 @@ def report(session: TableSession, snapshot: Snapshot) -> None:
         snapshot.delta_record_count or 0,
         session.name,
     )
+
+
+def notify_published(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> None:
+    """Notify listeners of a snapshot that other clients may replace, so that it is recorded while its files are there."""
+    published = PublishedSnapshot(
+        snapshot=snapshot,
+        base=base,
+        branch=session.paths.branch_name or MAIN_BRANCH,
+        read=partial(committed_files, session),
+    )
+    session.notify(lambda listener: listener.committed_beside_others(session.name, published))
 
 
 def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:

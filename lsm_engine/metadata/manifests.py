@@ -432,6 +432,10 @@ class ManifestStore:
         decode, refuse = decode_manifest_list, self._refuse_list
         return list(self._kept_or(name, decode, refuse, checksum, content=content))
 
+    def has_list(self, name: str) -> bool:
+        """Whether a manifest list is cached."""
+        return self._kept.holds(name)
+
     def take_list(self, name: str, metas: list[ManifestFileMeta]) -> None:
         """Cache a manifest list that was decoded elsewhere, unless the table refuses it."""
         with suppress(LsmError):
@@ -609,14 +613,14 @@ _MANIFESTS_PER_CALL = 256
 
 
 def keep_lists(lists: Iterable[tuple[ManifestStore, str, int | None]]) -> None:
-    """Read manifest lists, given by (store, name, checksum), and cache them in their stores.
+    """Read manifest lists, given by (store, name, checksum), and cache them in their stores, unless they are there.
 
     `ManifestStore.read_list` reports the errors of a damaged one.
     """
     contents = [
         ((store, name), data)
         for store, name, checksum in lists
-        if (data := _content(store, name, checksum)) is not None
+        if not store.has_list(name) and (data := _content(store, name, checksum)) is not None
     ]
     for keys, containers in _alike(contents):
         with suppress(LsmError):

@@ -207,6 +207,19 @@ class CommittedFiles:
 
 
 @record
+class PublishedSnapshot:
+    """A snapshot that was just published on a branch, and the one that it was made on.
+
+    `read` reads the files of a snapshot.
+    """
+
+    snapshot: Snapshot
+    base: Snapshot | None
+    branch: str
+    read: Callable[[Snapshot], CommittedFiles]
+
+
+@record
 class Removal:
     """The files that one maintenance operation removed, and the reason. `files` are bare names, `branch` "" is main.
 
@@ -236,7 +249,7 @@ class TableListener(Protocol):
         """Iceberg metadata was written, or deleted. `current` returns the location of the newest version, if any."""
         ...
 
-    def committed_beside_others(self, table: str) -> None:
+    def committed_beside_others(self, table: str, published: PublishedSnapshot) -> None:
         """A snapshot was published where another client, which may replace it by a rename, commits as well."""
         ...
 

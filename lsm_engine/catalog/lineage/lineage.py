@@ -5,6 +5,7 @@ rows. The files are the truth: what is not recorded is recorded by the next sync
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -626,6 +627,18 @@ class Lineage(LineageTables):
             }
         )
 
+    def newest_live(self, table: TableName) -> tuple[int, str] | None:
+        """Return the id and the delta manifest list of the newest snapshot that is recorded as live; None without one."""
+        newest = (
+            select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list)
+            .where(SNAPSHOTS.c.table_id == TABLE_ID.scalar_subquery(), SNAPSHOTS.c.state == LIVE)
+            .order_by(SNAPSHOTS.c.snapshot_id.desc())
+            .limit(1)
+        )
+        identity = table_identity(self._catalog_key, table)
+        row = self._read_recorded(lambda connection: connection.execute(newest, identity).first())
+        return None if row is None else (row[0], row[1])
+
     def has_snapshot(self, table: TableName, snapshot_id: int) -> bool:
         """Whether a snapshot of a table is recorded, be it live or expired."""
         rows = select(SNAPSHOTS.c.snapshot_id).where(
@@ -683,26 +696,27 @@ class Lineage(LineageTables):
         recorded as live before the files were read, with their delta manifest lists.
         """
         live, count = dict.fromkeys(live_ids, False), 0
+        last_piece: list[CommitFacts | InheritedFiles] = []
         for piece in pieces(facts, FACTS_PER_TRANSACTION):
-            self._record_piece(piece)
+            if last_piece:
+                self._write(partial(self._recorder.facts, facts=last_piece))
+            last_piece = piece
             commits = [fact for fact in piece if isinstance(fact, CommitFacts)]
             live.update((fact.snapshot.id, True) for fact in commits if not fact.expired)
             count += len(commits)
         known_tags = [fact.tag for fact in tags]
-        self._of_table(
-            table,
-            lambda connection, table_id: self._recorder.reconcile(
-                connection, table_id, live, known_tags, before
-            ),
-        )
+
+        def finish(connection: Connection, table_id: int) -> None:
+            # One transaction for both, as a sync after a commit has one piece: each waits for the disk.
+            self._recorder.facts(connection, last_piece)
+            self._recorder.reconcile(connection, table_id, live, known_tags, before)
+
+        self._of_table(table, finish)
         return count
 
     def forget(self, table: TableName) -> None:
         """Forget all lineage of a table or branch."""
         self._of_table(table, self._recorder.clear)
-
-    def _record_piece(self, piece: list[CommitFacts | InheritedFiles]) -> None:
-        self._write(lambda connection: self._recorder.facts(connection, piece))
 
     def _of_table(self, table: TableName, work: Callable[[Connection, int], object]) -> None:
         self._write(lambda connection: work(connection, self._recorder.table_id(connection, table)))

@@ -8,6 +8,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.api.lineage_sync import CatalogListener
+from lsm_engine.catalog.lineage.lineage import Lineage
 from lsm_engine.commit import commit as engine
 from lsm_engine.metadata import manifests
 from tests.served import LANDED, LOST, Prepared, prepared, serving
@@ -337,6 +338,42 @@ def test_a_commit_whose_server_died_is_there_once_after_the_retry_at_the_other_s
     recorded = served.catalog.lineage.snapshots(lsm.TableName.parse(orders.name)).to_pylist()
     assert [row["snapshot_id"] for row in recorded] == [2, 1]
     assert orders.maintenance.verify(deep=True).is_clean
+
+
+def recorded(served, orders) -> dict[int, str]:
+    """Return what is recorded as live without a sync, each snapshot with its delta manifest list."""
+    names = served.catalog._names
+    return names.lineage.recorded_states(lsm.TableName.parse(orders.name))["main"].live
+
+
+def stored(orders) -> dict[int, str]:
+    return {snapshot.id: snapshot.delta_manifest_list for snapshot in orders.snapshots()}
+
+
+def test_the_lineage_of_a_commit_on_the_newest_recorded_snapshot_does_not_read_the_others(
+    served, orders, monkeypatch
+) -> None:
+    orders.upsert(rows(1))
+    assert served.commit(orders.name, prepared(orders, rows(2))).json == LANDED
+    commit = prepared(orders, rows(3))
+    with monkeypatch.context() as patched:
+        patched.setattr(Lineage, "recorded_states", lambda *_: pytest.fail("read again"))
+        assert served.commit(orders.name, commit).json == LANDED
+    assert recorded(served, orders) == stored(orders)
+
+
+@pytest.mark.parametrize("outside", ["nothing recorded", "commit", "rollback"])
+def test_the_lineage_of_a_commit_on_another_snapshot_is_synced(served, orders, outside) -> None:
+    orders.upsert(rows(1))
+    if outside != "nothing recorded":
+        assert served.commit(orders.name, prepared(orders, rows(2))).json == LANDED
+    # Another process, whose catalog does not hear of it.
+    other = lsm.open_table(orders.location)
+    if outside == "rollback":
+        other.rollback_to(1)
+    other.upsert(rows(3))
+    assert served.commit(orders.name, prepared(orders, rows(4))).json == LANDED
+    assert recorded(served, orders) == stored(orders)
 
 
 def test_a_server_keeps_what_it_has_decoded_for_the_next_request(

@@ -202,6 +202,40 @@ def test_a_head_that_comes_slowly_closes_the_connection(strict, monkeypatch) -> 
     assert Connection.head_timer is None
 
 
+@pytest.mark.parametrize("part", ["line", "header", "headers", "trailer"])
+def test_a_head_that_is_too_large_is_refused(strict, part) -> None:
+    """Nothing of it is kept until its end, which may never come."""
+    head = f"Host: localhost\r\nAuthorization: Bearer {WRITER}\r\n"
+    start = {
+        "line": "GET /",
+        "header": f"GET / HTTP/1.1\r\n{head}X-Long: ",
+        "headers": f"GET / HTTP/1.1\r\n{head}",
+        "trailer": f"POST /v1/lsm/databases HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\n\r\n0\r\nX-Long: ",
+    }[part]
+    piece = b"X-Many: x\r\n" * 100 if part == "headers" else b"x" * 1_000
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=10) as line:
+        line.sendall(start.encode())
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                line.sendall(piece)
+                time.sleep(0.001)
+        answer = line.recv(1_000)
+    assert b" 400 " in answer.partition(b"\r\n")[0]
+    assert strict.get("databases").status == 200
+
+
+def test_requests_one_behind_another_on_a_connection_are_each_answered(strict) -> None:
+    """Their heads count one by one."""
+    head = f"GET {CONFIG}?warehouse=lsm HTTP/1.1\r\nHost: localhost\r\nX-Pad: {'x' * 4_000}\r\nAuthorization: Bearer {WRITER}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=10) as line:
+        line.sendall(head.encode() * 40)
+        received = b""
+        while received.count(b"HTTP/1.1 200") < 40:
+            data = line.recv(1 << 16)
+            assert data, received[-200:]
+            received += data
+
+
 def test_a_flood_is_refused_and_ends(strict, monkeypatch) -> None:
     """Requests beyond the queue get 503 at once; those in it are answered, or refused after the time limit."""
     released = threading.Event()
