@@ -28,6 +28,7 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
     StorageError,
+    UnsupportedError,
     without_secrets,
 )
 from lsm_engine.base.other_libraries import CATALOG, missing_attribute
@@ -388,6 +389,29 @@ class CatalogRegistry(ABC):
 
 class _MadeAnew(LsmError):
     """Another process has made a table where the files of a dropped one were, and may have named it."""
+
+
+def _require_no_external_files(session: TableSession | None) -> None:
+    """Raise UnsupportedError for a table with data files outside of its directory: nothing here deletes them."""
+    option = core_options.DATA_FILE_EXTERNAL_PATHS
+    if session is not None and session.options[option] is not None:
+        raise UnsupportedError(
+            "data files of the table lie outside of its directory, and would stay; drop it by the client that "
+            "writes it, or remove the option first and delete them yourself",
+            table=session.name,
+            option=option.key,
+            value=session.options[option],
+        )
+
+
+def _iceberg_elsewhere(session: TableSession | None) -> Callable[[], None]:
+    """Return what deletes the Iceberg metadata of a table that lies outside of its directory, if there is any."""
+    storage = core_options.METADATA_ICEBERG_STORAGE
+    with suppress(LsmError):  # a damaged table can be dropped, too
+        if session is not None and session.options[storage] == "hadoop-catalog":
+            store: IcebergStore = import_module("lsm_engine.table.iceberg").open_store(session)
+            return store.remove_all
+    return lambda: None
 
 
 def _require_dropped(directory: FileIO) -> None:
@@ -800,7 +824,10 @@ class Catalog(CatalogRegistry):
         return list(names)
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
-        """Drop a table: its name, its lineage, and then its files one by one."""
+        """Drop a table: its name, its lineage, and then its files one by one.
+
+        Raises UnsupportedError for a table with data files outside of its directory, which would stay.
+        """
         table_name = TableName.parse(name)
         try:
             location = self._names.load_table(table_name).location
@@ -809,7 +836,9 @@ class Catalog(CatalogRegistry):
             if ignore_if_missing:
                 return
             raise
-        remove_iceberg = self._iceberg_elsewhere(name, location)
+        session = self._session_if_whole(name, location)
+        _require_no_external_files(session)
+        remove_iceberg = _iceberg_elsewhere(session)
         # The name is dropped before the files, so no reader opens a table in pieces.
         drop_directory(
             self._directory(location),
@@ -820,14 +849,10 @@ class Catalog(CatalogRegistry):
         )
         remove_iceberg()
 
-    def _iceberg_elsewhere(self, name: str, location: str) -> Callable[[], None]:
-        """Return what deletes the Iceberg metadata of a table that lies outside of its directory, if there is any."""
+    def _session_if_whole(self, name: str, location: str) -> TableSession | None:
         with suppress(LsmError):  # a damaged table can be dropped, too
-            session = self._open_location(name, location).session
-            if session.options[core_options.METADATA_ICEBERG_STORAGE] == "hadoop-catalog":
-                store: IcebergStore = import_module("lsm_engine.table.iceberg").open_store(session)
-                return store.remove_all
-        return lambda: None
+            return self._open_location(name, location).session
+        return None
 
     def rename_table(self, source: str, target: str) -> Table:
         """Rename a table: its directory within the transaction that renames its name.
@@ -838,7 +863,7 @@ class Catalog(CatalogRegistry):
         old, new = TableName.parse(source), TableName.parse(target)
         new.checked()
         info = self._names.load_table(old)
-        remove_iceberg = self._iceberg_elsewhere(source, info.location)
+        remove_iceberg = _iceberg_elsewhere(self._session_if_whole(source, info.location))
         self._rename(old, new)
         remove_iceberg()
         try:

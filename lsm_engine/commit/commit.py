@@ -874,7 +874,17 @@ def _require_fit(
     if snapshot.statistics is not None and (base is None or snapshot.statistics != base.statistics):
         paths.append(session.paths.statistics_file(snapshot.statistics))
     require_files(session, [*paths, *session.staged_paths(step)])
+    _require_external_files(session, step)
     _require_sizes(session, snapshot)
+
+
+def _require_external_files(session: TableSession, step: CommitStep) -> None:
+    """Raise NotFoundError where files that a client has put outside of the table's directory are missing."""
+    context = session.context()
+    for entry in (*step.delta, *step.changelog):
+        if entry.kind is EntryKind.ADD and entry.file.external_path is not None:
+            file_io, path = context.place_of((entry.partition, entry.bucket), entry.file)
+            file_io.status(path)
 
 
 def _require_counts(snapshot: Snapshot, step: CommitStep, base: Snapshot | None) -> None:

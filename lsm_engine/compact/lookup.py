@@ -140,10 +140,9 @@ def _lookup_files(
     settings = store_settings(schema, value)
     path = context.partition_path(partition).replace("/", "_")
     data = DataFiles(
-        file_io=context.file_io,
         read_schema=schema,
         schemas=context.schemas,
-        path_of=functools.partial(context.data_file, partition, bucket),
+        place_of=functools.partial(context.place_of, (partition, bucket)),
         # Branches share data files, and number schemas of their own alike.
         bucket_name=f"{context.paths.branch_name}@{path}-{bucket}",
     )

@@ -564,15 +564,25 @@ def refuse_row_id_entries(entries: pa.Table, *, file_name: str, table: str) -> N
 
     For tables whose options know nothing of it.
     """
-    names = entries.column(_FILE_NAME)
-    for column, feature in (
-        ("_FILE._FIRST_ROW_ID", _ROW_TRACKING),
-        ("_FILE._WRITE_COLS", _DATA_EVOLUTION),
-        ("_FILE._EXTERNAL_PATH", _EXTERNAL_PATHS),
-    ):
-        values = entries.column(column)
-        if values.null_count < len(values):
-            raise _refusal(feature, _first(names, pc.is_valid(values)), table, manifest=file_name)
+    _refuse_set(entries, "_FILE._FIRST_ROW_ID", _ROW_TRACKING, file_name=file_name, table=table)
+    _refuse_set(entries, "_FILE._WRITE_COLS", _DATA_EVOLUTION, file_name=file_name, table=table)
+
+
+def refuse_external_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
+    """Raise UnsupportedError for entries whose files lie outside of the table's directory.
+
+    For tables without `data-file.external-paths`, which could be written: nothing here deletes such files.
+    """
+    _refuse_set(entries, "_FILE._EXTERNAL_PATH", _EXTERNAL_PATHS, file_name=file_name, table=table)
+
+
+def _refuse_set(
+    entries: pa.Table, column: str, feature: str, *, file_name: str, table: str
+) -> None:
+    values = entries.column(column)
+    if values.null_count < len(values):
+        first = _first(entries.column(_FILE_NAME), pc.is_valid(values))
+        raise _refusal(feature, first, table, manifest=file_name)
 
 
 def without_unread_columns(entries: pa.Table) -> pa.Table:

@@ -724,16 +724,17 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     stages = _stages(mentions, changelog)
     ids = [snapshot.id for snapshot in snapshots]
     snapshot_ids = tuple(s.id for s, _ in changelog) if changelog else holding(stages, ids)
-    path = session.data_path(newest)
+    context = session.context()
+    file_io, stored_path = context.place_of((newest.partition, newest.bucket), newest.file)
     made_from, became = _relatives(session, mentions, name)
     return FileExplanation(
         table=session.name,
-        partition=session.context().partition_path(newest.partition),
+        partition=context.partition_path(newest.partition),
         bucket=newest.bucket,
-        path=path,
+        path=session.data_path(newest),
         content=_CHANGELOG if changelog else _DATA,
         file=newest.file,
-        is_stored=session.file_io.exists(path),
+        is_stored=file_io.exists(stored_path),
         is_live=not changelog and bool(ids) and ids[-1] in snapshot_ids,
         stages=stages,
         made_from=made_from,

@@ -34,6 +34,7 @@ from lsm_engine.read.scan import Scan
 from lsm_engine.read.scan_plan import ScanRequest, fallback_of, held_partitions, is_past, outside
 from lsm_engine.table.live_files import (
     BUCKET,
+    EXTERNAL_PATH,
     FILE_NAME,
     KIND,
     LEVEL,
@@ -281,7 +282,7 @@ def _live(
     """Return entries of live files, with these columns and the ones that identify a file; None without any."""
     if snapshot is None:
         return None
-    needed = (KIND, *_FILE_IDENTITY, *columns)
+    needed = (KIND, *_FILE_IDENTITY, EXTERNAL_PATH, *columns)
     metas = session.manifest_metas(snapshot)
     rows = live_rows(session.manifests, metas, columns=needed, shape=shape)
     if rows is None or not rows.num_rows:
@@ -325,7 +326,7 @@ def _file_columns(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     return {
         "partition": _partitions(session, rows),
         "bucket": rows.column(BUCKET),
-        "file_path": paths,
+        "file_path": pc.coalesce(rows.column(EXTERNAL_PATH), paths),
     }
 
 

@@ -434,8 +434,7 @@ class KeySearch:
 def _expect(entry: ManifestEntry, context: BucketContext) -> None:
     """Prefetch a small file while the one before it is searched; the bloom filter is most of it."""
     if entry.file.file_size <= _EXPECTED_BYTES_MAX:
-        path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-        prefetch(context.file_io, path)
+        prefetch(*context.place_of((entry.partition, entry.bucket), entry.file))
 
 
 def _place_of(entry: ManifestEntry) -> FilePlace:

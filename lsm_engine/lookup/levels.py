@@ -77,10 +77,9 @@ def cache_limits(options: TableOptions) -> CacheLimits:
 class DataFiles:
     """Where the data files of one bucket are, and how they were written."""
 
-    file_io: FileIO
     read_schema: TableSchema
     schemas: Mapping[int, TableSchema]
-    path_of: Callable[[str], str]
+    place_of: Callable[[DataFileMeta], tuple[FileIO, str]]
     bucket_name: str
     """Partition and bucket, and the branch where owners share them, as part of a lookup file's name."""
 
@@ -151,11 +150,9 @@ class LookupFiles:
             ),
             with_positions=layout.with_positions,
         )
-        path = self._files.path_of(file.file_name)
+        file_io, path = self._files.place_of(file)
         checked = self._files.read_schema.options[core_options.PAGE_CHECKSUM]
-        with open_data_file(
-            self._files.file_io, path, file, columns, verify_checksums=checked
-        ) as reader:
+        with open_data_file(file_io, path, file, columns, verify_checksums=checked) as reader:
             batches = reader.batches()
             match self._settings.file_type:
                 case LookupFileType.COLUMNAR:

@@ -244,10 +244,9 @@ class ViewMaker:
                 return cached
         path = context.partition_path(partition).replace("/", "_")
         files = DataFiles(
-            file_io=context.file_io,
             read_schema=session.schema,
             schemas=context.schemas,
-            path_of=partial(context.data_file, partition, bucket),
+            place_of=partial(context.place_of, (partition, bucket)),
             bucket_name=f"{path}-{bucket}",
         )
         lookup_files = LookupFiles(

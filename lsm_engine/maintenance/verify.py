@@ -929,7 +929,7 @@ class _Verification:
                         is_changelog=is_changelog,
                         index=None if is_changelog else indexes.get(key[:2]),
                     ),
-                    fingerprint_of(entry.file, self._session.file_io.status(path)),
+                    fingerprint_of(entry.file, _status(context, entry)),
                 )
         if to_read and self._rows is not None:
             wrong = self._rows.problems(context, list(to_read.values()))
@@ -948,7 +948,8 @@ class _Verification:
         ]
         problems = LocalExecutor().ordered(partial(wrong_index, context), indexed)
         for file, texts in zip(indexed, problems, strict=True):
-            path = self._session.data_paths(file.entry)[-1]
+            directory = file.path.rpartition("/")[0]
+            path = f"{directory}/{file.entry.file.file_names[-1]}"
             findings = tuple(Finding(text=f"{path}: {text}", path=path) for text in texts)
             self._looked[file.entry.physical_file] = findings
             self._anything_wrong |= bool(findings)
@@ -966,19 +967,25 @@ class _Verification:
         if number not in schemas:
             yield self._about(entry, f"{data_path}: its schema {number} cannot be read")
         for name in entry.file.file_names:
-            path = self._context.data_file(entry.partition, entry.bucket, name)
+            is_data_file = name == entry.file.file_name
+            path = f"{data_path.rpartition('/')[0]}/{name}"
             try:
-                size = self._session.file_io.status(path).size
+                size = _status(self._context, entry, name).size
             except LsmError:
                 missing = self._about(entry, f"{path} is missing")
                 # A data file is whole without the files beside it.
-                yield missing if path == data_path else replace(missing, path=path, stake=None)
+                yield missing if is_data_file else replace(missing, path=path, stake=None)
                 continue
             self._file_count += 1
-            if path == data_path:
+            if is_data_file:
                 self._unchecked_count += entry.file.checksum is None
                 if size != entry.file.file_size:
                     yield self._about(entry, f"{path} has {size} bytes, not {entry.file.file_size}")
+
+
+def _status(context: BucketContext, entry: ManifestEntry, name: str | None = None) -> FileStatus:
+    file_io, path = context.place_of((entry.partition, entry.bucket), entry.file, name)
+    return file_io.status(path)
 
 
 def _listed(*checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -77,7 +77,8 @@ def wrong_in_file(context: BucketContext, file: FileToRead) -> tuple[str, ...]:
 def _read(context: BucketContext, file: FileToRead) -> Iterator[str]:
     meta, path = file.entry.file, file.path
     schema = context.schemas[meta.schema_id]
-    source = context.file_io.open_input(path)
+    file_io, stored_path = context.place_of((file.entry.partition, file.entry.bucket), meta)
+    source = file_io.open_input(stored_path)
     try:
         check_whole(source, meta.checksum, file_name=path)
     finally:
@@ -87,7 +88,7 @@ def _read(context: BucketContext, file: FileToRead) -> Iterator[str]:
         names = tuple(field.name for field in schema.written_fields(meta.write_columns))
     columns = ReadColumns(file_schema=schema, read_schema=schema, names=names)
     rows = _Rows(file, schema, hashes=file.index is not None)
-    with open_data_file(context.file_io, path, meta, columns, keeps_footer=False) as reader:
+    with open_data_file(file_io, stored_path, meta, columns, keeps_footer=False) as reader:
         reader.decode_every_column()
         yield from rows.problems(reader)
     if file.index is not None:
@@ -113,7 +114,8 @@ def _hidden_rows(context: BucketContext, file: FileToRead, indexes: FileIndexes)
     columns = ReadColumns(
         file_schema=schema, read_schema=schema, names=tuple(field.name for field in fields)
     )
-    with open_data_file(context.file_io, file.path, file.entry.file, columns) as reader:
+    place = context.place_of((file.entry.partition, file.entry.bucket), file.entry.file)
+    with open_data_file(*place, file.entry.file, columns) as reader:
         rows = reader.read()
     for field in fields:
         column = one_array(rows.column(field.name))

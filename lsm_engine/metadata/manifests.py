@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import compress
+from itertools import compress, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +44,7 @@ from lsm_engine.format.manifest_file import (
     encode_manifest_list,
     entries_of,
     joined_manifests,
+    refuse_external_entries,
     refuse_foreign_container,
     refuse_foreign_entries,
     refuse_row_id_entries,
@@ -253,6 +254,8 @@ class ManifestStore:
         self.tracks_rows = tracks_rows
         self.leaves_out = False
         """Whether files of columns that are not read are passed over."""
+        self.reads_external = False
+        """Whether files may lie outside of the table's directory; else they are refused."""
         self._file_io = file_io
         self._paths = paths
         self._kept = KeptManifests(file_io, cache_bytes)
@@ -518,6 +521,8 @@ class ManifestStore:
         refuse_foreign_entries(self._readable(entries), file_name=file_name, table=table)
         if not self.tracks_rows:
             refuse_row_id_entries(entries, file_name=file_name, table=table)
+        if not self.reads_external:
+            refuse_external_entries(entries, file_name=file_name, table=table)
 
     def _readable(self, entries: pa.Table) -> pa.Table:
         return without_unread_columns(entries) if self.leaves_out else entries
@@ -635,11 +640,12 @@ def joined_entries(
 
     Large and damaged manifests are in no batch: read them by `ManifestStore.read`.
     """
-    for tracks_rows in (False, True):
+    # The entries of a batch are refused together.
+    for accepted in product((False, True), repeat=2):
         contents = [
             (place, data)
             for place, (store, meta) in enumerate(manifests)
-            if store.tracks_rows is tracks_rows
+            if (store.tracks_rows, store.reads_external) == accepted
             and meta.file_size <= SMALL_BYTES
             and (data := _content(store, meta.file_name, meta.checksum)) is not None
         ]

@@ -108,7 +108,7 @@ DATA_FILE_PATH_DIRECTORY = Option(
 )  # fmt: skip
 DATA_FILE_EXTERNAL_PATHS = Option(
     key="data-file.external-paths", parse=optional(str), default=None,
-    supported=_never, guards=READ, doc="New data files are put outside the table.",
+    supported=_never, doc="New data files are put outside the table; readers find them there.",
 )  # fmt: skip
 BUCKET_FUNCTION_TYPE = Option(
     key="bucket-function.type", parse=one_of(("default", "mod", "hive")), default="default",

@@ -118,10 +118,12 @@ def raw_parquet_files(
                     return None
                 deleted = replaced.positions(bucket, section)
             for file in stored:
-                path = context.data_file(split.partition, split.bucket, file.file_name)
+                file_io, path = context.place_of((split.partition, split.bucket), file)
+                if not isinstance(file_io, LocalFileIO):
+                    return None
                 files.append(
                     RawFile(
-                        path=context.file_io.real_path(path),
+                        path=file_io.real_path(path),
                         row_count=file.row_count,
                         deleted=deleted.get(file.file_name) or bucket.vector(file.file_name),
                     )

@@ -236,10 +236,14 @@ def fetch_small_files(
     context: BucketContext, partition: bytes, bucket: int, files: Iterable[DataFileMeta]
 ) -> list[str]:
     """Prefetch small files of a bucket, as all will be read; return their names, to drop them later."""
-    # A local file is opened as fast as it is fetched.
+    # A local file is opened as fast as it is fetched, and files outside of the table may be on another store.
     if not context.file_io.facts.is_remote:
         return []
-    small = [file.file_name for file in files if file.file_size <= _SMALL_FILE_BYTES]
+    small = [
+        file.file_name
+        for file in files
+        if file.file_size <= _SMALL_FILE_BYTES and file.external_path is None
+    ]
     # More files than these would leave the cache before they are read.
     paths = [context.data_file(partition, bucket, name) for name in small[:_FILES_AHEAD]]
     for path in paths:

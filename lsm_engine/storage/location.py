@@ -53,8 +53,9 @@ def scheme_of(location: str) -> str | None:
 
 
 def plain_path(location: str) -> str:
-    """Return the path of a location on a disk of this machine: "file://" taken away."""
-    return location.removeprefix("file://")
+    """Return the path of a location on a disk of this machine: "file://", or Hadoop's "file:", taken away."""
+    path = location.removeprefix("file://")
+    return path.removeprefix("file:") if path.startswith("file:/") else path
 
 
 def parse_location(text: str) -> StorageLocation:

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import LsmError, UnsupportedError
+from lsm_engine.base.errors import LsmError, UnsafePathError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.data_files.reader import DataFileReader, ReadColumns, open_data_file
 from lsm_engine.data_files.writer import CHANGELOG_PREFIX, DataFileWriter, NewFiles
@@ -27,7 +27,10 @@ from lsm_engine.options.modes import FileSource
 from lsm_engine.storage.bulk import writing_behind
 from lsm_engine.storage.clock import Clock, IdSource
 from lsm_engine.storage.file_io import FileIO, check_name
+from lsm_engine.storage.location import plain_path, scheme_of
+from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
 from lsm_engine.storage.paths import TablePaths
+from lsm_engine.storage.warehouse import open_directory
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import DataField
 
@@ -36,6 +39,13 @@ log = logging.getLogger(__name__)
 
 def _part_of(data: bytes, offset: int, size: int) -> bytes:
     return data[offset : offset + size]
+
+
+def _part(file_io: FileIO, path: str, offset: int, size: int) -> bytes:
+    with closing(file_io.open_input(path)) as source:
+        source.seek(offset)
+        part: bytes = source.read(size)
+        return part
 
 
 # -- Key order and partition directories of a schema -----------------------------------------------
@@ -80,6 +90,31 @@ def _path(
     return partition_path(partition, fields, default_name=default_name, legacy_name=legacy_name)
 
 
+# -- Data files outside of the table's directory (data-file.external-paths) ------------------------
+
+_storage_at = lru_cache(maxsize=64)(open_directory)
+"""Storage outside of tables: many files share a directory of `data-file.external-paths`."""
+
+
+def external_place(
+    file: DataFileMeta, bucket_name: str, depth: int, storage: StorageOptions
+) -> tuple[FileIO, str]:
+    """Return the storage and the path of a file outside of the table's directory.
+
+    `depth`: of directories of partition values. Raises UnsafePathError unless the file lies in a directory of
+    its bucket's name: a manifest that is not right leads to no other file.
+    """
+    assert file.external_path is not None, file
+    root, *below = file.external_path.rsplit("/", depth + 2)
+    is_absolute = scheme_of(root) is not None or plain_path(root).startswith("/")
+    if not is_absolute or below[-2:] != [bucket_name, file.file_name]:
+        raise UnsafePathError(
+            "a manifest names a file outside of the table that does not lie in a directory of its bucket; run verify",
+            path=file.external_path,
+        )
+    return _storage_at(root, storage=storage), "/".join(below)
+
+
 # -- Context of work on one bucket -----------------------------------------------------------------
 
 _NO_LIMIT = 1 << 62
@@ -89,7 +124,8 @@ _NO_LIMIT = 1 << 62
 class BucketContext:
     """The context of work on a bucket, in this process or in a task elsewhere. It pickles.
 
-    `schemas` holds every version that a file of the work was written with, by id.
+    `schemas` holds every version that a file of the work was written with, by id. `storage`: options of the stores
+    of files outside of the table's directory.
     """
 
     file_io: FileIO
@@ -98,6 +134,7 @@ class BucketContext:
     schemas: Mapping[int, TableSchema]
     clock: Clock
     ids: IdSource
+    storage: StorageOptions = NO_OPTIONS
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -138,6 +175,21 @@ class BucketContext:
         legacy_path = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
         return legacy_path if self.file_io.exists(legacy_path) else path
 
+    def place_of(
+        self, bucket: Bucket, file: DataFileMeta, name: str | None = None
+    ) -> tuple[FileIO, str]:
+        """Return the storage and the path of a data file, or of the file `name` beside it.
+
+        Raises UnsafePathError as `external_place` does.
+        """
+        if file.external_path is None:
+            return self.file_io, self.data_file(*bucket, name or file.file_name)
+        bucket_name = self.paths.bucket_directory("", bucket[1]).rpartition("/")[2]
+        depth = len(self.schema.partition_keys)
+        file_io, path = external_place(file, bucket_name, depth, self.storage)
+        directory, _, own_name = path.rpartition("/")
+        return file_io, f"{directory}/{check_name(name or own_name)}"
+
     def open_file(
         self,
         bucket: Bucket,
@@ -159,8 +211,8 @@ class BucketContext:
             with_positions=with_positions,
             number=number,
         )
-        path = self.data_file(*bucket, file.file_name)
-        return open_data_file(self.file_io, path, file, columns, verify_checksums=verify_checksums)
+        file_io, path = self.place_of(bucket, file)
+        return open_data_file(file_io, path, file, columns, verify_checksums=verify_checksums)
 
     def file_index(self, bucket: Bucket, file: DataFileMeta) -> FileIndexes | None:
         """Return the indexes of a data file's columns, from its manifest entry or the file beside it.
@@ -172,21 +224,15 @@ class BucketContext:
             names = [name for name in file.extra_files if name.endswith(INDEX_SUFFIX)]
             if not names:
                 return None
-            path = self.data_file(*bucket, names[0])
+            file_io, path = self.place_of(bucket, file, names[0])
             # One request brings all of it from afar; of a local file only what is asked for is read.
-            is_remote = self.file_io.facts.is_remote
+            is_remote = file_io.facts.is_remote
             read = (
-                partial(_part_of, self.file_io.read(path))
+                partial(_part_of, file_io.read(path))
                 if is_remote
-                else partial(self._part, path)
+                else partial(_part, file_io, path)
             )
         return FileIndexes(read, row_count=file.row_count, file_name=path)
-
-    def _part(self, path: str, offset: int, size: int) -> bytes:
-        with closing(self.file_io.open_input(path)) as source:
-            source.seek(offset)
-            part: bytes = source.read(size)
-            return part
 
     def new_files(
         self,

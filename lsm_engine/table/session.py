@@ -119,6 +119,7 @@ class TableSession:
             file_io, paths, table=self.name, tracks_rows=self.schema.tracks_rows, mapped=mapped
         )
         store.leaves_out = bool(self.options.unread_columns)
+        store.reads_external = self.options[core_options.DATA_FILE_EXTERNAL_PATHS] is not None
         return store
 
     @cached_property
@@ -182,6 +183,7 @@ class TableSession:
             schemas={**schemas, self.schema.id: self.schema},
             clock=self.clock,
             ids=self.ids,
+            storage=self.components.storage,
         )
 
     def with_schema(self, schema: TableSchema) -> "TableSession":
@@ -432,11 +434,18 @@ class TableSession:
         return places_by_bucket(self.readable_indexes(snapshot))
 
     def data_path(self, entry: ManifestEntry) -> str:
-        """Return where a data or changelog file lies."""
-        return self.context().data_file(entry.partition, entry.bucket, entry.file.file_name)
+        """Return where a data or changelog file lies: below the table's directory, or its place outside of that."""
+        return entry.file.external_path or self.context().data_file(
+            entry.partition, entry.bucket, entry.file.file_name
+        )
 
     def data_paths(self, entry: ManifestEntry) -> list[str]:
-        """Return where a data or changelog file lies, and the files beside it that belong to it."""
+        """Return where a data or changelog file lies, and the files beside it that belong to it.
+
+        None for a file outside of the table's directory: other clients write and delete those.
+        """
+        if entry.file.external_path is not None:
+            return []
         context = self.context()
         names = entry.file.file_names
         return [context.data_file(entry.partition, entry.bucket, name) for name in names]

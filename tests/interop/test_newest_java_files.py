@@ -444,6 +444,43 @@ def test_files_in_a_directory_of_their_own_are_written_and_compacted_by_both(
     assert table.verify(deep=True).is_clean
 
 
+def test_files_that_java_puts_outside_of_the_table_are_read(
+    java_2: NewestJava, tmp_path: Path
+) -> None:
+    outside = [tmp_path / "fast", tmp_path / "slow"]
+    options = {
+        "bucket": "1", "data-file.external-paths": ",".join(f"file://{path}" for path in outside),
+        "data-file.external-paths.strategy": "round-robin", "deletion-vectors.enabled": "true",
+        "data-file.path-directory": "data", "changelog-producer": "lookup",
+        "file-index.bitmap.columns": "v", "file-index.in-manifest-threshold": "1 b",
+    }  # fmt: skip
+    path = java_2.ask(
+        "create", catalog={"warehouse": str(tmp_path / "w")}, name="d.t", keys=["k", "day"], parts=["day"],
+        fields=[["k", "INT NOT NULL"], ["day", "STRING NOT NULL"], ["v", "INT"]], options=options,
+    )  # fmt: skip
+    for turn in range(3):
+        rows = [["+I", [k, f"d{k % 2}", k + turn]] for k in range(10 - turn)]
+        java_2.ask("write", path=path, rows=[*rows, ["-D", [turn, f"d{turn % 2}", 0]]])
+    table = lsm.open_table(path)
+    theirs = sorted(java_2.ask("read", path=path))
+    assert [*map(list, sorted(table.to_duckdb().fetchall()))] == theirs
+    assert sorted(map(list, table.to_polars().collect().rows())) == theirs
+    assert sorted([*row.values()] for row in table.scan().to_arrow().to_pylist()) == theirs
+    found = table.scan(where="v = 7").to_arrow().to_pylist()
+    assert [[*row.values()] for row in found] == [row for row in theirs if row[2] == 7]
+    assert table.lookup([{"k": 5, "day": "d1"}]).column("v").to_pylist() == [7]
+    newest = table.snapshots()[-1].id
+    changes = java_2.ask("changes", path=path, of=newest, mode="CHANGELOG")
+    ours = table.changes(after=newest - 1).to_arrow().to_pylist()
+    assert sorted((row["_row_kind"], row["k"], row["v"]) for row in ours) == sorted(
+        (kind, values[0], values[2]) for kind, values in changes
+    )
+    assert table.maintenance.verify(deep=True).problems == ()
+    assert not [*Path(path).rglob("data-*")]
+    with pytest.raises(lsm.UnsupportedError, match=r"data-file\.external-paths"):
+        table.upsert([{"k": 1, "day": "d1", "v": 0}])
+
+
 # ---- columns of types that are not read
 
 
